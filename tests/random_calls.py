@@ -220,7 +220,7 @@ def step(make: Callable[..., Any], masked: bool = False) -> Call:
 def added(rng: Any) -> None:
     changes, table = tensor(rng, shape_of(rng), "float32"), pb.ones((1, 32), dtype="float64").array
     plan = KERNELS.update_plan([pb.ones(changes.shape).array], [], None, None, None, 1)
-    KERNELS.add_step(plan, [changes.array], table, None, False)
+    KERNELS.add_step(plan, [changes.array], table, None, False, 0)
 
 
 def begun(rng: Any) -> None:
@@ -315,8 +315,10 @@ FAMILIES: dict[str, dict[str, Call]] = {
     "updates": {
         **{name: step(partial(cls, **options)) for name, (cls, options) in RULES.items()},
         "clamped": step(partial(optim.SGD, momentum=0.9, clip_value=1.0)),
+        "clipped by units": step(partial(optim.SGD, clip_adaptive=0.1)),
         "clipped": step(partial(optim.AdamW, clip_norm=1.0)),
         "averaged": step(partial(optim.Adam, ema=0.9)),
+        "rounded": step(partial(optim.Adam, ema=0.9, stochastic_rounding=True)),
         "masked": step(partial(optim.SGD, momentum=0.9, ema=0.9), masked=True),
         "add": added,
         "begin_steps": begun,

@@ -24,11 +24,25 @@ STEPS: Final = 200
 AT_ONCE: Final = 20  # steps in one call of the way "steps", and from one hash to the next
 WAYS: Final = ("eager", "captured", "steps")
 NETS: Final = {"2-16-16-2": 100, "20-64-64-10": 30, "300-16-10": 300}  # the layers and the batch. 300 crosses the blocks of sums.
+
+
+@optim.rule(slots=("m",), lr=0.01, beta=0.9)
+def ByNorm(p: Any, g: Any, m: Any, h: Any) -> Any:
+    """Steps along the momentum, as long as a share of the weights, which falls with the number of steps."""
+    m = h.beta * m + (1 - h.beta) * g
+    return -h.lr * h.step**-0.3 * m * (pb.linalg.norm(p) + 0.1) / (pb.linalg.norm(m) + 1e-6), m
+
+
 OPTIMIZERS: Final[dict[str, Callable[[Any], Any]]] = {
     "sgd": partial(optim.SGD, lr=0.05, momentum=0.9),
     "adam": partial(optim.Adam, lr=0.003),
     "adamw": lambda ps: optim.AdamW(ps, lr=optim.schedules.Cosine(0.003, STEPS), weight_decay=0.1, clip_norm=0.5),
     "lion": partial(optim.Lion, lr=0.001, weight_decay=0.1),
+    "lamb": partial(optim.LAMB, lr=0.01, weight_decay=0.1),
+    "adafactor": partial(optim.Adafactor, lr=0.03),
+    "muon": partial(optim.Muon, lr=0.01),
+    "schedule-free": partial(optim.ScheduleFreeAdamW, lr=0.003, warmup_steps=20),
+    "formula": ByNorm,
 }
 
 
@@ -45,9 +59,17 @@ SHORT: Final = (
     Training("2-16-16-2", "sgd", "float32"), Training("2-16-16-2", "adam", "float64", "norm"),
     Training("20-64-64-10", "adam", "float32", "dropout"), Training("20-64-64-10", "adamw", "bfloat16", "norm dropout"),
     Training("300-16-10", "lion", "float32"), Training("300-16-10", "sgd", "bfloat16", "norm"),
+    Training("2-16-16-2", "lamb", "float32"), Training("2-16-16-2", "adafactor", "bfloat16", "norm"),
+    Training("2-16-16-2", "muon", "float32", "dropout"), Training("2-16-16-2", "schedule-free", "float64"),
+    Training("2-16-16-2", "formula", "float32", "norm"),
 )  # fmt: skip
+WITH_EVERY_NET: Final = ("sgd", "adam", "adamw", "lion")  # the others train the first net only, to save time
 ALL: Final = tuple(
-    [Training(*one) for one in itertools.product(NETS, OPTIMIZERS, ("float32", "bfloat16", "float64"), ("", "dropout", "norm"))]
+    [
+        Training(*one)
+        for one in itertools.product(NETS, OPTIMIZERS, ("float32", "bfloat16", "float64"), ("", "dropout", "norm"))
+        if one[0] == next(iter(NETS)) or one[1] in WITH_EVERY_NET
+    ]
 )
 TRAININGS: Final = ALL if LONG else SHORT
 

@@ -290,6 +290,8 @@ def main() -> int:
     place = Place(options, found)
     sys.path.append(str(place.site))
     stages = chosen_stages(COMMANDS[options.command](place), options)
+    if options.simulated:  # on processors that other programs use too
+        stages = [stage._replace(limit=10 * stage.limit) for stage in stages]
     needs = machine.needs(options.simulated, options.command)
     say(f"== what {options.command} needs\n{machine.table(needs)}")
     results = results_of(options, place, found)

@@ -160,10 +160,18 @@ void run_passes(OwnedPlan& owned, int64_t steps, int64_t from, int64_t passes, c
   launches_without_ledger.fetch_add(passes * int64_t(owned.figures->size()), std::memory_order_relaxed);
 }
 
+// The number of replays that have begun and not ended, in all threads. The GIL protects it.
+int running = 0;
+struct Running {
+  Running() { ++running; }
+  ~Running() { --running; }
+};
+
 // Runs all steps. On the CPU it checks for signals about every kUninterrupted nanoseconds, so that Ctrl-C ends the run between two
 // steps. On a GPU it does not, because queueing the work takes little time.
 void run_steps(OwnedPlan& owned, int64_t steps, const View* views) {
   const int64_t passes = steps ? steps : 1;
+  const Running counted;
   owned.done = 0;
 #if defined(PB_CUDA)
   run_passes(owned, steps, 0, passes, views);
@@ -266,6 +274,12 @@ PyObject* plan_done(const void*, PyObject* const* args, Py_ssize_t count) {
   return Py_BuildValue("(Lis)", (long long)passes, launches, name);
 }
 
+// plans_running() -> the number of replays, of any thread, that have begun and not ended.
+PyObject* plans_running(const void*, PyObject* const*, Py_ssize_t count) {
+  expect_count(count, 0);
+  return PyLong_FromLong(running);
+}
+
 // plan_facts(plan) -> (recorded launches, dead launches, launches kept, kernels per replay, bytes of the arena)
 PyObject* plan_facts(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
@@ -349,6 +363,7 @@ PyObject* plan_capsule(std::unique_ptr<OwnedPlan> plan, Fusion fusion) {
 void bind_plan(PyObject* module) {
   define(module, "plan_run", plan_run, nullptr);
   define(module, "plan_done", plan_done, nullptr);
+  define(module, "plans_running", plans_running, nullptr);
   define(module, "plan_facts", plan_facts, nullptr);
   define(module, "plan_state", plan_state, nullptr);
   define(module, "plan_rows", plan_rows, nullptr);

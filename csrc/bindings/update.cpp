@@ -126,7 +126,7 @@ View gradient_of(PyObject* object) {
 }
 
 // Fills in gradients and deltas; returns the number of elements to update.
-int64_t fill_step(Plan& plan, PyObject* gradients, PyObject* deltas, bool preview) {
+int64_t fill_step(Plan& plan, PyObject* gradients, PyObject* deltas, bool preview, bool at_random) {
   const Items grads(gradients);
   if (grads.size() != plan.entries) throw Refused{"one gradient for each param, or None"};
   View* target = plan.operands.data() + plan.entries * (kernels::kTensorsBesidesSlots - 1 + plan.slots);
@@ -138,7 +138,9 @@ int64_t fill_step(Plan& plan, PyObject* gradients, PyObject* deltas, bool previe
     target[t] = flat_view(nullptr, p.dtype, p.shape[0]);
     if (!gradient[t].data) continue;
     const View& low = target[t - plan.entries];
-    if (gradient[t].dtype != (low.data ? low.dtype : p.dtype)) throw Refused{"a gradient of another dtype than its param"};
+    const bool wide = at_random && gradient[t].dtype == storage_of(compute_type(p.dtype));
+    if (gradient[t].dtype != (low.data ? low.dtype : p.dtype) && !wide)
+      throw Refused{"a gradient of another dtype than its param"};
     if (gradient[t].size() != p.shape[0]) throw Refused{"a gradient of another size than its param"};
     elements += p.shape[0];
   }
@@ -158,8 +160,9 @@ int64_t fill_step(Plan& plan, PyObject* gradients, PyObject* deltas, bool previe
   return elements;
 }
 
-// Runs a kernel of an update. args: the plan, the gradients and the sets.
-void run_update(const Update& op, const Kernel& kernel, PyObject* const* args, PyObject* deltas, bool preview) {
+// Runs a kernel of an update. args: the plan, the gradients and the sets. rounding: as in the launch's ints.
+void run_update(const Update& op, const Kernel& kernel, PyObject* const* args, PyObject* deltas, bool preview,
+                int64_t rounding) {
   auto* plan = static_cast<Plan*>(PyCapsule_GetPointer(args[0], kPlanName));
   if (!plan) throw PythonError{};
   if (recording()) keep_alive(args[0]);
@@ -167,7 +170,7 @@ void run_update(const Update& op, const Kernel& kernel, PyObject* const* args, P
   Launch launch{};
   if (op.slots != plan->slots) throw Refused{"wrong number of slots"};
   const View sets = table_of(args[2], plan->entries * plan->members);
-  const int64_t elements = fill_step(*plan, args[1], deltas, preview);
+  const int64_t elements = fill_step(*plan, args[1], deltas, preview, rounding != 0);
   launch.outputs = plan->entries * (kernels::kTensorsBesidesSlots + plan->slots) + 1;
   launch.inputs = plan->entries;
   plan->operands[launch.outputs - 1] = sets;
@@ -176,6 +179,7 @@ void run_update(const Update& op, const Kernel& kernel, PyObject* const* args, P
   launch.ints[0] = plan->entries;
   launch.ints[1] = plan->members;
   launch.ints[2] = preview;
+  launch.ints[3] = rounding;
   launch.table = &op;
   struct Busy {
     Plan* plan;
@@ -185,11 +189,11 @@ void run_update(const Update& op, const Kernel& kernel, PyObject* const* args, P
   run_released(launch, elements * 16);
 }
 
-// <rule>_step(plan, gradients, sets, deltas, preview).
+// <rule>_step(plan, gradients, sets, deltas, preview, rounding). rounding: 0, or 1 and the number of the first parameter.
 PyObject* call_step(const void* table, PyObject* const* args, Py_ssize_t count) {
   const auto& op = *static_cast<const Update*>(table);
-  expect_count(count, 5);
-  run_update(op, op.kernel, args, args[3], to_bool(args[4]));
+  expect_count(count, 6);
+  run_update(op, op.kernel, args, args[3], to_bool(args[4]), to_int(args[5]));
   Py_RETURN_NONE;
 }
 
@@ -197,7 +201,7 @@ PyObject* call_step(const void* table, PyObject* const* args, Py_ssize_t count) 
 PyObject* call_measure(const void* table, PyObject* const* args, Py_ssize_t count) {
   const auto& op = *static_cast<const Update*>(table);
   expect_count(count, 3);
-  run_update(op, op.measure, args, Py_None, false);
+  run_update(op, op.measure, args, Py_None, false, 0);
   Py_RETURN_NONE;
 }
 
@@ -224,6 +228,57 @@ PyObject* call_clip_norm(const void*, PyObject* const* args, Py_ssize_t count) {
   Launch launch{&kernel, 1, int(gradients.size()), operands, {members}, {}, nullptr};
   run_released(launch, elements * 4);
   Py_RETURN_NONE;
+}
+
+// clip_adaptive(gradients, weights, sets, share, members) -> the gradients scaled to at most a share of the norm of the weights, for
+// each unit: a row along the first axis of one member's weights, or a vector. weights: contiguous. share: a float64 array of one number.
+// members: true if the first axis of the weights is that of the members.
+PyObject* call_clip_adaptive(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 5);
+  static const Kernel kernel{"clip_adaptive", kernels::clip_adaptive, kernels::clip_adaptive_cost,
+                             kernels::executed_clip_adaptive};
+  const Items gradients(args[0]), weights(args[1]);
+  const int entries = int(gradients.size());
+  const bool has_members = to_bool(args[4]);
+  if (weights.size() != entries) throw Refused{"one array of weights for each gradient"};
+  std::vector<View> operands(3 * entries + 2);
+  View* const in = operands.data() + entries;
+  in[2 * entries] = table_of(args[2], 1);
+  in[2 * entries + 1] = view_or_refuse(args[3]);
+  if (in[2 * entries + 1].dtype != DType::f64 || in[2 * entries + 1].size() != 1) throw Refused{"not a share"};
+  PyObject* const results = PyList_New(entries);
+  if (!results) throw PythonError{};
+  struct Owned {
+    PyObject* list;
+    ~Owned() { Py_XDECREF(list); }
+  } owned{results};
+  int64_t elements = 0;
+  for (int t = 0; t < entries; ++t) {
+    in[t] = gradient_of(gradients[t]);
+    operands[t] = in[entries + t] = flat_view(nullptr, DType::f32, 0);
+    if (!in[t].data) {
+      PyList_SET_ITEM(results, t, Py_NewRef(gradients[t]));
+      continue;
+    }
+    const View p = view_or_refuse(weights[t]), g = view_or_refuse(gradients[t]);
+    if (!p.contiguous()) throw Refused{"not contiguous"};
+    if (!is_float(p.dtype) || p.dtype != g.dtype || p.ndim != g.ndim || !std::equal(p.shape, p.shape + p.ndim, g.shape))
+      throw Refused{"a gradient unlike its weights"};
+    if (has_members && p.ndim < 1) throw Refused{"weights without an axis of members"};
+    const int64_t members = has_members ? p.shape[0] : 1;
+    const int64_t units = members * (p.ndim > has_members + 1 ? p.shape[has_members] : 1), length = p.size() / units;
+    View& rows = in[entries + t] = flat_view(p.data, p.dtype, p.size());
+    rows.ndim = 2;
+    rows.shape[0] = units, rows.shape[1] = length;
+    rows.stride[0] = length * item_size(p.dtype), rows.stride[1] = item_size(p.dtype);
+    PyList_SET_ITEM(results, t, new_array(p.dtype, p.ndim, p.shape, operands[t]));
+    operands[t] = flat_view(operands[t].data, p.dtype, p.size());
+    elements += p.size();
+  }
+  Launch launch{&kernel, entries, 2 * entries + 2, operands.data(), {entries}, {}, nullptr};
+  run_released(launch, elements * 8);
+  owned.list = nullptr;
+  return results;
 }
 
 // begin_steps(sets, copies, count): writes `count` sets to `copies` as the next step will begin with them.
@@ -286,6 +341,7 @@ void bind_update(PyObject* module) {
   }
   define(module, "update_plan", update_plan, nullptr);
   define(module, "clip_norm", call_clip_norm, nullptr);
+  define(module, "clip_adaptive", call_clip_adaptive, nullptr);
   define(module, "begin_steps", call_begin_steps, nullptr);
   define(module, "observe", call_observe, nullptr);
   define(module, "write_settings", call_write_settings, nullptr);

@@ -259,6 +259,7 @@ void nonzero_count(const Launch& launch) {
 int64_t read_total(const View& counts) { return counts.as<int64_t>()[counts.size() - 1]; }
 
 void nonzero_flat(const Launch& launch) {
+  if (launch.out().size() == 0) return;
   Scratch scratch;
   const int64_t pieces = launch.in(1).size();
   const int64_t* starts = launch.in(1).as<int64_t>();

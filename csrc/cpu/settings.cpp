@@ -1,5 +1,6 @@
 // Reads and writes the table of sets outside of an update.
 #include <algorithm>
+#include <cstring>
 
 #include "families/update.h"
 
@@ -35,9 +36,9 @@ void observe(const Launch& launch) {
   for (Setting* to = launch.out().as<Setting>() + launch.ints[0] * kSetSize; to < end; to += kSetSize) {
     if (!watches(to)) continue;
     Setting row[kSetSize];
-    std::copy_n(to, kSetSize, row);
+    std::memcpy(row, to, sizeof row);
     observe_metric(row, number_at(metric.data + int64_t(row[kMember]) * stride, metric.dtype));
-    std::copy_n(row, kSetSize, to);
+    std::memcpy(to, row, sizeof row);
   }
 }
 

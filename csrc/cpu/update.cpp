@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "cpu/pool.h"
-#include "cpu/reduce.h"
 #include "cpu/scratch.h"
+#include "cpu/squares.h"
 #include "cpu/stream.h"
 
 namespace pb::cpu {
@@ -90,14 +90,37 @@ struct Pieces {
 // The part of a block that follows the rule. Pointers are null for what an entry does not have.
 struct After {
   const PreparedSet& prepared;
-  const void* change;  // what the rule adds, in the compute type
+  void* change;  // what the rule adds, in the compute type
   void *weights, *delta, *average;
   const uint8_t* mask;
+  int64_t random_bits;  // as in Entry
+  int64_t first;        // the position of the first element in its network
 };
 
+// Replaces the changes by the new weights, rounded at random.
+template <class T> void round_at_random(int64_t n, const After& after) {
+  using A = acc_t<T>;
+  constexpr int64_t kMostCounters = kBlock / kRoundingLanes + 1;
+  alignas(64) uint32_t words[4 * kMostCounters];
+  alignas(64) uint16_t random[kRoundingLanes * kMostCounters];
+  const uint64_t parameter = uint64_t(after.random_bits), step = uint64_t(after.prepared.set[kStep]);
+  const int64_t block = after.first / kRoundingLanes, skipped = after.first % kRoundingLanes;
+  const int64_t counters = (skipped + n + kRoundingLanes - 1) / kRoundingLanes;
+#pragma GCC ivdep
+  for (int64_t c = 0; c < counters; ++c) {
+    const random::Words drawn = rounding_words(parameter, step, uint64_t(block + c));
+    for (int k = 0; k < 4; ++k) words[4 * c + k] = drawn.w[k];
+  }
+  for (int64_t i = 0; i < kRoundingLanes * counters; ++i) random[i] = uint16_t(words[i / 2] >> (i % 2 * 16));
+  A* __restrict change = static_cast<A*>(after.change);
+  const T* __restrict p = static_cast<const T*>(after.weights);
+  const uint16_t* __restrict bits = random + skipped;
+  for (int64_t i = 0; i < n; ++i) change[i] = rounded_at_random<T>(A(p[i]) + change[i], bits[i]);
+}
+
 // Adds the changes to the weights, within their bounds, and writes what was added. A change is rounded to the dtype of its weight
-// first, so that before + delta = after holds bit for bit where no bound cuts it off.
-template <class T, bool masked, bool deltas> void apply(int64_t n, const After& after) {
+// first, so that before + delta = after holds bit for bit where no bound cuts it off. done: the changes are the new weights already.
+template <class T, bool masked, bool deltas, bool done> void apply(int64_t n, const After& after) {
   using A = acc_t<T>;
   const Finish<A> finish(after.prepared.set);
   const A* __restrict change = static_cast<const A*>(after.change);
@@ -105,12 +128,12 @@ template <class T, bool masked, bool deltas> void apply(int64_t n, const After& 
   T* __restrict p = static_cast<T*>(after.weights);
   T* __restrict delta = static_cast<T*>(after.delta);
   for (int64_t i = 0; i < n; ++i) {
-    const A old = A(p[i]), rounded = A(T(change[i])), next = A(T(old + rounded));
+    const A old = A(p[i]), rounded = A(T(change[i])), next = done ? change[i] : A(T(old + rounded));
     A kept = A(T(finish.bounded(next)));
     if constexpr (masked) kept = mask[i] ? kept : A(0);
     if constexpr (deltas) {
       const A moved = kept - old;
-      delta[i] = T(kept == next ? rounded : moved);
+      delta[i] = T(kept == next && !done ? rounded : moved);
     }
     p[i] = T(kept);
   }
@@ -125,10 +148,19 @@ template <class T> void average(int64_t n, const After& after) {
   for (int64_t i = 0; i < n; ++i) mean[i] = finish.averaged(mean[i], A(p[i]));
 }
 
-template <class T> void apply(int64_t n, const After& after) {
-  if (after.mask) (after.delta ? apply<T, true, true> : apply<T, true, false>)(n, after);
-  else (after.delta ? apply<T, false, true> : apply<T, false, false>)(n, after);
+template <class T, bool done> void apply(int64_t n, const After& after) {
+  if (after.mask) (after.delta ? apply<T, true, true, done> : apply<T, true, false, done>)(n, after);
+  else (after.delta ? apply<T, false, true, done> : apply<T, false, false, done>)(n, after);
   if (after.average) average<T>(n, after);
+}
+template <class T> void apply(int64_t n, const After& after) {
+  if constexpr (sizeof(T) == 2) {
+    if (after.random_bits >= 0) {
+      round_at_random<T>(n, after);
+      return apply<T, true>(n, after);
+    }
+  }
+  apply<T, false>(n, after);
 }
 
 void apply(DType dtype, int64_t n, const After& after) {
@@ -156,8 +188,8 @@ void clear(Compute compute, int64_t n, const uint8_t* mask, void* elements) {
   else each(static_cast<double*>(elements));
 }
 
-// Updates the elements [begin, end) of entry t. gradients: see UpdateStep.
-void update_entry(const Launch& launch, const PreparedSet& prepared, int64_t t, int64_t begin, int64_t end,
+// Updates the elements [first, last) of one member of entry t, whose elements begin at `start`. gradients: see UpdateStep.
+void update_entry(const Launch& launch, const PreparedSet& prepared, int64_t t, int64_t start, int64_t first, int64_t last,
                   const char* gradients) {
   const auto& op = static_cast<const HostUpdate&>(*static_cast<const Update*>(launch.table));
   const Entry entry(launch, t);
@@ -168,10 +200,11 @@ void update_entry(const Launch& launch, const PreparedSet& prepared, int64_t t, 
   const int64_t size = item_size(dtype), wide = compute_size(compute);
   alignas(64) char staged[2][kBlockBytes], change[kBlockBytes], copies[kMaxSlots + 1][kBlockBytes];
   const DType given = entry.gradient().dtype;
-  Reader gradient(gradients ? flat_view(gradients, given, end - begin) : entry.gradient(), compute);
-  const int64_t offset = gradients ? begin : 0;
-  for (int64_t i = begin; i < end; i += kBlock) {
-    const int64_t n = std::min(kBlock, end - i);
+  Reader gradient(gradients ? flat_view(gradients, given, last - first) : entry.gradient(), compute);
+  const int64_t offset = gradients ? start + first : 0;
+  const bool added_as_is = op.adds && entry.random_bits() < 0;
+  for (int64_t i = start + first; i < start + last; i += kBlock) {
+    const int64_t n = std::min(kBlock, start + last - i);
     const auto at = [i](const View& view, int64_t bytes) { return view.data ? view.data + i * bytes : nullptr; };
     const auto changed = [&](char* data, int64_t bytes, int k) {  // a preview changes a copy
       return preview ? static_cast<char*>(std::memcpy(copies[k], data, n * bytes)) : data;
@@ -179,14 +212,21 @@ void update_entry(const Launch& launch, const PreparedSet& prepared, int64_t t, 
     char* const p = changed(at(entry.weights(), size), size, kMaxSlots);
     char* const low = at(entry.low(), 2);
     const void* const g = gradient.block(i - offset, n, staged[1]);
-    After after{prepared, op.adds ? g : change, p, at(entry.delta(), size), nullptr, nullptr};
+    After after{prepared,
+                added_as_is ? const_cast<void*>(g) : change,
+                p,
+                at(entry.delta(), size),
+                nullptr,
+                nullptr,
+                entry.random_bits(),
+                i - start};
     after.mask = reinterpret_cast<const uint8_t*>(at(entry.mask(), 1));
     if (!preview) after.average = at(entry.average(), wide);
     if (low) (entry.low().dtype == DType::f16 ? refresh<float16> : refresh<bfloat16>)(n, low, p);
-    if (!direct && !op.adds) load(dtype, compute, p, size, n, staged[0]);
+    if (!direct && !added_as_is) load(dtype, compute, p, size, n, staged[0]);
     void* slots[kMaxSlots];
     for (int k = 0; k < op.slots; ++k) slots[k] = changed(at(entry.slot(k), wide), wide, k);
-    if (!op.adds) op.loop[int(compute)](n, prepared.element, direct ? p : staged[0], g, slots, change);
+    if (!added_as_is) op.loop[int(compute)](n, prepared.element, direct ? p : staged[0], g, slots, change);
     apply(dtype, n, after);
     if (low && !preview) store(compute, entry.low().dtype, p, n, low, 2);
     if (!after.mask) continue;
@@ -195,22 +235,14 @@ void update_entry(const Launch& launch, const PreparedSet& prepared, int64_t t, 
   }
 }
 
-template <class C> double sum_of_squares(int64_t n, const void* of) {
-  const C* x = static_cast<const C*>(of);
-  return reduce_row<sum_reduce, double>(n, [x](int64_t k) {
-    const double g = double(normal_or_zero(x[k]));
-    return g * g;
-  });
-}
-
 void update(const Launch& launch) {
   const int64_t entries = launch.ints[0], members = launch.ints[1];
   const UpdateStep step(launch);
   const Pieces pieces{&launch.in(), entries, members, 1};
   parallel_for(pieces.count(), kGrain, [&](int64_t begin, int64_t end) {
     pieces.each(begin, end, [&](int64_t t, int64_t member, int64_t first, int64_t last) {
-      const int64_t at = Part(launch.out(int(t)), members, member).begin;
-      step.run(t, at + first, at + last);
+      const int64_t start = Part(launch.out(int(t)), members, member).begin;
+      step.run(t, start + first, start + last);
     });
   });
 }
@@ -244,8 +276,7 @@ void measure(const Launch& launch) {
           (low.dtype == DType::f16 ? refresh<float16> : refresh<bfloat16>)(n, low.data + from * 2, staged[0]);
         }
         op.loop[int(compute)](n, prepared[t * members + member].element, x, gradient.block(from, n, staged[1]), slots, change);
-        const auto squares = compute == Compute::f32 ? sum_of_squares<float> : sum_of_squares<double>;
-        sums[0][at] = squares(n, x), sums[1][at] = squares(n, change);
+        sums[0][at] = sum_of_squares(compute, n, x), sums[1][at] = sum_of_squares(compute, n, change);
       }
     });
   });
@@ -293,7 +324,8 @@ void UpdateStep::run(int64_t t, int64_t begin, int64_t end, const char* gradient
   const int64_t bytes = item_size(launch_.in(int(t)).dtype);
   for (int64_t i = begin; i < end;) {
     const int64_t member = i / size, stop = std::min(end, (member + 1) * size);
-    kernels::update_entry(launch_, sets_[t * members + member], t, i, stop,
+    const int64_t start = member * size;
+    kernels::update_entry(launch_, sets_[t * members + member], t, start, i - start, stop - start,
                           gradients ? gradients + (i - begin) * bytes : nullptr);
     i = stop;
   }
@@ -345,7 +377,7 @@ void clip_norm(const Launch& launch) {
       for (int64_t i = first * kBlock; i < std::min(part.size, last * kBlock); i += kBlock) {
         const int64_t n = std::min(kBlock, part.size - i);
         const void* x = reader.block(part.begin + i, n, buffer);
-        *sum++ = compute == Compute::f32 ? sum_of_squares<float>(n, x) : sum_of_squares<double>(n, x);
+        *sum++ = sum_of_squares(compute, n, x);
       }
     });
   });

@@ -139,7 +139,7 @@ void concat(const Launch& launch) {
     const View& in = launch.in(k);
     place.shape[axis] = in.shape[axis];
     if (in.size() == 0) continue;
-    Part part;
+    cuda::Part part;
     const bool fits = as_rows(in, axis, part);
     if (parts.count && (!fits || parts.count == kMaxParts)) start_parts(out, row, parts), parts.count = 0;
     part.begin = begin;

@@ -18,7 +18,7 @@ void run_update(const Launch& launch) {
     else ++doubles;
   }
   Copies copies;
-  if (floats > 0) op.floats.update(launch, floats, doubles == 0, copies);
+  if (floats > 0 || doubles == 0) op.floats.update(launch, floats, doubles == 0, copies);
   if (doubles > 0) op.doubles.update(launch, doubles, true, copies);
 }
 

@@ -33,6 +33,7 @@ template <int kMax> struct UpdateJob {
   uint32_t members;
   uint32_t clocks = 0;  // the number of sets whose clock the last block advances: all of them in the last launch of a step
   bool preview;         // true: the deltas are written, and nothing else
+  uint32_t rounding;    // as in families/update.h
   Chunks<kMax> chunks;
   Run runs[kMax];
 };
@@ -128,6 +129,22 @@ template <class A> __device__ inline A rounded(DType dtype, A x) {
   return x;
 }
 
+// Adds changes to weights, and rounds the sums at random. step: with this one.
+__device__ inline void round_at_random(const Share& share, const Run& run, uint32_t parameter, Setting step,
+                                       float (&p)[kPerThread<float>], const float (&change)[kPerThread<float>]) {
+  const int64_t start = share.end - run.part;
+  random::Words words{};
+#pragma unroll
+  for (int k = 0; k < kPerThread<float>; ++k) {
+    const int64_t i = (share.packs ? share.first + (k & ~3) * kThreads + (k & 3) : share.first + k * kThreads) - start;
+    // The four elements of a pack have the bits of one counter.
+    if (!share.packs || k % 4 == 0) words = rounding_words(parameter, uint64_t(step), uint64_t(i) / kRoundingLanes);
+    const uint32_t bits = rounding_bits(words, int(uint64_t(i) % kRoundingLanes));
+    const float next = p[k] + change[k];
+    p[k] = run.dtype == DType::f16 ? rounded_at_random<float16>(next, bits) : rounded_at_random<bfloat16>(next, bits);
+  }
+}
+
 // The Element of the rule for one chunk after another. Most sets of an optimizer are equal, so a block computes the Element again only
 // where the settings change.
 template <class U, class A> struct ChunkRule {
@@ -137,6 +154,7 @@ template <class U, class A> struct ChunkRule {
   alignas(16) unsigned char element[sizeof(Element)], end[sizeof(Finish<A>)];
 
   __device__ const Finish<A>& finish() const { return *reinterpret_cast<const Finish<A>*>(end); }
+  __device__ Setting step() const { return advanced[kStep]; }
 
   // Prepares the Element of a set. All threads of the block call this. `first` is true in the first call.
   __device__ const Element& of(const Setting* next, const Setting* program, bool first) {
@@ -165,15 +183,18 @@ template <class U, class A> struct ChunkRule {
 };
 
 // The number of blocks that run at the same time on a multiprocessor: as many as its registers have room for. The powers that
-// schedule-free rules compute once per step take registers while the threads hold weights.
+// schedule-free rules and NAdam compute once per step take registers while the threads hold weights.
 template <class U> constexpr bool kComputesPowers = false;
 template <bool adaptive> constexpr bool kComputesPowers<ScheduleFree<adaptive>> = true;
+template <Decay decay> constexpr bool kComputesPowers<NAdam<decay>> = true;
 template <class U, class A> constexpr int kResident = U::kSlots < 3 && sizeof(A) == 4 && !kComputesPowers<U> ? 3 : 2;
 
 // The last block to end advances the sets, which all blocks have read by then. Bound by memory: Adam moves 28 bytes per float weight
-// and executes about 80 instructions.
-template <class U, class A, int kMax>
-__global__ void __launch_bounds__(kThreads, kResident<U, A>) update_kernel(const __grid_constant__ UpdateJob<kMax> job) {
+// and executes about 80 instructions. Rounding at random is a kernel of its own, because it needs registers, of which the others have
+// none left.
+template <class U, class A, int kMax, bool kAtRandom>
+__global__ void __launch_bounds__(kThreads, kAtRandom ? 2 : kResident<U, A>)
+    update_kernel(const __grid_constant__ UpdateJob<kMax> job) {
   constexpr DType kSlotType = std::is_same_v<A, float> ? DType::f32 : DType::f64;
   __shared__ ChunkRule<U, A> rule;
   A p[kPerThread<A>], g[kPerThread<A>], slots[U::kSlots + 1][kPerThread<A>];
@@ -198,17 +219,32 @@ __global__ void __launch_bounds__(kThreads, kResident<U, A>) update_kernel(const
     const Finish<A>& finish = rule.finish();
     if (run.low) refresh(share, run, p);
     uint32_t cut = 0, kept = ~0u;  // one bit for each element that a bound has changed, and for each that the mask keeps
+    const auto add_change = [&](int k) {
+      g[k] = rounded(dtype, g[k]);
+      const A next = rounded(dtype, p[k] + g[k]);
+      p[k] = rounded(dtype, finish.bounded(next));
+      cut |= uint32_t(!(p[k] == next)) << k;
+    };
 #pragma unroll
     for (int k = 0; k < kPerThread<A>; ++k) {
       A column[U::kSlots + 1];
 #pragma unroll
       for (int j = 0; j < U::kSlots; ++j) column[j] = slots[j][k];
-      g[k] = rounded(dtype, kernels::change_of<U>(f, p[k], g[k], column));
-      const A next = rounded(dtype, p[k] + g[k]);
-      p[k] = rounded(dtype, finish.bounded(next));
-      cut |= uint32_t(!(p[k] == next)) << k;
+      g[k] = kernels::change_of<U>(f, p[k], g[k], column);
+      if constexpr (!kAtRandom) add_change(k);
 #pragma unroll
       for (int j = 0; j < U::kSlots; ++j) slots[j][k] = column[j];
+    }
+    if constexpr (kAtRandom) {
+      if (size_of<A>(dtype) == 2) {
+        round_at_random(share, run, job.rounding - 1 + run.set / job.members, rule.step(), p, g);
+#pragma unroll
+        for (int k = 0; k < kPerThread<A>; ++k) p[k] = rounded(dtype, finish.bounded(p[k]));
+        cut = ~0u;
+      } else {
+#pragma unroll
+        for (int k = 0; k < kPerThread<A>; ++k) add_change(k);
+      }
     }
     if (run.mask) {
       kept = kept_of<A>(share, run.mask);
@@ -280,16 +316,20 @@ template <int kMax> void add_run(UpdateJob<kMax>& job, const Launch& launch, int
 }
 
 // Updates the tensors whose compute type is A, up to kMax of them per kernel launch. The last launch ends the step if `ends`.
-template <class U, class A, int kMax> void update_all(const Launch& launch, bool ends, Copies& copies) {
+template <class U, class A, int kMax, bool kAtRandom = false> void update_all(const Launch& launch, bool ends, Copies& copies) {
   UpdateJob<kMax> job;
   job.sets = kernels::sets_of(launch);
   job.program = kernels::program_of(launch);
   job.members = uint32_t(launch.ints[1]);
   job.preview = launch.ints[2] != 0;
+  job.rounding = uint32_t(launch.ints[3]);
   job.ticket = tickets();
   const auto go = [&] {
-    const int64_t fill = kResident<U, A> * int64_t{multiprocessors()};  // the number of blocks that run at the same time
-    start(update_kernel<U, A, kMax>, dim3(unsigned(std::min<int64_t>(job.chunks.count(), fill))), kThreads, 0, job);
+    const int64_t resident = kAtRandom ? 2 : kResident<U, A>;
+    const int64_t fill = resident * multiprocessors();  // the number of blocks that run at the same time
+    const int64_t blocks =
+        std::max<int64_t>(job.chunks.count(), job.clocks > 0);  // one advances the clocks without any weights
+    start(update_kernel<U, A, kMax, kAtRandom>, dim3(unsigned(std::min(blocks, fill))), kThreads, 0, job);
     job.chunks.entries = 0;
   };
   for (int t = 0; t < launch.ints[0]; ++t) {
@@ -304,8 +344,10 @@ template <class U, class A, int kMax> void update_all(const Launch& launch, bool
 // Updates the `count` tensors of one compute type.
 using UpdateTensors = void (*)(const Launch& launch, int count, bool ends, Copies& copies);
 template <class U, class A> void update_tensors(const Launch& launch, int count, bool ends, Copies& copies) {
-  if constexpr (std::is_same_v<A, float>)
+  if constexpr (std::is_same_v<A, float>) {
+    if (launch.ints[3] != 0) return update_all<U, A, kManyRuns, true>(launch, ends, copies);
     if (count <= kFewRuns) return update_all<U, A, kFewRuns>(launch, ends, copies);
+  }
   update_all<U, A, kManyRuns>(launch, ends, copies);
 }
 

@@ -16,6 +16,7 @@ void executed_linear_pullback(const Launch& launch, Counts& work);
 void executed_update(const Launch& launch, Counts& work);
 void executed_measure(const Launch& launch, Counts& work);
 void executed_clip_norm(const Launch& launch, Counts& work);
+void executed_clip_adaptive(const Launch& launch, Counts& work);
 
 // What walks over rows do, in all rows together.
 struct Walks {

@@ -60,14 +60,15 @@ void linear_pullback_cost(const Launch& launch, Cost& cost) {
   const auto& op = *static_cast<const Linear*>(launch.table);
   const View &g = launch.in(0), &x = launch.in(1), &w = launch.in(2), &gx = launch.out(0), &gw = launch.out(1),
              &gb = launch.out(2);
+  if (gx.size() + gw.size() + gb.size() == 0) return;  // no gradient is needed, or all are empty: nothing is computed
   const int64_t elements = g.size(), activation = launch.ints[0];
-  add_product(elements * w.shape[1] * ((gx.data != nullptr) + (gw.data != nullptr)), cost);
+  add_product(elements * w.shape[1] * ((gx.size() != 0) + (gw.size() != 0)), cost);
   cost.add(op.counts[activation], elements);
-  if (gb.data) cost.adds += std::max<int64_t>(0, elements - gb.size());
+  if (gb.size()) cost.adds += std::max<int64_t>(0, elements - gb.size());
   cost.bytes_read = g.distinct_bytes();
   if (activation) cost.bytes_read += launch.in(3).distinct_bytes();
-  if (gw.data) cost.bytes_read += x.distinct_bytes();
-  if (gx.data) cost.bytes_read += w.distinct_bytes();
+  if (gw.size()) cost.bytes_read += x.distinct_bytes();
+  if (gx.size()) cost.bytes_read += w.distinct_bytes();
   for (int k = 0; k < launch.outputs; ++k) cost.bytes_written += launch.out(k).bytes();
 }
 

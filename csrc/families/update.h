@@ -20,7 +20,8 @@ constexpr int kMaxSlots = 3;
 // a gradient, which stays as it is, with its sets). All operands except the gradients are flat and contiguous. Slots and averages of
 // half precision weights are float32. Each tensor consists of `members` parts of equal size, one after another. Part m of entry t
 // has set t * members + m; the rows of the table after these sets are the program of the schedules.
-// ints: entries, members, preview (1: the deltas are written, and nothing else). table: the Update.
+// ints: entries, members, preview (1: the deltas are written, and nothing else), rounding (0: half precision weights are rounded to
+// the nearest number; k + 1: at random, by the bits of parameter k + t for entry t; a gradient may then be float32). table: the Update.
 struct Update {
   Kernel kernel;
   int slots;
@@ -43,6 +44,8 @@ struct Entry {
   const View& low() const { return launch.out(entries * (3 + slots) + t); }
   const View& delta() const { return launch.out(entries * (4 + slots) + t); }
   const View& gradient() const { return launch.in(t); }
+  // The number of the parameter whose random bits round the weights, or -1 if they are rounded to the nearest number.
+  int64_t random_bits() const { return launch.ints[3] == 0 ? -1 : launch.ints[3] - 1 + t; }
 };
 constexpr int kTensorsBesidesSlots = 5;  // the weights, their average, mask, copy of half precision and delta
 
@@ -113,6 +116,25 @@ inline void clip_norm_cost(const Launch& launch, Cost& cost) {
   cost.multiplies += sets;        // by the scale of the gradients
   cost.bytes_read += sets * 2 * int64_t(sizeof(Setting));
   cost.bytes_written = sets * 2 * int64_t(sizeof(Setting));
+}
+
+// Scales the gradient of each unit to a norm of at most a share of the norm of the unit's weights. out: the scaled gradients,
+// contiguous. in: the gradients; the weights, as matrices with a row for each unit; the table of sets, whose first one has the scale
+// of the gradients; and the share, a float64 number. data is null for all tensors of a missing gradient. ints: entries.
+// Factors that each later launch applies would save writing 4 bytes for each float32 weight, but they would be code and operands of
+// the updates, the trust ratios, the joint norm and the rules of several launches, and a division for each element.
+void clip_adaptive(const Launch& launch);
+inline void clip_adaptive_cost(const Launch& launch, Cost& cost) {
+  const int entries = int(launch.ints[0]);
+  cost.bytes_read = 2 * int64_t(sizeof(Setting));
+  for (int t = 0; t < entries; ++t) {
+    const View &g = launch.in(t), &p = launch.in(entries + t);
+    if (!g.data) continue;
+    cost.adds += 2 * g.size(), cost.multiplies += 3 * g.size() + 2 * p.shape[0];
+    cost.special += 3 * p.shape[0];  // for each unit two roots and a division
+    cost.bytes_read += g.distinct_bytes() + p.bytes();
+    cost.bytes_written += launch.out(t).bytes();
+  }
 }
 
 // Writes the sets as they are after the step that comes next has begun, without the numbers of a rule, for rules that several

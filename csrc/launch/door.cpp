@@ -16,6 +16,13 @@ bool read_before(const Launch& launch, int k) {
   return false;
 }
 
+// True if every output is empty, so that the kernel has nothing to do and reads nothing.
+bool writes_nothing(const Launch& launch) {
+  for (int k = 0; k < launch.outputs; ++k)
+    if (launch.out(k).size() != 0) return false;
+  return launch.outputs > 0;
+}
+
 LedgerKey key_of(const Launch& launch, const Attribution& attribution, const Cost& cost) {
   int arithmetic = -1;
   for (int k = 0; k < launch.outputs + launch.inputs && arithmetic < 0; ++k)
@@ -32,7 +39,7 @@ PlanRecord figures_of(const Launch& launch, const Attribution& attribution) {
   door.attribution = attribution;  // the cost of a product depends on its precision
   Cost cost;
   launch.kernel->cost(launch, cost);
-  if (cost.bytes_read == 0 && cost.bytes_written == 0) {
+  if (cost.bytes_read == 0 && cost.bytes_written == 0 && !writes_nothing(launch)) {
     for (int k = 0; k < launch.outputs; ++k) cost.bytes_written += launch.out(k).bytes();
     for (int k = 0; k < launch.inputs; ++k)
       if (!read_before(launch, k)) cost.bytes_read += launch.in(k).distinct_bytes();

@@ -54,6 +54,14 @@ template <class A> PB_HD void clip_to_norm(Setting* set, A norm) {
   set[kClipFactor] = factor > A(1) ? 1 : Setting(factor);
 }
 
+// Returns the factor of the gradient of a unit, such as a row of a matrix, which bounds its norm to a share of the norm of the unit's
+// weights: Brock et al. 2021, eq. 3. weights, gradient: sums of squares. scale: kGradientScale. A norm of NaN changes nothing.
+template <class A> PB_HD A unit_factor(A weights, A gradient, A scale, A share) {
+  const A most = share * m::max(m::sqrt(weights), A(1e-3));  // so that weights of 0 can move
+  const A norm = m::sqrt(gradient) * scale;
+  return m::select(norm > most, A(most / m::max(norm, A(1e-6))), A(1));
+}
+
 // Returns x within [least, most]. Comparisons with NaN are false, so that the last choice, x itself, keeps NaN.
 template <class A> PB_HD A limited(A x, A least, A most) {
   const A above = x < least ? least : x;

@@ -8,6 +8,7 @@
 // A set is the settings of one parameter (settings.h). What happens to a weight after the rule, such as a constraint, is the same for all rules. The choice of the struct that runs may not depend on the value of a
 // hyper-parameter, because that value may change between two steps and differ between two parameters.
 #pragma once
+#include "math/rounding.h"
 #include "math/update_moments.h"
 
 namespace pb {

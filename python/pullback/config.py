@@ -7,7 +7,8 @@
   then computed by pullback's own kernels, in one fixed order of terms, and no library computes it.
 
 Set it at the start of a program, or set the variable PULLBACK_REPRODUCIBLE. Setting it raises a PullbackError if "everywhere" is
-not possible here, and a CaptureError inside a captured function. `docs/reproducibility.md` says what is the same and what is not.
+not possible here, or if another thread is inside a captured function, and a CaptureError in a thread that is inside one itself.
+`docs/reproducibility.md` says what is the same and what is not.
 """
 
 from __future__ import annotations
@@ -68,11 +69,18 @@ class Config(ModuleType):
 
     @reproducible.setter
     def reproducible(self, mode: Mode) -> None:
-        if mode not in variables.MODES:
+        given: Any = mode
+        if not isinstance(given, str) or given not in variables.MODES:
             raise ValueError(f"pb.config.reproducible = {mode!r}; use {' or '.join(map(repr, variables.MODES))}.")
+        mode = variables.MODES[variables.MODES.index(given)]  # a plain string, also of an Enum
         if mode == modes.mode():
             return
         capturing.refuse("setting pb.config.reproducible", "Set it before the call.")
+        if capturing.running or modes.replaying():
+            raise PullbackError(
+                f"pb.config.reproducible = {mode!r} while another thread runs a captured function, all of which has one mode. "
+                f"Set it before the threads begin to compute, or when they have ended."
+            )
         if mode == "everywhere" and (reason := why_not()):
             raise PullbackError(f'pb.config.reproducible = "everywhere" is not possible here: {reason}')
         modes.set_mode(mode)

@@ -12,7 +12,7 @@ from .errors import DTypeError, PullbackError
 from .launch import capturing
 from .tensors import devices, dtypes
 from .tensors.tensor import Tensor
-from .tree import named_leaves
+from .tree import is_unicode, named_leaves
 
 CHUNK: Final = 2**16  # the number of elements that are brought into order and byte order at once
 
@@ -38,7 +38,7 @@ def hash(tree: Any) -> str:
     int64, a float64 or a bool without axes. A string has the dtype "str" and one axis, that of its bytes in UTF-8.
 
     Raises: DTypeError, which is a TypeError, naming the path of a leaf of any other kind; PullbackError for two leaves of one
-    name; CaptureError in a captured function.
+    name, and for a key of a dict that is neither a string nor an integer; CaptureError in a captured function.
     """
     capturing.refuse("pb.hash(), which reads values on the host,", "Return the tensors from the function, and hash them outside.")
     leaves: dict[str, Any] = {}
@@ -59,16 +59,20 @@ def hash(tree: Any) -> str:
 
 def _leaves(tree: Any) -> Iterator[tuple[str, Any]]:
     """Yields the leaves with their names, and those of the state_dict of a leaf that has one."""
-    for name, leaf in named_leaves(tree.state_dict() if hasattr(tree, "state_dict") else tree):
-        if hasattr(leaf, "state_dict"):
+    for name, leaf in named_leaves(tree.state_dict() if _has_state(tree) else tree):
+        if _has_state(leaf):
             yield from [(f"{name}.{inner}" if inner else name, x) for inner, x in _leaves(leaf)]
         else:
             yield name, leaf
 
 
+def _has_state(x: Any) -> bool:
+    return hasattr(x, "state_dict") and not isinstance(x, type)
+
+
 def _array_of(leaf: Any, name: str) -> tuple[str, Any]:
     """Returns the name of a leaf's dtype, and the leaf as an array of the host. Raises DTypeError."""
-    if isinstance(leaf, str):
+    if isinstance(leaf, str) and is_unicode(leaf):
         return "str", np.frombuffer(leaf.encode(), np.uint8)
     array: Any = None
     if isinstance(leaf, Tensor):
@@ -79,6 +83,7 @@ def _array_of(leaf: Any, name: str) -> tuple[str, Any]:
         array = np.array(leaf, np.int64 if type(leaf) is int else None)
     if array is None or not dtypes.is_supported(array.dtype.newbyteorder("=")):
         what = f"type {type(leaf).__name__}" if array is None else f"type {type(leaf).__name__} and dtype {array.dtype}"
+        what += " with an unpaired surrogate" if isinstance(leaf, str) else ""
         place = f'the leaf "{name}"' if name else "the argument"
         raise DTypeError(
             f"hash: {place} has {what}; only tensors, arrays, strings, and numbers that fit into 64 bits have a hash. "
@@ -95,7 +100,11 @@ def _chunks(array: Any) -> Iterator[Any]:
     """Yields the elements in C order, little-endian, with one kind of NaN. No more than a chunk is copied at once."""
     little = array.dtype.newbyteorder("<")
     options: Any = {"flags": ["external_loop", "buffered", "zerosize_ok"], "op_flags": [["readonly", "contig"]], "order": "C"}
-    for chunk in np.nditer(array, op_dtypes=[little], casting="equiv", buffersize=CHUNK, **options):
-        if dtypes.is_float(little) and (wrong := np.isnan(chunk)).any():
-            chunk = np.where(wrong, np.array(np.nan, little), chunk)
+    chunks: Any = np.nditer(array, op_dtypes=[little], casting="equiv", buffersize=CHUNK, **options)
+    for chunk in chunks:
+        if little.kind == "b":
+            chunk = chunk.view(np.uint8) != 0  # True may be any byte but 0
+        with np.errstate(invalid="ignore"):  # bfloat16 reports signalling NaNs
+            if dtypes.is_float(little) and (wrong := np.isnan(chunk)).any():
+                chunk = np.where(wrong, np.array(np.nan, little), chunk)
         yield chunk

@@ -19,6 +19,7 @@ from .interop.wrong_calls import explain_call
 from .tensors import devices, dtypes
 from .tensors.creation import asarray
 from .tensors.tensor import Tensor
+from .tree import is_unicode
 
 try:
     import fcntl
@@ -102,7 +103,7 @@ def _join(path: str, key: Any) -> str:
     """Returns the path of an entry. Raises PullbackError for a key that a file cannot hold."""
     if not isinstance(key, (str, int)):
         raise PullbackError(f'save: a key of the dict at "{path}" is {key!r}; keys are strings or integers.')
-    if not isinstance(key, int) and any(["\ud800" <= letter <= "\udfff" for letter in key]):
+    if not isinstance(key, int) and not is_unicode(key):
         raise PullbackError(
             f'save: a key of the dict at "{path}" is {key!r}, which contains an unpaired surrogate and is not valid Unicode.'
         )

@@ -92,11 +92,25 @@ def paths(tree: Any) -> list[str]:
 
 
 def named_leaves(tree: Any) -> list[tuple[str, Any]]:
-    """Returns each leaf with its path as files name it, with dots between keys and positions: "b.1"."""
+    """Returns each leaf with its path as files name it, with dots between keys and positions: "b.1".
+
+    Raises PullbackError for a key that a file cannot hold, because it is neither a string of valid Unicode nor an integer.
+    """
     import optree
 
     leaves, spec = _by_optree(tree)
-    return [(".".join(map(str, accessor.path)), x) for accessor, x in zip(optree.treespec_accessors(spec), leaves)]
+    return [(".".join([_name_of(key) for key in accessor.path]), x) for accessor, x in zip(optree.treespec_accessors(spec), leaves)]
+
+
+def _name_of(key: Any) -> str:
+    if not isinstance(key, (str, int)) or (isinstance(key, str) and not is_unicode(key)):
+        raise PullbackError(f"a key of a dict is {key!r}; keys are strings of valid Unicode or integers.")
+    return str(key)
+
+
+def is_unicode(text: str) -> bool:
+    """False for a string with an unpaired surrogate, which has no bytes in UTF-8."""
+    return not any(["\ud800" <= letter <= "\udfff" for letter in text])
 
 
 def _met_dataclasses(leaves: list[Any]) -> bool:

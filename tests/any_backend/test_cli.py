@@ -86,10 +86,20 @@ def recorded() -> str:
     return found
 
 
-@pytest.mark.skipif(pb.config.why_not() is not None, reason=f'no "everywhere": {pb.config.why_not()}')
-def test_training_gives_the_hash_that_the_readme_shows(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_digits_are_learned_to_97_percent_and_the_weights_have_the_hash_that_the_readme_shows(
+    native: None, tmp_path: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results: list[train.Result] = []
+    run = train.train_digits
+    monkeypatch.setattr(train, "train_digits", lambda *args, **options: results.append(run(*args, **options)) or results[0])
     assert cli.main(["train", "digits", "--out", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.splitlines()[-2:] == ["reproducible   everywhere", f"hash           {recorded()}"]
+    (result,) = results
+    assert result.accuracy >= 0.97
+    assert result.losses[-1] < result.losses[0] / 5
+    assert result.profile.coverage == 1.0
+    assert result.profile.forward.matmul_flops == 30 * 2 * 1442 * (64 * 128 + 128 * 10)
+    if pb.config.why_not() is None:  # level v2 and AArch64 have other bits
+        assert capsys.readouterr().out.splitlines()[-2:] == ["reproducible   everywhere", f"hash           {recorded()}"]
 
 
 @pytest.mark.parametrize("variables", [{}, {"PULLBACK_REPRODUCIBLE": "machine"}, {"PULLBACK_REPRODUCIBLE": "everywhere"}], ids=str)
@@ -106,14 +116,6 @@ def test_info_tells_the_mode_and_what_set_it(variables: dict[str, str]) -> None:
     else:
         possible = f"not possible: {why_not}" if why_not else "possible: PULLBACK_REPRODUCIBLE, pb.config.reproducible"
         assert told == f'machine ("everywhere" is {possible})'
-
-
-def test_digits_are_learned_to_97_percent(native: None) -> None:
-    result = train.train_digits()
-    assert result.accuracy >= 0.97
-    assert result.losses[-1] < result.losses[0] / 5
-    assert result.profile.coverage == 1.0
-    assert result.profile.forward.matmul_flops == 30 * 2 * 1442 * (64 * 128 + 128 * 10)
 
 
 def test_the_same_seed_trains_the_same_weights() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import importlib
 import subprocess
 import sys
@@ -65,10 +66,18 @@ def test_it_is_set_and_shown() -> None:
     assert pb.config.reproducible == "machine"
 
 
-def test_a_word_that_does_not_exist_is_an_error_that_names_those_that_do() -> None:
-    with pytest.raises(ValueError, match="'evrywhere'; use 'machine' or 'everywhere'"):
-        pb.config.reproducible = "evrywhere"  # pyright: ignore
+@pytest.mark.parametrize("word", ["evrywhere", "Everywhere", "", None, True, ["machine"], np.array(["machine", "everywhere"])])
+def test_a_word_that_does_not_exist_is_an_error_that_names_those_that_do(word: Any) -> None:
+    with pytest.raises(ValueError, match="; use 'machine' or 'everywhere'"):
+        pb.config.reproducible = word
     assert pb.config.reproducible == "machine"
+
+
+@needs_everywhere
+def test_a_string_of_another_class_is_kept_as_a_plain_one() -> None:
+    pb.config.reproducible = enum.Enum("Modes", {"x": "everywhere"}, type=str).x  # pyright: ignore
+    assert type(pb.config.reproducible) is str
+    assert repr(pb.config) == "<pb.config: reproducible='everywhere'>"
 
 
 def test_a_setting_that_does_not_exist_is_an_error_that_names_the_one_that_does() -> None:
@@ -211,6 +220,76 @@ def test_it_cannot_change_inside_a_captured_function() -> None:
     assert pb.config.reproducible == "machine"
     f(pb.ones(3))
     assert np.array_equal(pb.capture(f)(pb.ones(3)).numpy(), [2, 2, 2])  # It is set already, so nothing changes.
+
+
+@needs_everywhere
+@needs_kernels
+def test_it_cannot_change_while_another_thread_records() -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def f(x: Any) -> Any:
+        y = x @ x
+        inside.set()
+        assert go_on.wait(60)
+        return y @ x
+
+    captured, x, results = pb.capture(f), pb.ones((4, 4)), list[Any]()
+    other = threading.Thread(target=lambda: results.append(captured(x).numpy()))
+    other.start()
+    assert inside.wait(60)
+    try:
+        with pytest.raises(pb.PullbackError, match=r"'everywhere' while another thread .* captured function.*before the threads"):
+            pb.config.reproducible = "everywhere"
+        pb.config.reproducible = "machine"  # nothing changes
+    finally:
+        go_on.set()
+        other.join()
+    assert pb.config.reproducible == "machine"
+    assert np.array_equal(results[0], captured(x).numpy())
+    assert captured.stats().captures == 1
+    pb.config.reproducible = "everywhere"
+
+
+@needs_everywhere
+@needs_kernels
+def test_a_recording_that_failed_does_not_keep_it_from_changing() -> None:
+    def f(x: Any) -> Any:
+        raise RuntimeError("in the recording")
+
+    with pytest.raises(RuntimeError):
+        pb.capture(f)(pb.ones(3))
+    pb.config.reproducible = "everywhere"
+
+
+@needs_everywhere
+@needs_kernels
+def test_a_replay_has_one_mode_throughout() -> None:
+    """One thread replays again and again while another sets the mode as often as it may."""
+    x = pb.tensor(np.random.default_rng(0).standard_normal((200, 1, 3000)).astype(np.float32))
+    w = pb.tensor(np.random.default_rng(1).standard_normal((3000, 40)).astype(np.float32))
+    captured = pb.capture(lambda x: x @ w, steps=200)  # rows, which "machine" may leave to a library
+    whole: dict[str, str] = {}
+    for mode in ("machine", "everywhere"):
+        pb.config.reproducible = mode  # pyright: ignore
+        whole[mode] = [pb.hash(captured(x)) for _ in range(2)][1]
+    found, refused = set[str](), threading.Event()
+
+    def replay() -> None:
+        for _ in range(400):
+            found.add(pb.hash(captured(x)))
+            if refused.is_set():
+                return
+
+    other = threading.Thread(target=replay)
+    other.start()
+    while other.is_alive() and not refused.is_set():
+        try:
+            pb.config.reproducible = "everywhere" if pb.config.reproducible == "machine" else "machine"
+        except pb.PullbackError:
+            refused.set()
+    other.join()
+    assert refused.is_set()
+    assert found <= set(whole.values())
 
 
 @needs_everywhere

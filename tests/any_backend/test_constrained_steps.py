@@ -55,6 +55,39 @@ def test_the_delta_is_what_was_added_after_the_constraint(name: str, dtype: str)
         assert (np.abs(again - after) <= EPS[dtype] * np.maximum(largest, np.abs(host(delta).astype(float)))).all()
 
 
+@pytest.mark.parametrize(
+    "limit", [c.MaxNorm(1.0, 0), c.UnitNorm(None), c.Simplex(1), lambda w: w], ids=["max", "unit", "simplex", "function"]
+)
+def test_a_parameter_without_weights_may_have_a_constraint_and_an_average(limit: Any) -> None:
+    p = pb.Parameter(np.zeros((3, 0)), constraint=limit)
+    opt = optim.SGD([p], lr=0.1, ema=0.9)
+    for _ in range(2):
+        opt.step([pb.zeros((3, 0), dtype="float64")])
+    assert opt.averaged(p).shape == (3, 0)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("dtype", list(EPS))
+def test_the_ends_of_a_box_are_rounded_before_they_are_averaged(dtype: str, fused: bool) -> None:
+    p = pb.Parameter(np.zeros(3), dtype=dtype, constraint=c.Box(-0.3, 0.3))
+    opt = optim.SGD([p], lr=1.0, ema=0.0)
+    if not fused:
+        opt._native = None
+    opt.step([pb.tensor([-1.0, 1.0, 0.0], dtype=dtype)])
+    np.testing.assert_array_equal(host(opt.averaged(p)).astype(np.float64), host(p).astype(np.float64))
+
+
+@pytest.mark.parametrize("name", list(ALL))
+def test_one_member_is_constrained_like_a_network_alone(name: str) -> None:
+    p, q = pb.Parameter(host(numbers(0))[None], constraint=ALL[name]), pb.Parameter(numbers(0), constraint=ALL[name])
+    one, alone = optim.Adam([p], lr=[0.1]), optim.Adam([q], lr=0.1)
+    for seed in range(3):
+        g = numbers(seed + 1)
+        one.step([pb.tensor(host(g)[None])])
+        alone.step([g])
+        np.testing.assert_array_equal(host(p)[0], host(q))
+
+
 @pytest.mark.parametrize("name", list(ALL))
 def test_a_captured_step_with_a_constraint_is_the_eager_one(name: str) -> None:
     def rig() -> Any:

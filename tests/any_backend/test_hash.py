@@ -124,6 +124,13 @@ def test_nans_are_equal_and_zeros_are_not(dtype: str) -> None:
     assert (hashing._array_of(np.nan, "")[1].dtype, next(hashing._chunks(-strange)).view(bits)[2]) == (np.float64, quiet)
 
 
+@pytest.mark.filterwarnings("error")
+def test_signalling_nans_and_other_bytes_of_true() -> None:
+    signalling = np.array([0x7F81, 0xFF81], np.uint16).view(ml_dtypes.bfloat16)
+    assert pb.hash(signalling) == pb.hash(np.full(2, np.nan, ml_dtypes.bfloat16))
+    assert pb.hash(np.array([2, 0, 255], np.uint8).view(bool)) == pb.hash(np.array([True, False, True]))
+
+
 def test_names_shapes_dtypes_and_each_value_count() -> None:
     x = np.arange(6, dtype=np.float32)
     last = x.copy()
@@ -228,7 +235,8 @@ def test_it_needs_no_kernels() -> None:
         ({"a": [1, 2**70]}, r'the leaf "a\.1" has type int;'), ({"a": {"b": 1j}}, r'"a\.b" has type complex;'),
         ([len], 'the leaf "0" has type builtin'),
         ({"x": np.array(["a"])}, '"x" has type ndarray and dtype <U1;'), ({"x": np.ma.array([1.0])}, '"x" has type MaskedArray;'),
-        (np.complex64(1), 'the argument has type complex64 and dtype complex64;'),
+        (np.complex64(1), 'the argument has type complex64 and dtype complex64;'), ([nn.Linear], 'the leaf "0" has type type;'),
+        (nn.Linear, 'the argument has type type;'), ({"s": "\ud800"}, 'the leaf "s" has type str with an unpaired surrogate;'),
     ],
 )  # fmt: skip
 def test_other_leaves_are_an_error_that_names_the_path(tree: Any, words: str) -> None:
@@ -240,6 +248,12 @@ def test_other_leaves_are_an_error_that_names_the_path(tree: Any, words: str) ->
 def test_two_leaves_of_one_name_are_an_error() -> None:
     with pytest.raises(pb.PullbackError, match=r'two leaves have the name "a\.b"'):
         pb.hash({"a": {"b": 1}, "a.b": 1})
+
+
+@pytest.mark.parametrize("key", [(1, 2), None, 1.5, "\ud800"])
+def test_a_key_that_no_file_can_hold_is_an_error(key: Any) -> None:
+    with pytest.raises(pb.PullbackError, match=r"a key of a dict is .*keys are strings of valid Unicode or integers"):
+        pb.hash({"a": {key: 1}})
 
 
 @needs_kernels

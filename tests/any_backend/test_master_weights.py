@@ -77,6 +77,28 @@ def test_a_weight_that_is_assigned_replaces_its_master(rule: str, dtype: str) ->
     opt.step(third)
 
 
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("limit", [optim.constraints.MaxNorm(0.9, None), lambda w: pb.clip(w, -0.3, 0.3)], ids=["norm", "function"])
+def test_a_constraint_replaces_masters_of_the_weights_that_it_changes(limit: Any, dtype: str) -> None:
+    """A preview and the change are those of the masters, and the average is one of the masters."""
+    p = pb.Parameter(np.linspace(-0.4, 0.4, 9), dtype=dtype)
+    opt = optim.SGD([p], lr=1e-3, master_weights=True, ema=0.0)
+    opt.step([pb.ones(9, dtype=dtype)])
+    p.constraint = limit
+    for _ in range(3):
+        before, g = host(opt.slots(p)["master"]), [pb.ones(9, dtype=dtype)]
+        shown = opt.preview(g)
+        deltas = opt.step(g, return_delta=True)
+        same(shown, deltas)
+        master = host(opt.slots(p)["master"])
+        np.testing.assert_array_equal(master.astype(host(p).dtype), host(p))
+        np.testing.assert_allclose(before + host(deltas[0]), master, rtol=0, atol=1e-7)
+        same([opt.averaged(p)], [master])
+    unchanged = np.abs(before) < 0.2
+    if not isinstance(limit, optim.constraints.Constraint):
+        np.testing.assert_allclose(master[unchanged], (before - np.float32(1e-3))[unchanged], rtol=0, atol=1e-7)
+
+
 def test_masters_are_a_part_of_states_and_copies_and_only_for_half_precision() -> None:
     p, q = pb.Parameter(np.ones(3), dtype="bfloat16", name="p"), pb.Parameter(np.ones(3), name="q")
     opt = optim.SGD([p, q], lr=1e-3, master_weights=True)

@@ -291,6 +291,17 @@ def test_a_parameter_without_gradient_is_left_alone() -> None:
     assert params[0].version == 1
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_step_with_gradients_of_parameters_without_weights_counts(dtype: str) -> None:
+    p, empty = pb.Parameter(np.zeros(2), dtype=dtype), pb.Parameter(np.zeros((0, 3)), dtype=dtype)
+    opt = optim.SGD([p, empty], lr=schedules.Table([0.5, 0.25, 0.125]))
+    for _ in range(2):
+        opt.step([None, pb.zeros((0, 3), dtype=dtype)])
+    assert (opt.steps, opt.lr) == (2, 0.125)
+    opt.step([pb.ones(2, dtype=dtype), None])
+    assert p.tolist() == [-0.125, -0.125]
+
+
 def test_a_step_without_any_gradient_does_not_count() -> None:
     p = pb.Parameter([1.0, 2.0])
     opt = optim.Adam([p], lr=schedules.Linear(1.0, steps=2))

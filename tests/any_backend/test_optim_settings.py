@@ -348,6 +348,27 @@ def test_wrong_numbers_of_members_are_refused(options: Any, words: str) -> None:
         optim.Adam([pb.Parameter(np.ones((3, 2)))], **options)
 
 
+@pytest.mark.parametrize("kind", [optim.Muon, optim.Adafactor, optim.SGD])
+def test_a_list_of_one_number_is_one_member(kind: Any) -> None:
+    """A solo run has Parameters without the axis of members, and is the same bit for bit."""
+    rng = np.random.default_rng(4)
+    start = [rng.standard_normal(shape) for shape in ((4, 6), (5,), (3, 2, 2))]
+    one = kind([pb.Parameter(x[None]) for x in start], lr=[0.1], clip_norm=2.0)
+    alone = kind([pb.Parameter(x) for x in start], lr=0.1, clip_norm=2.0)
+    one.clip_adaptive = alone.clip_adaptive = 0.01
+    pruned = [optim.Pruning(opt, 0.5) for opt in (one, alone)]
+    for _ in range(3):
+        grads = [rng.standard_normal(x.shape) for x in start]
+        one.step([pb.tensor(g[None]) for g in grads])
+        alone.step([pb.tensor(g) for g in grads])
+    for p, q in zip(one.parameters, alone.parameters):
+        np.testing.assert_array_equal(host(p)[0], host(q))
+        for name, slot in alone.slots(q).items():
+            np.testing.assert_array_equal(host(one.slots(p)[name])[0], host(slot))
+    assert one.gradient_norm.tolist() == [alone.gradient_norm]
+    assert pruned[0].sparsity.tolist() == [pruned[1].sparsity]
+
+
 def test_a_state_keeps_groups_apart() -> None:
     groups = {"p1": {"lr": 0.5, "weight_decay": 0.1}}
     saved = optim.AdamW(parameters(), lr=schedules.Cosine(0.1, 9), groups=groups).state_dict()

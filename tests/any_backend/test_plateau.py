@@ -16,6 +16,7 @@ from conftest import host
 from pullback import optim
 from pullback.launch import door
 from pullback.optim import schedules as s
+from pullback.optim.program import SPARE
 
 OPTIONS: list[dict[str, Any]] = [
     {},
@@ -134,6 +135,17 @@ def test_one_schedule_for_members_is_a_plateau_for_each() -> None:
     assert opt.lr == 0.1
     opt.observe([2.0, 0.5])
     assert opt.lr.tolist() == [0.05, 0.1]
+
+
+@pytest.mark.parametrize("as_piece", [False, True])
+def test_more_plateaus_than_free_rows_make_the_program_longer(as_piece: bool) -> None:
+    plateau: Any = s.ReduceOnPlateau(0.1, factor=0.5, patience=0)
+    members = SPARE + 2
+    opt = optim.SGD([pb.Parameter(np.zeros((members, 1)))], lr=[plateau * s.Linear(1.0, 9) if as_piece else plateau] * members)
+    worse = np.arange(members) % 2
+    opt.observe(np.ones(members))
+    opt.observe(2.0 * worse)
+    np.testing.assert_array_equal(opt.lr, np.where(worse, 0.05, 0.1))
 
 
 @needs_kernels

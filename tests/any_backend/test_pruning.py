@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from captured_step import needs_kernels, same
+from captured_step import REASON, needs_kernels, same
 from conftest import host
 from pullback import nn, optim
 from pullback.optim.schedules import PolynomialSparsity
@@ -179,6 +179,28 @@ def test_a_pruned_weight_and_its_slots_are_0_after_every_step(rule: str, dtype: 
                 for x in (p, *opt.slots(p).values()):
                     assert zeros(x)[pruned].all()
         same(opt.parameters[1], free.parameters[1])  # It is not pruned.
+
+
+@pytest.mark.parametrize("capture", [False, True])
+@pytest.mark.parametrize("rule", ["adamw", "muon"])
+def test_a_preview_changes_no_masks(rule: str, capture: bool) -> None:
+    """It tells the change of the next step, which chooses masks, and leaves those of the last step."""
+    if capture and REASON:
+        pytest.skip(REASON)
+    params = [pb.Parameter(p, name=p.name) for p in made().parameters]
+    opt: Any = optim.Muon(params, lr=0.1) if rule == "muon" else optim.AdamW(params, lr=0.1)
+    pruning = optim.Pruning(opt, lambda t: (0.2, 0.6, 0.4)[t % 3])
+    preview: Any = pb.capture(lambda *g: opt.preview(list(g))) if capture else lambda *g: opt.preview(list(g))
+    for step in range(7):
+        g, before = gradients(opt, step), pruning.saved()
+        shown = preview(*g)
+        assert pruning.saved()["sparsities"] == before["sparsities"]
+        for name, mask in pruning.masks().items():
+            same(mask, before["masks"][name])
+        for x, y in zip(shown, opt.step(g, return_delta=True)):
+            same(x, y)
+    if capture:
+        assert preview.stats().captures == 1
 
 
 @pytest.mark.parametrize("constraint", [optim.constraints.Box(0.5, 1.0), optim.constraints.Simplex(axis=0), lambda w: w + 1])

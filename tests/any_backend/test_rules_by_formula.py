@@ -116,6 +116,26 @@ def test_eager_steps_captured_steps_and_single_launches_have_the_same_bits(rule:
     assert step.stats().captures == 1
 
 
+@pytest.mark.parametrize("first", [None, 0.5])
+def test_steps_follow_clip_norm_while_gradients_are_scaled(first: float | None) -> None:
+    """A step replays a recording, which must not be used again if only the launch of clip_norm is new."""
+    opt, other = made("adam", clip_norm=first), made("adam", clip_norm=None if first else 0.5)
+    for each in (opt, other):
+        each.gradient_scale = 0.5
+    (grads,) = random_gradients(opt, 1)
+    opt.step(grads)
+    opt.clip_norm = other.clip_norm
+    for p in opt.parameters:
+        p.assign(pb.zeros_like(p))
+    for p in other.parameters:
+        p.assign(pb.zeros_like(p))
+    opt.load_state_dict(other.state_dict())
+    for each in (opt, other):
+        each.step(grads)
+    assert state(opt) == state(other)
+    assert opt.gradient_norm == other.gradient_norm
+
+
 @pytest.mark.parametrize("clip_norm", [None, 0.5])
 @pytest.mark.parametrize("rule", FORMULAS)
 def test_members_are_solo_runs_bit_for_bit(rule: str, clip_norm: float | None) -> None:

@@ -127,7 +127,7 @@ def test_products_of_rounded_factors(precision: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
 def test_products_in_the_mode_everywhere(dtype: str) -> None:
-    shapes = ((3, 5, 7), (40, 70, 33), (20, 257, 18), (3, 1300, 5), (1100, 3, 20))
+    shapes = ((3, 5, 7), (6, 0, 4), (0, 5, 3), (3, 5, 0), (40, 70, 33), (20, 257, 18), (3, 1300, 5), (1100, 3, 20))
     rng = np.random.default_rng(0)
     watched.take()
     KERNELS.set_everywhere(True)
@@ -141,6 +141,42 @@ def test_products_in_the_mode_everywhere(dtype: str) -> None:
     launches = watched.take()
     assert {launch.kernel for launch in launches} >= {"linear", "linear_pullback", "matmul"}
     assert [(launch.kernel, found) for launch in launches if (found := differences(launch))] == []
+
+
+@pytest.mark.parametrize("everywhere", [False, True], ids=["machine", "everywhere"])
+@pytest.mark.parametrize("activation", [None, "tanh"])
+def test_products_with_an_empty_side(activation: str | None, everywhere: bool) -> None:
+    """A factor is not read if the result is empty."""
+    rng = np.random.default_rng(0)
+    watched.take()
+    KERNELS.set_everywhere(everywhere)
+    try:
+        for m, k, n in ((0, 5, 3), (4, 0, 3), (4, 5, 0), (0, 0, 3), (4, 0, 0), (0, 5, 0)):
+            x, w, b = tensor(rng, (m, k), "float32"), tensor(rng, (n, k), "float32"), tensor(rng, (n,), "float32")
+            for sources in ((x, w, b), (x,), (w,), (b,)):
+                with pb.GradientTape() as tape:
+                    tape.watch(sources)
+                    y = functional.linear(x, w, b, activation)
+                tape.gradient(y, sources, output_gradients=pb.ones(y.shape), unconnected="zero")
+            with_gradients(rng, lambda x, w: x @ w.mT, x, w)
+            x @ pb.zeros((0, k, n))
+            pb.zeros((0, m, k)) @ w.mT
+            x[0] @ w.mT if m else x @ pb.zeros(k)
+    finally:
+        KERNELS.set_everywhere(False)
+    launches = watched.take()
+    assert {launch.kernel for launch in launches} >= {"linear", "linear_pullback", "matmul"}
+    assert [(launch.kernel, found) for launch in launches if (found := differences(launch))] == []
+
+
+def test_empty_results() -> None:
+    """An operand that is broadcast to no elements is not read."""
+    watched.take()
+    x, none = pb.ones((1, 9)), pb.zeros((0, 9))
+    for y in (x + none, pb.where(none > x, x, none), pb.take(x, pb.zeros(0, dtype="int64"), axis=0), pb.nonzero(none)[0]):
+        assert y.size == 0
+    assert pb.nonzero(pb.zeros(70))[0].size == 0
+    assert [(launch.kernel, found) for launch in watched.take() if (found := differences(launch))] == []
 
 
 @pytest.mark.parametrize("shape", [(7000,), (3, 9000), (9000, 9), (5, 3000, 3), (70, 50, 2)])
@@ -211,6 +247,6 @@ def test_every_kernel_is_called() -> None:
                 run(np.random.default_rng([k, len(name)]))
     called = {launch.kernel for launch in watched.take()}
     names = {name for name in dir(KERNELS) if name.partition("_pullback")[0] in OPS}
-    names |= {*UPDATE_COUNTS, "clip_norm", "begin_steps", "observe", "write_settings"}
+    names |= {*UPDATE_COUNTS, "clip_norm", "clip_adaptive", "begin_steps", "observe", "write_settings"}
     names |= {"assign", "fill", "nonzero_flat", "random_keys"}
     assert names - called - VIEWS == set()

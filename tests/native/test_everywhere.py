@@ -6,6 +6,8 @@ With PULLBACK_SAME_BITS=long, more lengths and all numbers of threads are compar
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import ml_dtypes
@@ -14,7 +16,7 @@ import pytest
 
 import pullback as pb
 from bit_cases import LONG, cases
-from conftest import host, ops
+from conftest import environment, host, ops
 from same_bits import Configuration, Difference, collect, configurations, difference, digest, places
 
 REASON = pb.config.why_not()
@@ -170,3 +172,39 @@ def test_long_products_are_as_accurate_as_those_of_blas(m: int, n: int, signs: s
             errors.append(np.sqrt(np.mean(np.square((got - exact) / scale))))
     assert np.mean(ours) <= np.mean(blas)
     assert np.mean(ours) < 1e-7
+
+
+# ---- other libraries
+
+OTHER_LIBRARIES = """
+import math
+import numpy as np
+import pullback as pb
+from pullback import nn, optim
+
+def ours():
+    pb.random.seed(0)
+    weights = [nn.init.orthogonal(pb.Parameter(pb.zeros(shape, dtype="float64"))) for shape in ((50, 70), (70, 50), (3, 4, 5))]
+    x = pb.random.normal((100,), dtype="float64")
+    slopes = [pb.grad(lambda x: pb.sum(pb.cos(base**x)))(x) for base in (0.3, 1.7, 10, 1e300)]
+    shares = [optim.schedules.PolynomialSparsity(0.1, 0.9, 0, 1000, 1)(t) for t in range(1000)]
+    return [weights, slopes, shares]
+
+numbers = np.linspace(-5, 5, 1000)
+theirs = [[math.exp(x) for x in numbers], np.linalg.qr(numbers.reshape(20, 50))[0]]
+print(pb.hash(ours()), *[pb.hash(x) for x in theirs])
+"""
+
+
+def test_other_libraries_make_no_difference() -> None:
+    """The C library and OpenBLAS have variants for each kind of processor. Variants without fused multiply-adds can run here."""
+    plain = {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-FMA,-AVX2", "OPENBLAS_CORETYPE": "Nehalem"}
+    ours, theirs = [], []
+    for variables in ({}, plain):
+        given = environment(PULLBACK_REPRODUCIBLE="everywhere", PULLBACK_DEVICE="cpu") | variables
+        done = subprocess.run([sys.executable, "-c", OTHER_LIBRARIES], env=given, capture_output=True, text=True, check=True)
+        first, *rest = done.stdout.split()
+        ours.append(first), theirs.append(rest)
+    if theirs[0] == theirs[1]:
+        pytest.skip("these variables choose no other variant of the C library and of OpenBLAS on this machine")
+    assert ours[0] == ours[1]

@@ -1,8 +1,8 @@
 """In the mode "everywhere" whole trainings end with the same bits on every device, with any number of threads and in every way.
 
 The ways are eager, captured, and several steps in one captured call. Hashes are compared after every 20 of 200 steps. With
-PULLBACK_TRAININGS=long every network runs with every optimizer and dtype, in every way and with 1, 2 and 4 threads, which takes the
-simulated device an hour. Plans of `fusion="fast"` are not compared, because they may change the order of roundings.
+PULLBACK_TRAININGS=long more networks, optimizers and dtypes run, in every way and with 1, 2 and 4 threads, which takes the
+simulated device more than an hour. Plans of `fusion="fast"` are not compared, because they may change the order of roundings.
 """
 
 from __future__ import annotations

@@ -111,6 +111,21 @@ def test_a_step_of_an_optimizer(rule: str) -> None:
     same_under_every_schedule(run)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_adaptive_clipping_and_stochastic_rounding(dtype: str) -> None:
+    """The shapes have units of one warp, of several warps, and many in one block."""
+    rng = np.random.default_rng(8)
+    values = [rng.standard_normal(shape) for shape in ((300, 70), (3, 2500), (4097,), (), (5, 3, 7))]
+
+    def run() -> Any:
+        opt = optim.AdamW([pb.Parameter(v, dtype=dtype) for v in values], 0.01, clip_adaptive=0.01, stochastic_rounding=True)
+        for k in range(2):
+            opt.step([pb.tensor(v * (k + 1), dtype=dtype) for v in values])
+        return opt.parameters
+
+    same_under_every_schedule(run)
+
+
 def test_training_the_digits() -> None:
     same_under_every_schedule(lambda: list(train.train_digits(epochs=1, device="cuda").model.state_dict().values()))
 

@@ -52,6 +52,11 @@ def set_mode(name: Mode) -> None:
             kernels.set_everywhere(name == "everywhere")
 
 
+def replaying() -> bool:
+    """True if a thread runs a replay now."""
+    return any([kernels.plans_running() for kernels in (native.module, *_of_gpu) if kernels is not None])
+
+
 def allows(name: str) -> bool:
     """True if products may round their factors to this dtype or precision now. "everywhere" excludes tf32, which only GPUs have."""
     return name != "tf32" or _mode == "machine"

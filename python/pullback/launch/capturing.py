@@ -55,6 +55,7 @@ class _Thread(threading.local):
 
 
 thread: Final = _Thread()
+running: Final[set[Recording]] = set()  # the recordings of captured functions that run now, in all threads
 
 changes = 0  # number of changes to facts that recordings assume: where Parameters are in memory, which ones Modules have
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import numpy as np
@@ -26,7 +27,7 @@ from .kinds import BINARY, COMPARE, NEIGHBOUR, SELECT, check_numbers
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 ROOT_HALF = math.sqrt(0.5)
 INVERSE_ROOT_TWO_PI = 1 / math.sqrt(2 * math.pi)
-LOG2, LOG10 = math.log(2), math.log(10)
+LOG2, LOG10 = 0.6931471805599453, 2.302585092994046
 
 # ---- sign and size
 
@@ -187,11 +188,19 @@ def _pow_pullback_a(g: Tensor, a: Tensor, b: Any) -> Tensor:
     return g * where(logical_and(equal(b, 0), logical_not(isfinite(power))), 0.0, b * power)
 
 
+@lru_cache
+def _log_of(number: float) -> float:
+    """Returns the correctly rounded logarithm of a positive number. The last digit of `math.log` depends on the machine."""
+    from decimal import Context, Decimal
+
+    return float(Context(prec=40).ln(Decimal(number)))
+
+
 def _pow_pullback_b(g: Tensor, a: Any, b: Tensor, y: Tensor) -> Tensor:
     """y * log(a): NaN for a negative base, because its powers exist at integers only; 0 where a = 0 and b >= 0."""
     if isinstance(a, Number):
         a = a.array
-        slope = y * (math.log(a) if a > 0 else -math.inf if a == 0 else math.nan)
+        slope = y * (_log_of(float(a)) if a > 0 else -math.inf if a == 0 else math.nan)
         return g * (slope if a else where(greater_equal(b, 0), 0.0, slope))
     flat = logical_and(equal(a, 0), greater_equal(b, 0))
     return g * where(flat, 0.0, y * log(where(flat, 1.0, a)))

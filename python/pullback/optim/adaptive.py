@@ -1,44 +1,35 @@
-"""Adaptive clipping: each unit's gradient is bounded by a share of the norm of the unit's weights."""
+"""Adaptive clipping: each unit's gradient is bounded by a share of the norm of the unit's weights (Brock et al. 2021, eq. 3)."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any
 
 from ..launch import capturing
-from ..ops.elementwise import abs as magnitude, maximum, where
-from ..ops.matrices import vector_norm
-from ..tensors.tensor import Tensor
-from . import arena, sets as c
-
-LEAST_NORM: Final = 1e-3  # the norm that weights count with at least, so that weights of 0 can move
+from ..launch.refusal import Refused
+from ..tensors import devices
+from . import reference
 
 
 def clipped(opt: Any, grads: list[Any]) -> list[Any]:
-    """Returns the gradients, with the norm of each unit scaled down to clip_adaptive * max(norm of the weights, LEAST_NORM).
+    """Returns the gradients, with the norm of each unit scaled down to at most clip_adaptive times that of its weights.
 
     The rows along the first axis of a parameter of two axes or more are units; a vector or a scalar is one unit, and each member
-    has separate units. Source: Brock et al. 2021, eq. 3, whose units are the rows that belong to one output.
+    has separate units. One launch clips the gradients of all parameters. It reads the share from the device's memory.
     """
-    share = opt._share
+    whole = opt._of or opt
+    clips = whole._share != math.inf
     if capturing.thread.recording is not None:
-        capturing.thread.recording.guard(opt.groups, lambda: opt._share == share)
-    if share == math.inf:
+        capturing.thread.recording.guard(whole.groups, lambda: (whole._share != math.inf) == clips)
+    if not clips:
         return grads
-    scale = Tensor(opt._sets)[0, c.GRADIENT_SCALE]
-    first = 1 if opt._members > 1 else 0
-
-    def of_unit(p: Any, g: Any) -> Any:
-        if g is None or not g.size:
-            return g
-        axes = tuple(range(first + 1 if g.ndim - first > 1 else first, g.ndim))
-        wide = arena.slot_dtype(p)
-        gradient = Tensor(g).astype(wide)
-        weights, norm = [
-            vector_norm(x, axis=axes, keepdims=True) if axes else magnitude(x) for x in (Tensor(p.array).astype(wide), gradient)
-        ]
-        most, norm = share * maximum(weights, LEAST_NORM), norm * scale.astype(wide)
-        factor = where(norm > most, most / maximum(norm, 1e-6), 1.0)
-        return (gradient * factor).astype(g.dtype).array
-
-    return [of_unit(p, g) for p, g in zip(opt.parameters, grads)]
+    weights = [p.array for p in opt.parameters]
+    if opt._kernels is not None:
+        try:
+            return opt._kernels.clip_adaptive(grads, weights, opt._sets, opt._limit, bool(opt._lead))
+        except Refused:
+            pass
+    opt._same_device(grads)
+    capturing.refuse_opaque("adaptive clipping without native kernels", "Return the gradients, and call step() outside.")
+    with devices.working(opt._device):
+        return reference.clip_adaptive(grads, weights, opt._sets, opt._limit, bool(opt._lead))

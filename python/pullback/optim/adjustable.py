@@ -46,9 +46,11 @@ class Adjustable:
     _sets: Any
     _program: Program
     _members: int
+    _lead: int  # the number of axes of members, 0 or 1, with which the shapes of all parameters begin
     _most: float
     _scale: float
     _share: float
+    _limit: Any  # the same number in the device's memory, where steps read it
     _steps: int
 
     lr = Value("lr")
@@ -76,15 +78,20 @@ class Adjustable:
 
     @property
     def clip_adaptive(self) -> float | None:
-        """The largest ratio of the norm of a unit's gradient to that of its weights. Setting it makes a captured step record itself
-        again.
+        """The largest ratio of the norm of a unit's gradient to that of its weights. Turning it on or off makes a captured step
+        record itself again.
         """
         return None if self._share == math.inf else self._share
 
     @clip_adaptive.setter
     def clip_adaptive(self, share: float | None) -> None:
         g.refuse_in_capture("clip_adaptive")
-        self._share = unlimited(type(self).__name__, "clip_adaptive", share)
+        self._limit_units(unlimited(type(self).__name__, "clip_adaptive", share))
+
+    def _limit_units(self, share: float) -> None:
+        """Sets the share of adaptive clipping, infinity for no clipping. Nothing waits for the device."""
+        self._share = share
+        devices.write(self._limit, devices.move(np.array([share]), devices.device_of(self._limit)))
 
     @property
     def gradient_scale(self) -> float:

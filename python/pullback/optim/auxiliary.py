@@ -88,7 +88,7 @@ class WithAuxiliary(Composed):
 
     def _grouped(self, listed: Sequence[tuple[str, list[int], dict[str, Any]]]) -> list[Group]:
         own = [{key: self._checked(key, x) for key, x in values.items() if key in self._defaults} for _, _, values in listed]
-        self._divide(grouping.members_of(type(self).__name__, self.parameters, [self._defaults, *own]))
+        self._divide(*grouping.members_of(type(self).__name__, self.parameters, [self._defaults, *own]))
         groups: list[Group] = []
         rules: list[tuple[Any, list[int]]] = [(self, self._mine), (self._auxiliary, self._others)]
         for name, entries, values in listed:
@@ -108,14 +108,14 @@ class WithAuxiliary(Composed):
             vars(self._auxiliary).update(groups=groups)
         return groups
 
-    def _divide(self, members: int) -> None:
+    def _divide(self, members: int, lead: int) -> None:
         """Decides which parameters are left to the auxiliary, and makes it."""
         rule, (kind, options, patterns) = type(self).__name__, self._given
         for pattern in patterns:
             if not any([fnmatchcase(name, pattern) for name in self._names]):
                 raise PullbackError(f'{rule}: auxiliary_names has "{pattern}", which names no parameter: {", ".join(self._names)}.')
         named = [any([fnmatchcase(name, pattern) for pattern in patterns]) for name in self._names]
-        shapes = [p.shape[members > 1 :] for p in self.parameters]
+        shapes = [p.shape[lead:] for p in self.parameters]
         self._mine = [i for i, shape in enumerate(shapes) if not named[i] and self._takes(shape)]
         self._others = [i for i in range(len(shapes)) if i not in self._mine]
         if not self._mine:
@@ -132,12 +132,14 @@ class WithAuxiliary(Composed):
                 f"auxiliary=optim.AdamW, which updates all such parameters."
             )
         auxiliary = kind([self.parameters[i] for i in self._others], **options, ema=self._defaults["ema"])
-        if auxiliary._members not in (1, members):
+        if auxiliary._lead and (auxiliary._members, auxiliary._lead) != (members, lead):
+            of_rule = members if lead else "none"
             raise PullbackError(
-                f"{rule}: auxiliary_options has {auxiliary._members} values for as many members, and {rule} has {members}. Give "
+                f"{rule}: auxiliary_options has {auxiliary._members} values for as many members, and {rule} has {of_rule}. Give "
                 f"{rule} as many, too: lr=[…]."
             )
-        auxiliary._members, auxiliary._averages_weights = members, True
+        auxiliary._members, auxiliary._lead, auxiliary._averages_weights = members, lead, True
+        auxiliary._rounds_at_random, auxiliary._first = self._rounds_at_random, len(self.parameters)
         self._auxiliary = auxiliary
 
     def _choose(self, values: list[Mapping[str, Any]]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import PullbackError
 from ..interop.unknown_names import keyword_text
-from ..ops.by_name import in_dtype, reshaped
+from ..ops.by_name import reshaped
 from ..ops.conversion import copy
 from ..ops.movement import concat
 from ..tensors import devices, dtypes
@@ -86,10 +86,10 @@ class ByFormula(Composed):
     def _check_formula(self) -> None:
         """Checks the formula on the shape of each parameter. Raises an error, and then nothing has changed."""
         known: dict[Any, Trace] = {}
-        self._traces = [self._traced(known, p.shape if self._members == 1 else p.shape[1:], p) for p in self.parameters]
+        self._traces = [self._traced(known, p.shape[self._lead :], p) for p in self.parameters]
         self._shared = [any(flags) for flags in zip(*[found.shared for found in self._traces])]
         self._replays = all([found.native for found in self._traces])
-        self._whole = [self._members == 1 or self._same(known, p.shape, i) for i, p in enumerate(self.parameters)]
+        self._whole = [not self._lead or self._same(known, p.shape, i) for i, p in enumerate(self.parameters)]
 
     def _traced(self, known: dict[Any, Trace], shape: tuple[int, ...], p: Any, members: int = 1) -> Trace:
         """Returns what the formula does with arrays of this shape, which hold the weights of `members` networks."""
@@ -117,7 +117,7 @@ class ByFormula(Composed):
         batches: list[list[int]] = []
         for i, p in enumerate(self.parameters):
             # The length of an array of joined parameters is that of no parameter, so that a formula that depends on it is found.
-            if p.size > JOINED or not p.size or self._members > 1 or not self._same(known, (p.size + 1,), i):
+            if p.size > JOINED or not p.size or self._lead or not self._same(known, (p.size + 1,), i):
                 continue
             batch = next((batch for batch in batches if self._fits(i, batch)), None)
             if batch is None:
@@ -219,8 +219,8 @@ class ByFormula(Composed):
             mask = None if self._masks is None else self._masks[first]
             for slot, value in zip(slots, new):
                 self._write_slot(slot, value, mask)
-        change = in_dtype(change, params[0].dtype).array
-        return [change] if len(entries) == 1 else _parts(change, params)
+        found = self._as_change(change, params[0].dtype)
+        return [found] if len(entries) == 1 else _parts(found, params)
 
 
 def _shape_of_numbers(shape: tuple[int, ...], members: int) -> tuple[int, ...]:

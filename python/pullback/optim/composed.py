@@ -195,7 +195,7 @@ class Composed(Optimizer):
         """Runs a step op by op."""
         self._same_device(grads)
         if capturing.thread.recording is not None:
-            facts, kept = self._facts(), (self._sets, self._masks)  # kept, so that no other array gets the id of one of these
+            facts, kept = self._facts(), (self._sets, self._pruning)  # kept, so that no other array gets the id of one of these
             capturing.thread.recording.guard(self, lambda: bool(kept) and self._facts() == facts)
         with devices.working(self._device):
             if self._most != math.inf:
@@ -208,7 +208,8 @@ class Composed(Optimizer):
 
     def _facts(self) -> Any:
         """Returns the facts that a recording of a step depends on."""
-        return self._clips(), id(self._sets), None if self._masks is None else id(self._masks)
+        masks = self._masks is None, id(self._pruning)  # A preview replaces the list of masks for a moment.
+        return self._clips(), self._most != math.inf, id(self._sets), masks
 
     def _clips(self) -> tuple[bool, bool]:
         """Returns two flags: gradients are scaled, by clip_norm or gradient_scale, and they are clipped by their value."""
@@ -254,13 +255,17 @@ class Composed(Optimizer):
 
     def _part(self, array: Any, m: int) -> Any:
         """Returns a view of the part of an array that belongs to network m, and None for None."""
-        return array if self._members == 1 or array is None else array[m, ...]
+        return array if not self._lead or array is None else array[m, ...]
 
     def _joined(self, i: int, parts: list[Tensor]) -> Any:
-        """Returns the change of a parameter, in its dtype, from those of its networks."""
-        p = self.parameters[i]
-        change = parts[0] if self._members == 1 else stack(parts)
-        return in_dtype(change, p.dtype).array
+        """Returns the change of a parameter from those of its networks."""
+        return self._as_change(stack(parts) if self._lead else parts[0], self.parameters[i].dtype)
+
+    def _as_change(self, change: Tensor, dtype: Any) -> Any:
+        """Returns the array of a change of weights of this dtype, as the kernel takes it: in their dtype, or exact if the kernel
+        rounds their sum at random.
+        """
+        return change.array if self._rounds_at_random else in_dtype(change, dtype).array
 
     def _write_slot(self, slot: Any, value: Tensor, mask: Any) -> None:
         """Writes a new slot, which is 0 for pruned weights if it has a number for each weight."""
@@ -294,7 +299,7 @@ class Composed(Optimizer):
             reference.update(self, self.kernel, [], added, table, outputs, preview)
             return
         try:
-            self._native(self._current_plan(), added, table, outputs, preview)
+            self._native(self._current_plan(), added, table, outputs, preview, self._rounding())
         except Refused as refused:
             remedy = " Let one thread do all steps of an optimizer." if "another thread" in str(refused) else ""
             raise PullbackError(f"{type(self).__name__}: {refused}.{remedy}") from None

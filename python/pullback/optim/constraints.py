@@ -18,6 +18,7 @@ from ..errors import PullbackError, ShapeError
 from ..exports import exported as _exported
 from ..interop.unknown_names import explain_arguments
 from ..ops.by_name import in_dtype
+from ..ops.conversion import copy
 from ..ops.cumulative import cumulative_sum
 from ..ops.elementwise import abs as absolute, clip, divide, less, less_equal, maximum, multiply, sqrt, square, subtract, where
 from ..ops.reduce import max as largest, sum as total
@@ -131,7 +132,7 @@ class _AlongAxes(Constraint):
         shape = x.shape[1:] if members else x.shape
         axes = tuple([k + members for k in self._axes(len(shape), shape)])
         if not x.size:
-            return x
+            return copy(x)  # x may be a view of a Parameter that is about to change.
         if not axes:  # each of several members is one number
             return self.project_along(x.reshape((*x.shape, 1)), (x.ndim,)).reshape(x.shape)
         return self.project_along(x, axes)

@@ -84,6 +84,7 @@ def _update_one(opt: Any, position: int, g: Tensor) -> None:
     alone: Any = object.__new__(type(opt))
     slots = [[slot[position]] for slot in opt._slots]
     vars(alone).update(vars(opt), **each, _slots=slots, _sets=table, _plan=None, _placement=[], _pruning=None, _of=opt)
+    vars(alone).update(_first=position)
     alone._step([g])
     if table is not rows:
         with door.charged_to(door.OPTIMIZER):

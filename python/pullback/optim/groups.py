@@ -199,11 +199,13 @@ def split(
     ]
 
 
-def members_of(rule: str, parameters: Sequence[Parameter], values: Sequence[Mapping[str, Any]]) -> int:
-    """Returns the number of members, which is that of the numbers in a list or an array, and 1 without one. Raises ShapeError."""
+def members_of(rule: str, parameters: Sequence[Parameter], values: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """Returns the number of members, which is that of the numbers in a list or an array, and the number of axes of members that
+    each parameter has, which is 1. Without a list or an array it returns (1, 0). Raises ShapeError.
+    """
     counts = {name: len(part) for group in values for name, value in group.items() for part in parts_of(value) if _many(part)}
     if not counts:
-        return 1
+        return 1, 0
     name, members = next(iter(counts.items()))
     for other, count in counts.items():
         if count != members:
@@ -214,7 +216,7 @@ def members_of(rule: str, parameters: Sequence[Parameter], values: Sequence[Mapp
                 f"{rule}: {name} has {members} values, one for each member, but the first axis of {p.label()} is not that of "
                 f"{members} members: its shape is {p.shape}."
             )
-    return members
+    return members, 1
 
 
 def refuse_in_capture(name: str) -> None:

@@ -36,9 +36,12 @@ class Launcher(Adjustable):
     _slots: list[list[Any]]  # for each slot an array for each parameter, or None for a parameter without it
     _averages_weights: bool
     _keeps_masters: bool
+    _rounds_at_random: bool
+    _first: int = 0  # the number of the first parameter, which chooses the random bits of stochastic rounding
     _masters: list[Any] | None  # for each parameter of half precision its value in float32, None for the others
     _averages: list[Any] | None  # moving averages of the weights
     _masks: list[Any] | None = None  # for each parameter the bytes that are 0 for pruned weights, or None
+    _copied_masks: list[Any] | None = None  # what previews choose masks in, once there was one
     _pruning: Any = None  # the optim.Pruning that chooses the masks
     _plan: Any
     _placement: list[int]
@@ -60,6 +63,8 @@ class Launcher(Adjustable):
                 f'followed by "_step", or "" for a rule that runs its formula.'
             )
         self._measure: Any = getattr(self._kernels, name.replace("_step", "_ratio"), None)
+        self._copied_masks = None
+        self._limit = devices.move(np.array([self._share]), self._device)
         self._plan = None
         self._placement = []
 
@@ -118,7 +123,7 @@ class Launcher(Adjustable):
             try:
                 door.enter(door.OPTIMIZER)
                 if self._pruning is not None:
-                    self._pruning.begin(arrays)
+                    self._pruning.begin(arrays, preview)
                 arrays = adaptive.clipped(self, arrays)
                 table = self._copied_sets() if preview else self._sets
                 self._run(arrays, table, outputs, preview)
@@ -160,7 +165,7 @@ class Launcher(Adjustable):
                     self._kernels.clip_norm(grads, table, self._members)
                 if self.measured:
                     self._measure(self._current_plan(), grads, table)
-                self._native(self._current_plan(), grads, table, outputs, preview)
+                self._native(self._current_plan(), grads, table, outputs, preview, self._rounding())
                 return
             except Refused as refused:
                 if "another thread" in str(refused):
@@ -177,6 +182,10 @@ class Launcher(Adjustable):
             if self.measured:
                 reference.measure(self, self._own_kernel(), self._slots, grads, table)
             reference.update(self, self._own_kernel(), self._slots, grads, table, outputs, preview)
+
+    def _rounding(self) -> int:
+        """Returns how the kernel rounds half precision weights: 0 to the nearest, or 1 + the number of the first parameter."""
+        return 1 + self._first if self._rounds_at_random else 0
 
     def _guard_recording(self) -> None:
         """Makes a recording of this optimizer's launches valid only while it would launch the same again, on the same table."""

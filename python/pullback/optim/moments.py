@@ -59,12 +59,13 @@ class Adam(_Moments):
         weight_decay: Number = 0, amsgrad: bool = False, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
+        stochastic_rounding: bool = False,
     ) -> None:  # fmt: skip
         self.amsgrad = flag(type(self).__name__, "amsgrad", amsgrad)
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive,
+            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
         )  # fmt: skip
 
     def _choose(self, values: list[Mapping[str, Any]]) -> None:
@@ -99,10 +100,11 @@ class AdamW(Adam):
         weight_decay: Number = 1e-2, amsgrad: bool = False, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
+        stochastic_rounding: bool = False,
     ) -> None:  # fmt: skip
         common: Any = {
             "clip_norm": clip_norm, "clip_value": clip_value, "groups": groups, "ema": ema, "master_weights": master_weights,
-            "clip_adaptive": clip_adaptive,
+            "clip_adaptive": clip_adaptive, "stochastic_rounding": stochastic_rounding,
         }  # fmt: skip
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **common)
 
@@ -123,11 +125,12 @@ class LAMB(_Moments):
         self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-6, weight_decay: Number = 0, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
+        stochastic_rounding: bool = False,
     ) -> None:  # fmt: skip
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive,
+            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
         )  # fmt: skip
 
     def advance(self, settings: list[float]) -> None:
@@ -159,11 +162,12 @@ class Adamax(Optimizer):
         self, params: Params, lr: Rate = 2e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-8,
         weight_decay: Number = 0, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
+        stochastic_rounding: bool = False,
     ) -> None:  # fmt: skip
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive,
+            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
         )  # fmt: skip
 
     def advance(self, settings: list[float]) -> None:
@@ -196,13 +200,14 @@ class NAdam(_Moments):
         decoupled_weight_decay: bool = False, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
+        stochastic_rounding: bool = False,
     ) -> None:  # fmt: skip
         self.decoupled = flag(type(self).__name__, "decoupled_weight_decay", decoupled_weight_decay)
         self.kernel = "nadam_decoupled_step" if decoupled_weight_decay else "nadam_step"
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum_decay": momentum_decay}
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive,
+            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
         )  # fmt: skip
 
     def settings(self) -> dict[str, Any]:
@@ -240,13 +245,14 @@ class RAdam(_Moments):
         weight_decay: Number = 0, decoupled_weight_decay: bool = False, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
+        stochastic_rounding: bool = False,
     ) -> None:  # fmt: skip
         self.decoupled = flag(type(self).__name__, "decoupled_weight_decay", decoupled_weight_decay)
         self.kernel = "radam_decoupled_step" if decoupled_weight_decay else "radam_step"
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive,
+            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
         )  # fmt: skip
 
     def settings(self) -> dict[str, Any]:

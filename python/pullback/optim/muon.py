@@ -109,6 +109,7 @@ class Muon(WithAuxiliary):
         bias_correction: bool = False, flatten: bool = False, auxiliary: type[Optimizer] | None = AdamW,
         auxiliary_options: Mapping[str, Any] | None = None, auxiliary_names: Sequence[str] = (), clip_norm: float | None = None,
         clip_value: float | None = None, groups: Groups | None = None, ema: Number | None = None,
+        clip_adaptive: float | None = None, stochastic_rounding: bool = False,
     ) -> None:  # fmt: skip
         self.nesterov = flag("Muon", "nesterov", nesterov)
         self.bias_correction = flag("Muon", "bias_correction", bias_correction)
@@ -118,7 +119,10 @@ class Muon(WithAuxiliary):
         _one_of("dtype", dtype, _PRECISIONS)
         self._given = _checked_auxiliary(auxiliary, auxiliary_options, auxiliary_names)
         hyper = {"momentum": momentum, "weight_decay": weight_decay, "ns_coefficients": ns_coefficients, "eps": eps}
-        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema)
+        super().__init__(
+            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, clip_adaptive=clip_adaptive,
+            stochastic_rounding=stochastic_rounding,
+        )  # fmt: skip
 
     def _takes(self, shape: tuple[int, ...]) -> bool:
         return len(shape) == 2 or (self.flatten and len(shape) > 2)
@@ -164,7 +168,7 @@ class Muon(WithAuxiliary):
         return {name: x for name, x in super().__getstate__().items() if name not in made}
 
     def _kind(self, i: int) -> Kind:
-        shape, dtype = self.parameters[i].shape[self._members > 1 :], self.parameters[i].dtype
+        shape, dtype = self.parameters[i].shape[self._lead :], self.parameters[i].dtype
         return shape[0], math.prod(shape[1:]), dtype
 
     def _cut(self, stack: Any, entries: Sequence[int]) -> list[tuple[int, Any]]:
@@ -186,7 +190,7 @@ class Muon(WithAuxiliary):
             for kind in kinds:
                 end = first + len(present[kind]) * self._members
                 change = self._changed(kind, present[kind], grads, numbers.part(first, end), preview)
-                for i, part in self._cut(in_dtype(change, kind[2]).array, present[kind]):
+                for i, part in self._cut(self._as_change(change, kind[2]), present[kind]):
                     found[i] = part
                 first = end
         return found
@@ -277,7 +281,7 @@ def _checked_auxiliary(kind: Any, options: Any, names: Any) -> tuple[Any, dict[s
     given = {} if options is None else options
     if not isinstance(given, Mapping):
         raise PullbackError(f'Muon: auxiliary_options={options!r}; give a dict of arguments: {{"lr": 3e-4}}.')
-    joint = {"params", "groups", "clip_norm", "clip_value", "ema"}
+    joint = {"params", *[x.name for x in inspect.signature(Optimizer.__init__).parameters.values() if x.kind is x.KEYWORD_ONLY]}
     known = [] if kind is None else [name for name in inspect.signature(kind).parameters if name not in joint]
     for name in given:
         if name not in known:

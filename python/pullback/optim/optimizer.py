@@ -32,7 +32,9 @@ from .schedules.schedule import Schedule
 Params = Iterable[Any] | Dataclass  # Parameters in a list, an iterator, or any nested structure
 Groups = Mapping[str, Mapping[str, Any]]  # hyper-parameters by patterns of names
 # The attributes that a copy creates again in _make().
-_MADE: Final = ("_averages", "_device", "_kernels", "_masters", "_measure", "_native", "_plan", "_placement")
+_MADE: Final = (
+    "_averages", "_copied_masks", "_device", "_kernels", "_limit", "_masters", "_measure", "_native", "_plan", "_placement",
+)  # fmt: skip
 
 
 @explain_arguments
@@ -50,14 +52,17 @@ class Optimizer(Launcher):
             1e-6), as `torch.nn.utils.clip_grad_norm_` does.
         clip_value: a step clamps gradients to [-clip_value, clip_value], after clip_norm.
         clip_adaptive: the largest ratio of the norm of a unit's gradient to that of its weights, such as 0.01 (Brock et al. 2021).
-            A step scales larger gradients down to it, before clip_norm, in launches for each parameter. The rows along the first
-            axis are units, and a vector is one.
+            A step scales larger gradients down to it, before clip_norm, in one launch more. The rows along the first axis are
+            units, and a vector is one.
         groups: {pattern of names: {hyper-parameter: value}}, for Parameters that get other values. A Parameter belongs to the first
             pattern that matches its name (`fnmatch`). "lr" is absolute, and "lr_scale" multiplies the optimizer's.
         ema: the share in [0, 1) that a moving average of the weights keeps of itself in each step (`averaged`), such as 0.999; the
             step that updates the weights updates the average too. None keeps no average.
         master_weights: keeps a float32 value of each half precision weight, which the update changes and rounds to the weight, so
             that changes below half a unit in the last place add up. A weight that is assigned replaces its master.
+        stochastic_rounding: rounds each half precision weight, after the float32 sum with its change, up or down at random, with
+            the probability that makes the sum the expected value: changes below half a unit in the last place then happen in a
+            share of the steps, without memory for masters. Weights of other dtypes are rounded as ever.
 
     Every hyper-parameter is an attribute that can be set between two steps, and nothing waits or is recorded again:
     `opt.weight_decay = 0.1`. It changes all parameters but those of a group with a value of its own, which is set through
@@ -80,6 +85,7 @@ class Optimizer(Launcher):
         self, params: Params, lr: grouping.Rate, hyper: Mapping[str, Any] | None = None, *, clip_norm: float | None = None,
         clip_value: float | None = None, groups: Groups | None = None, ema: Number | None = None,
         master_weights: bool = False, clip_adaptive: float | None = None,
+        stochastic_rounding: bool = False,
     ) -> None:  # fmt: skip
         rule = type(self).__name__
         given: Any = list(params) if isinstance(params, (Iterator, ValuesView)) else params
@@ -92,6 +98,7 @@ class Optimizer(Launcher):
         self._defaults = {name: self._checked(name, value) for name, value in chosen.items()}
         if listed and groups is not None:
             raise PullbackError(f"{rule}: params is a list of groups, and groups= names groups, too; give one of them.")
+        self._rounds_at_random = flag(rule, "stochastic_rounding", stochastic_rounding)
         listed = listed or grouping.split(rule, self.parameters, self._names, groups)
         self.groups = self._grouped(listed)
         self._share = unlimited(rule, "clip_adaptive", clip_adaptive)
@@ -100,9 +107,14 @@ class Optimizer(Launcher):
             raise PullbackError(
                 f"{rule}: master_weights needs a rule that one kernel computes, such as optim.AdamW. Train float32 weights instead."
             )
+        if self._rounds_at_random and self._keeps_masters:
+            raise PullbackError(
+                f"{rule}: master_weights and stochastic_rounding are two ways to keep changes that half precision would lose. Give "
+                f"one: masters are exact and take 4 bytes for each weight, random rounding takes none."
+            )
         self._averages_weights = any([group.values()["ema"] is not None for group in self.groups])
         given_values = [self._defaults, *[values for group in self.groups for values in (group.rule._defaults, group.own)]]
-        self._members = grouping.members_of(rule, self.parameters, given_values)
+        self._members, self._lead = grouping.members_of(rule, self.parameters, given_values)
         for group in self.groups:
             group.rule._validate(group.values())
         self._choose([group.values() for group in self.groups])
@@ -150,7 +162,7 @@ class Optimizer(Launcher):
         """
         capturing.refuse("reading gradient_norm", "Read it after the call: a replay would return the norm of the first one.")
         norms = devices.move(self._sets, "cpu")[: self._members, c.GRADIENT_NORM]
-        return norms.copy() if self._members > 1 else float(norms[0])
+        return norms.copy() if self._lead else float(norms[0])
 
     def slots(self, p: Parameter) -> dict[str, Tensor]:
         """Returns copies of the state tensors of a parameter, by name. They are zeros before the first step.
@@ -267,9 +279,13 @@ class Optimizer(Launcher):
 
     def preview(self, grads: Tree) -> list[Tensor]:
         """Returns what `step(grads)` would add to each parameter, after constraints. Changes nothing."""
-        leaves = self._form.one_each(grads)
+        leaves, masks = self._form.one_each(grads), self._masks
         projected = Projection(self, leaves, False)
-        return projected.changes(self._update(leaves, preview=True, wanted=True) or [])
+        try:
+            return projected.changes(self._update(leaves, preview=True, wanted=True) or [])
+        finally:
+            if self._masks is not masks:  # A preview chooses copies of the masks of pruned weights.
+                self._masks, self._plan = masks, None
 
     @explain_call
     def minimize(self, loss_fn: Callable[..., Tensor], *args: Any, gate: Gate = "graph") -> Tensor:

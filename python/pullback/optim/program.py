@@ -128,7 +128,8 @@ class Program:
         return first
 
     def put_plateau(self, base: float, arguments: Sequence[float], best: float) -> int:
-        row = self.rows[first := self._take(1)]
+        first = self._take(1)  # This may replace the rows.
+        row = self.rows[first]
         row[c.SCHEDULE], row[c.BASE_RATE], row[c.ARGUMENT : c.HYPER] = WATCH, base, arguments
         row[c.RATE], row[BEST], row[MEMBER] = base, best, self._member
         return first

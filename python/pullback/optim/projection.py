@@ -42,10 +42,10 @@ class Projection:
         for i in self._entries:
             p = opt.parameters[i]
             if isinstance(p.constraint, Constraint):
-                p.constraint.check(p.shape if opt._members == 1 else p.shape[1:])
+                p.constraint.check(p.shape[opt._lead :])
         with door.charged_to(door.OPTIMIZER):
             if wanted:
-                self._before = {i: copy(Tensor(opt.parameters[i].array)) for i in self._entries}
+                self._before = {i: copy(_exact(opt, i)) for i in self._entries}
             if opt._averages is not None:
                 self._averages = {i: copy(Tensor(opt._averages[i])) for i in self._entries}
 
@@ -75,8 +75,10 @@ class Projection:
             deltas[i] = _change(self._before[i], Tensor(p.array), deltas[i], value)
         write(p.array, value.array)
         p.storage.age()  # A function may have kept a view.
+        if self._opt._copies()[i] is not None:
+            write(self._opt._masters[i], _exact(self._opt, i).array)
         if i in self._averages:
-            write(self._opt._averages[i], self._averaged(i, value).array)
+            write(self._opt._averages[i], self._averaged(i, _exact(self._opt, i)).array)
 
     def changes(self, deltas: list[Tensor]) -> list[Tensor]:
         """Returns the changes that a preview computed, `deltas`, with the constraints applied to a copy of the values."""
@@ -84,8 +86,8 @@ class Projection:
         if self._entries:
             with door.charged_to(door.OPTIMIZER):
                 for i in self._entries:
-                    before = Tensor(self._opt.parameters[i].array)
-                    new = add(before, deltas[i])
+                    before = _exact(self._opt, i)
+                    new = in_dtype(add(before, deltas[i]), self._opt.parameters[i].dtype)
                     result[i] = _change(before, new, deltas[i], projected(self._opt, i, new))
         return result
 
@@ -106,15 +108,15 @@ def projected(opt: Any, i: int, value: Tensor) -> Tensor:
 
     Raises ShapeError if a function returns another shape.
     """
-    p, members = opt.parameters[i], opt._members
+    p = opt.parameters[i]
     constraint: Any = p.constraint
     if constraint is None:
         return _masked(opt, i, value)
     if isinstance(constraint, Constraint):
         kept = value if constraint.pruned == 0 else _masked(opt, i, value, constraint.pruned)
-        return _masked(opt, i, constraint.project(kept, members > 1))
-    if members > 1:
-        return _masked(opt, i, stack([_result(p, constraint, value[m]) for m in range(members)]))
+        return _masked(opt, i, constraint.project(kept, bool(opt._lead)))
+    if opt._lead:
+        return _masked(opt, i, stack([_result(p, constraint, value[m]) for m in range(opt._members)]))
     return _masked(opt, i, _result(p, constraint, value))
 
 
@@ -124,7 +126,13 @@ def _masked(opt: Any, i: int, value: Tensor, pruned: float = 0.0) -> Tensor:
 
 def _change(before: Tensor, new: Tensor, delta: Tensor, value: Tensor) -> Tensor:
     """Returns what a step adds to `before`, of which the kernel made `new` by adding `delta`, and a constraint then `value`."""
-    return where(equal(value, new), delta, subtract(value, before))
+    return where(equal(value, new), delta, subtract(in_dtype(value, before.dtype), before))
+
+
+def _exact(opt: Any, i: int) -> Tensor:
+    """Returns the weights that an update changes: parameter i, or its master where the parameter is the master's rounded value."""
+    p, master = Tensor(opt.parameters[i].array), Tensor(opt._weights()[i])
+    return p if p.dtype == master.dtype else where(equal(in_dtype(master, p.dtype), p), master, in_dtype(p, master.dtype))
 
 
 def _view(p: Parameter) -> Tensor:

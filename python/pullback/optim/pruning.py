@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -72,7 +72,7 @@ class Pruning:
         self._set(masks, self)
 
     def _set(self, masks: list[Any] | None, pruning: Pruning | None) -> None:
-        self._opt._masks, self._opt._plan, self._opt._pruning = masks, None, pruning
+        self._opt._masks, self._opt._copied_masks, self._opt._plan, self._opt._pruning = masks, None, None, pruning
 
     def __repr__(self) -> str:
         weights = sum([self._opt.parameters[i].size for i in self._entries])
@@ -90,7 +90,7 @@ class Pruning:
         members = self._opt._members
         pruned = sum([(~mask).reshape(members, -1).sum(axis=1) for mask in self._read()])
         shares: Any = pruned / sum([self._opt.parameters[i].size // members for i in self._entries])
-        return shares if members > 1 else float(shares[0])
+        return shares if self._opt._lead else float(shares[0])
 
     def report(self) -> dict[str, float]:
         """Returns the share of pruned weights of each parameter, by its name in the optimizer's state. Waits for the last step."""
@@ -129,36 +129,56 @@ class Pruning:
 
     # ---- in a step
 
-    def begin(self, grads: Sequence[Any]) -> None:
-        """Chooses the masks of a step with these gradients, if the schedule says so. Every replay does so too, before it runs."""
-        present = [i for i in self._entries if grads[i] is not None]
-        if capturing.thread.recording is not None:
-            capturing.thread.recording.prepare(self, lambda: self._choose(present))
-        self._choose(present)
+    def begin(self, grads: Sequence[Any], preview: bool = False) -> None:
+        """Chooses the masks of a step with these gradients, if the schedule says so. Every replay does so too, before it runs.
 
-    def _choose(self, present: Sequence[int]) -> None:
+        For a preview it gives the optimizer copies of the masks, and chooses these. The caller puts the masks back.
+        """
+        opt, present = self._opt, [i for i in self._entries if grads[i] is not None]
+        if not preview:
+            self._prepare(self, lambda: self._choose(present, opt._masks, self._chosen))
+            return
+        masks = opt._masks
+        if opt._copied_masks is None:
+            opt._copied_masks = [None if mask is None else devices.copied(mask) for mask in masks]
+        copies = opt._copied_masks
+        self._prepare(copies, lambda: self._choose_copies(present, masks, copies))
+        opt._masks, opt._plan = copies, None
+
+    def _prepare(self, key: Any, choose: Callable[[], None]) -> None:
+        if capturing.thread.recording is not None:
+            capturing.thread.recording.prepare(key, choose)
+        choose()
+
+    def _choose_copies(self, present: Sequence[int], masks: list[Any], copies: list[Any]) -> None:
+        for mask, copied in zip(masks, copies):
+            if mask is not None:
+                devices.write(copied, mask)
+        self._choose(present, copies, dict(self._chosen))
+
+    def _choose(self, present: Sequence[int], masks: list[Any], chosen: dict[int, float]) -> None:
         share = self._share()
-        late = [i for i in present if self._chosen[i] != share]
+        late = [i for i in present if chosen[i] != share]
         if not late or (door.state.ledger is not None and door.state.detail < 0):  # A dry run changes nothing.
             return
 
         def run() -> None:
             with devices.working(self._opt._device):
                 for entries in [present] if self.scope == "global" else [[i] for i in late]:
-                    self._prune(share, entries)
+                    self._prune(share, entries, masks)
 
         if capturing.thread.recording is not None:
             run()  # The library's functions that it calls are not recorded.
         else:
             with door.charged_to(door.OPTIMIZER):
                 door.in_place("prune", run, lambda _: None)
-        self._chosen.update(dict.fromkeys(present if self.scope == "global" else late, share))
+        chosen.update(dict.fromkeys(present if self.scope == "global" else late, share))
 
-    def _prune(self, share: float, entries: Sequence[int]) -> None:
+    def _prune(self, share: float, entries: Sequence[int], all_masks: list[Any]) -> None:
         """Chooses the masks of these entries, which are compared with each other."""
         opt, members = self._opt, self._opt._members
         xp = devices.array_module(opt._device)
-        masks = [opt._masks[i].reshape(members, -1) for i in entries]
+        masks = [all_masks[i].reshape(members, -1) for i in entries]
         keys = [_keys(xp, opt.parameters[i].array, members) for i in entries]
         key, mask = [xp.concatenate(x, axis=1) if len(x) > 1 else x[0] for x in (keys, masks)]
         length = key.shape[1]
@@ -216,7 +236,7 @@ class Pruning:
 def _entries(opt: Any, params: Any) -> list[int]:
     """Returns the indices of the parameters to prune. Raises PullbackError."""
     if params is None:
-        lead = 1 + (opt._members > 1)
+        lead = 1 + opt._lead
         found = [i for i, p in enumerate(opt.parameters) if p.ndim > lead and p.size]
         if not found:
             raise PullbackError("Pruning: no parameter of the optimizer has two axes or more; name those to prune with params=.")

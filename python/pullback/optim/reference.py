@@ -4,7 +4,7 @@ csrc/cpu/update.cpp.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from ..tensors import devices
 from . import arena, sets as c
 from ._counts import UPDATE_COUNTS
 from .program import MEMBER, WATCH, Program, observe as observe_row
+from .rounding import added_at_random
+
+LEAST_NORM: Final = 1e-3  # the norm that the weights of a unit count with at least, so that weights of 0 can move
 
 
 def clip_norm(grads: list[Any], table: Any, members: int) -> None:
@@ -30,6 +33,39 @@ def clip_norm(grads: list[Any], table: Any, members: int) -> None:
             used[m::members, c.CLIP_FACTOR] = 1.0 if factor > 1 else factor
 
     door.in_place("clip_norm", clip, lambda _: _norm_cost(grads, members))
+
+
+def clip_adaptive(grads: list[Any], weights: list[Any], table: Any, limit: Any, members: bool) -> list[Any]:
+    """Returns the gradients, those of each unit scaled to a norm of at most a share of the norm of the unit's weights."""
+    found = list(grads)
+
+    def clip() -> None:
+        scale, share = float(devices.move(table, "cpu")[0, c.GRADIENT_SCALE]), float(devices.move(limit, "cpu")[0])
+        for i, (g, p) in enumerate(zip(grads, weights)):
+            if g is not None and g.size:
+                found[i] = _clipped_units(p, g, scale, share, members)
+
+    door.in_place("clip_adaptive", clip, lambda _: _units_cost(grads, members))
+    return found
+
+
+def _clipped_units(p: Any, g: Any, scale: float, share: float, members: bool) -> Any:
+    count = _unit_count(g, members)
+    weights, gradient = [(x.reshape(count, -1).astype("float64") ** 2).sum(axis=1) ** 0.5 for x in (p, g)]
+    most, norm = share * weights.clip(LEAST_NORM, None), gradient * scale
+    factor = np.where(norm > most, most / norm.clip(1e-6, None), 1.0)
+    wide = arena.slot_dtype(g)
+    with np.errstate(invalid="ignore"):
+        return (g.reshape(count, -1).astype(wide) * factor[:, None].astype(wide)).astype(g.dtype).reshape(g.shape)
+
+
+def _unit_count(g: Any, members: bool) -> int:
+    """Returns the number of units: the rows along the first axis of each member, or one for each member's vector.
+
+    members: True if the first axis is that of the members.
+    """
+    rows = g.shape[1 if members else 0 :]
+    return (g.shape[0] if members else 1) * (rows[0] if len(rows) > 1 else 1)
 
 
 def begun_steps(opt: Any, table: Any) -> Any:
@@ -94,7 +130,7 @@ def update(
                 begin(opt, settings, program)
                 optional = (each and each[i] for each in (opt._copies(), opt._averages, opt._masks, outputs))
                 tensors = [opt._weights()[i], g, *optional, *[slot[i] for slot in slots]]
-                _update_part(opt, settings, [_part(x, m, members) for x in tensors], preview)
+                _update_part(opt, settings, [_part(x, m, members) for x in tensors], preview, opt._first + i)
                 settings[c.CLOCK] += 1
                 if not preview:
                     devices.write(table[row], devices.move(np.array(settings), devices.device_of(table)))
@@ -124,22 +160,24 @@ def observe(table: Any, metric: Any, set_count: int) -> None:
     door.in_place("observe", run, lambda _: cost)
 
 
-def _update_part(opt: Any, settings: list[float], tensors: list[Any], preview: bool) -> None:
+def _update_part(opt: Any, settings: list[float], tensors: list[Any], preview: bool, parameter: int) -> None:
     """Updates one member of a parameter. tensors: the weights, the gradient, the copy of half precision, the average, the mask and
-    the output for what was added, which may be None, and the slots.
+    the output for what was added, which may be None, and the slots. parameter: the number that chooses random bits.
     """
     weights, g, low, average, mask, output, *slots = tensors
     p = _refreshed(weights, low)
     wide = arena.slot_dtype(p)
     g = g.astype(wide) if opt.composed else _clipped(g.astype(wide), settings)
     slots = [slot.copy() if preview else slot for slot in slots]
-    delta = opt.change(settings, p.astype(wide), g, slots).astype(p.dtype)
-    added = p + delta
-    after = added.clip(settings[c.LEAST], settings[c.MOST])
+    change = opt.change(settings, p.astype(wide), g, slots)
+    delta = change.astype(p.dtype)
+    at_random = opt._rounds_at_random and p.dtype.itemsize == 2
+    added = added_at_random(p, change, parameter, int(settings[c.STEP])) if at_random else p + delta
+    after = added.clip(settings[c.LEAST], settings[c.MOST]).astype(p.dtype)
     if mask is not None:
         after = np.where(mask != 0, after, 0).astype(p.dtype)
     if output is not None:
-        output[...] = np.where(after == added, delta, after - p)
+        output[...] = after - p if at_random else np.where(after == added, delta, after - p)
     if preview:
         return
     weights[...] = after
@@ -208,6 +246,17 @@ def _measure_cost(opt: Any, kernel: str, slots: list[list[Any]], grads: list[Any
         figures["bytes_read"] += 0 if low is None else low.nbytes
         figures["bytes_written"] += 8 * members
     return {"dtype": opt.parameters[0].dtype, **figures}
+
+
+def _units_cost(grads: list[Any], members: bool) -> dict[str, Any]:
+    given = [g for g in grads if g is not None and g.size]
+    elements, units = sum([g.size for g in given]), sum([_unit_count(g, members) for g in given])
+    moved = sum([g.nbytes for g in given])
+    return {
+        "adds": 2 * elements, "multiplies": 3 * elements + 2 * units, "special_ops": 3 * units,
+        "dtype": given[0].dtype if given else "float32",
+        "bytes_read": sum([distinct_bytes(g) for g in given]) + moved + 16, "bytes_written": moved,
+    }  # fmt: skip
 
 
 def _norm_cost(grads: list[Any], members: int) -> dict[str, Any]:

@@ -34,12 +34,13 @@ class SGD(Optimizer):
         self, params: Params, lr: Rate = 1e-3, momentum: Number = 0, dampening: Number = 0, nesterov: bool = False,
         weight_decay: Number = 0, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
+        stochastic_rounding: bool = False,
     ) -> None:  # fmt: skip
         self.nesterov = flag("SGD", "nesterov", nesterov)
         hyper = {"momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive,
+            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
         )  # fmt: skip
 
     def _choose(self, values: list[Mapping[str, Any]]) -> None:
@@ -107,12 +108,13 @@ class RMSprop(Optimizer):
         momentum: Number = 0, centered: bool = False, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
+        stochastic_rounding: bool = False,
     ) -> None:  # fmt: skip
         self.centered = flag("RMSprop", "centered", centered)
         hyper = {"alpha": alpha, "eps": eps, "momentum": momentum, "weight_decay": weight_decay}
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive,
+            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
         )  # fmt: skip
 
     def _choose(self, values: list[Mapping[str, Any]]) -> None:
@@ -161,12 +163,13 @@ class Adagrad(Optimizer):
         initial_accumulator_value: float = 0, eps: Number = 1e-10, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
+        stochastic_rounding: bool = False,
     ) -> None:  # fmt: skip
         self.slot_starts = {"v": checked("Adagrad", "initial_accumulator_value", initial_accumulator_value, 1)}
         hyper = {"lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps}
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive,
+            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
         )  # fmt: skip
 
     def advance(self, settings: list[float]) -> None:
@@ -199,11 +202,12 @@ class Adadelta(Optimizer):
         self, params: Params, lr: Rate = 1.0, rho: Number = 0.9, eps: Number = 1e-6, weight_decay: Number = 0, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
+        stochastic_rounding: bool = False,
     ) -> None:  # fmt: skip
         hyper = {"rho": rho, "eps": eps, "weight_decay": weight_decay}
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive,
+            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
         )  # fmt: skip
 
     def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
@@ -232,11 +236,12 @@ class Lion(Optimizer):
         self, params: Params, lr: Rate = 1e-4, betas: Betas = (0.9, 0.99), weight_decay: Number = 0.0, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
+        stochastic_rounding: bool = False,
     ) -> None:  # fmt: skip
         hyper = {"betas": betas, "weight_decay": weight_decay}
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive,
+            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
         )  # fmt: skip
 
     def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:

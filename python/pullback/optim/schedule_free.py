@@ -153,12 +153,13 @@ class ScheduleFreeSGD(_ScheduleFree):
         r: Number = 0, weight_lr_power: Number = 2, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
+        stochastic_rounding: bool = False,
     ) -> None:  # fmt: skip
         given = (momentum, weight_decay, warmup_steps, r, weight_lr_power)
         hyper = dict(zip(self.hyper, given))
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive,
+            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
         )  # fmt: skip
 
     def advance(self, settings: list[float]) -> None:
@@ -194,12 +195,13 @@ class ScheduleFreeAdamW(_ScheduleFree):
         warmup_steps: Number = 0, r: Number = 0, weight_lr_power: Number = 2, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
+        stochastic_rounding: bool = False,
     ) -> None:  # fmt: skip
         given = (betas, eps, weight_decay, warmup_steps, r, weight_lr_power)
         hyper = dict(zip(self.hyper, given))
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive,
+            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
         )  # fmt: skip
 
     def advance(self, settings: list[float]) -> None:

@@ -22,7 +22,9 @@ from .schedules.schedule import Schedule
 def saved(opt: Any) -> dict[str, Any]:
     """Returns the state of an optimizer."""
     capturing.refuse("state_dict()", "Ask for it outside.")
-    pruned = {} if opt.pruning is None else {"pruning": opt.pruning.saved()}
+    more: dict[str, Any] = {} if opt.pruning is None else {"pruning": opt.pruning.saved()}
+    if opt.clip_adaptive is not None:
+        more["clip_adaptive"] = opt.clip_adaptive
     sets, rows = np.split(np.array(devices.move(opt._sets, "cpu")), [opt._set_count])
     table = sets.reshape(len(opt.parameters), opt._members, c.SIZE)
     return {
@@ -31,7 +33,7 @@ def saved(opt: Any) -> dict[str, Any]:
         "steps": opt.steps,
         "settings": {name: Tensor(rows) for name, rows in zip(opt._names, table)},
         "slots": {name: opt.slots(p) for name, p in zip(opt._names, opt.parameters)},
-        **pruned,
+        **more,
         "program": Tensor(rows),
     }
 
@@ -60,6 +62,7 @@ def load(opt: Any, given: Mapping[str, Any]) -> None:
     sets = table[: opt._set_count]
     sets[:, c.CLIP_FACTOR] = 1.0
     most, scale = [_positive(name, sets[:, k]) for name, k in (("clip_norm", c.CLIP_NORM), ("gradient_scale", c.GRADIENT_SCALE))]
+    share = unlimited(type(opt).__name__, "clip_adaptive", given.get("clip_adaptive"))
     sets[:, c.LEAST : c.MOST + 1] = np.repeat(bounds_of(opt.parameters), opt._members, axis=0)
     masks, sparsities = ([], {}) if opt.pruning is None else opt.pruning.checked(given.get("pruning"))
     opt._sets, opt._program = c.with_rows(opt._sets, len(table)), program
@@ -70,6 +73,7 @@ def load(opt: Any, given: Mapping[str, Any]) -> None:
     opt._steps = steps
     _keep(opt.groups, values)
     opt._most, opt._scale = most, scale
+    opt._limit_units(share)
 
 
 def _keep(groups: Sequence[Any], values: Sequence[dict[str, Any]]) -> None:
@@ -89,7 +93,7 @@ def _checked(opt: Any, given: Any) -> int:
     """Returns the number of steps of a state. Raises PullbackError unless it is one of the optimizer's rule."""
     if isinstance(given, Mapping) and "slots" in given and "program" not in given:
         raise PullbackError('load_state_dict: the state has no "program"; an earlier version, with other settings, has saved it.')
-    _entries("the state", given, ["rule", "kernel", "steps", "settings", "slots", "program"], optional="pruning")
+    _entries("the state", given, ["rule", "kernel", "steps", "settings", "slots", "program"], optional=("pruning", "clip_adaptive"))
     if opt.pruning is None and "pruning" in given:
         raise PullbackError("load_state_dict: the state has masks of pruned weights; make optim.Pruning(opt, …) before loading it.")
     if given["rule"] != type(opt).__name__:
@@ -164,11 +168,11 @@ def differ(a: Any, b: Any) -> bool:
     return not (np.shape(a) == np.shape(b) and np.all(np.asarray(a) == np.asarray(b)))
 
 
-def _entries(what: str, given: Any, wanted: Sequence[str], optional: str = "") -> None:
-    """Raises PullbackError unless this is a dict with exactly these keys. It may also have the optional one."""
+def _entries(what: str, given: Any, wanted: Sequence[str], optional: Sequence[str] = ()) -> None:
+    """Raises PullbackError unless this is a dict with exactly these keys. It may also have the optional ones."""
     if not isinstance(given, Mapping):
         raise PullbackError(f"load_state_dict: {what} is a {type(given).__name__}; give the dict that state_dict() made.")
-    if set(given) - {optional} != set(wanted):
+    if set(given) - {*optional} != set(wanted):
         raise PullbackError(f"load_state_dict: {what} has entries for {sorted(map(str, given))}, not for {sorted(wanted)}.")
 
 

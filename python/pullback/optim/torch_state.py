@@ -104,7 +104,7 @@ def to_torch(opt: Optimizer) -> dict[str, Any]:
     if name is None:
         raise PullbackError(f"to_torch: {type(opt).__name__} has no counterpart in torch.optim; {', '.join(ROWS)} have one.")
     own: Any = opt
-    if own._members > 1:
+    if own._lead:
         raise PullbackError(
             f"to_torch: this {name} has {own._members} values for as many members, and a torch optimizer has one. Make an "
             f"optimizer for each member."

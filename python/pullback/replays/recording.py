@@ -93,12 +93,14 @@ class Recording(Kept):
             if kernels is not self._kernels:
                 kernels.plan_begin(None)
         door.attend(True)
+        capturing.running.add(self)
         capturing.thread.recording = self
         views.begin(self)
 
     def _end(self) -> None:
         views.end(self)
         capturing.thread.recording = None
+        capturing.running.discard(self)
         for kernels in _all_kernels():
             kernels.plan_abort()
         door.attend(False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import struct
 import sys
 from collections.abc import Sequence
@@ -180,5 +181,8 @@ def _shown(part: Any) -> str:
 def host_random_state() -> tuple[Any, ...]:
     """Returns the states of Python's and NumPy's global random generators, as far as these modules are imported."""
     python, numpy = sys.modules.get("random"), sys.modules.get("numpy.random")
-    state: Any = None if numpy is None else numpy.get_state(legacy=False)["state"]
-    return (None if python is None else python.getstate(), None if state is None else (state["pos"], state["key"].tobytes()))
+    # All of NumPy's state is compared: its normal numbers come in pairs, and the second one is read from "gauss".
+    return (
+        None if python is None else python.getstate(),
+        None if numpy is None else pickle.dumps(numpy.get_state(legacy=False)),
+    )
