@@ -137,10 +137,10 @@ def test_a_value_of_another_dtype_is_converted_as_in_the_eager_run(dtypes: Any) 
         return y
 
     eager, mine = parameters(3_000, dtypes), parameters(3_000, dtypes)
-    captured = pb.capture(lambda x: step(*mine, x))
+    captured = pb.capture(lambda x: step(mine[0], mine[1], x))
     for k in range(3):
         x = pb.tensor(np.random.default_rng(k).standard_normal(3_000, np.float32))
-        same(captured(x), step(*eager, x))
+        same(captured(x), step(eager[0], eager[1], x))
         for p, q in zip(mine, eager):
             same(p, q)
 
