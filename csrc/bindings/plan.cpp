@@ -69,6 +69,13 @@ Plan& plain_plan(OwnedPlan& owned) {
   return owned.plain;
 }
 
+// The number of replays that have begun and not ended, in all threads. The GIL protects it.
+int running = 0;
+struct Running {
+  Running() { ++running; }
+  ~Running() { running = std::max(0, running - 1); }
+};
+
 #if defined(PB_CUDA)
 // A process that was forked from one that had used a GPU cannot replay: cuda::stream() throws a Failure there.
 struct BesideOthers {
@@ -76,12 +83,12 @@ struct BesideOthers {
 };
 #else
 // Every replay holds this mutex in shared mode, and a fork waits until no replay does. A child process therefore finds no plan
-// half run, and no lock held by a thread that does not exist there. A replay never requests the GIL while it holds the mutex,
+// half run, and no lock held or replay counted of a thread that does not exist there. A replay never requests the GIL while it holds the mutex,
 // because the forking thread has the GIL.
 std::shared_mutex& replays() {
   static std::shared_mutex* all = [] {
     static std::shared_mutex* made = new std::shared_mutex;
-    pthread_atfork([] { made->lock(); }, [] { made->unlock(); }, [] { new (made) std::shared_mutex; });
+    pthread_atfork([] { made->lock(); }, [] { made->unlock(); }, [] { new (made) std::shared_mutex, running = 0; });
     return made;
   }();
   return *all;
@@ -159,13 +166,6 @@ void run_passes(OwnedPlan& owned, int64_t steps, int64_t from, int64_t passes, c
   make_figures(owned);
   launches_without_ledger.fetch_add(passes * int64_t(owned.figures->size()), std::memory_order_relaxed);
 }
-
-// The number of replays that have begun and not ended, in all threads. The GIL protects it.
-int running = 0;
-struct Running {
-  Running() { ++running; }
-  ~Running() { --running; }
-};
 
 // Runs all steps. On the CPU it checks for signals about every kUninterrupted nanoseconds, so that Ctrl-C ends the run between two
 // steps. On a GPU it does not, because queueing the work takes little time.

@@ -32,9 +32,9 @@ void write_settings(const Launch& launch) {
 void observe(const Launch& launch) {
   const View& metric = launch.in();
   const int64_t stride = metric.size() > 1 ? metric.stride[0] : 0;
-  Setting* const end = launch.out().as<Setting>() + launch.out().shape[0] * kSetSize;
-  for (Setting* to = launch.out().as<Setting>() + launch.ints[0] * kSetSize; to < end; to += kSetSize) {
-    if (!watches(to)) continue;
+  Setting *const sets = launch.out().as<Setting>(), *const end = sets + launch.out().shape[0] * kSetSize;
+  for (Setting* to = sets + launch.ints[0] * kSetSize; to < end; to += kSetSize) {
+    if (!watches(to, sets)) continue;
     Setting row[kSetSize];
     std::memcpy(row, to, sizeof row);
     observe_metric(row, number_at(metric.data + int64_t(row[kMember]) * stride, metric.dtype));

@@ -28,10 +28,11 @@ __global__ void write_kernel(const __grid_constant__ Numbers numbers) {
       numbers.at[k * numbers.step * kSetSize + threadIdx.x % kMaxReals] = numbers.values[threadIdx.x % kMaxReals];
 }
 
-// One thread for each row. `stride`: the bytes from the metric of one member to that of the next.
-__global__ void observe_kernel(Setting* rows, int64_t count, DType dtype, const char* metric, int64_t stride) {
+// One thread for each row after the sets. `stride`: the bytes from the metric of one member to that of the next.
+__global__ void observe_kernel(const Setting* sets, Setting* rows, int64_t count, DType dtype, const char* metric,
+                               int64_t stride) {
   const int64_t r = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (r >= count || !kernels::watches(rows + r * kSetSize)) return;
+  if (r >= count || !kernels::watches(rows + r * kSetSize, sets)) return;
   Setting row[kSetSize];
   for (int k = 0; k < kSetSize; ++k) row[k] = rows[r * kSetSize + k];
   metric += int64_t(row[kMember]) * stride;
@@ -62,7 +63,7 @@ void observe(const Launch& launch) {
   const View &table = launch.out(), &metric = launch.in();
   const int64_t count = table.shape[0] - launch.ints[0], stride = metric.size() > 1 ? metric.stride[0] : 0;
   if (count == 0) return;
-  cuda::start(cuda::observe_kernel, cuda::blocks_for(count, cuda::kWarp), cuda::kWarp, 0,
+  cuda::start(cuda::observe_kernel, cuda::blocks_for(count, cuda::kWarp), cuda::kWarp, 0, table.as<const Setting>(),
               table.as<Setting>() + launch.ints[0] * kSetSize, count, metric.dtype, static_cast<const char*>(metric.data),
               stride);
 }

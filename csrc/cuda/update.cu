@@ -6,11 +6,20 @@ namespace {
 
 // A row with its kernels.
 struct DeviceUpdate : kernels::Update {
-  UpdateRow floats, doubles;
+  UpdateAll few, many, at_random, doubles;
+  void (*measure_floats)(const Launch& launch, Copies& copies);
+  void (*measure_doubles)(const Launch& launch, Copies& copies);
+
+  UpdateAll floats(const Launch& launch, int count) const {
+    if (launch.ints[3] != 0) return at_random;
+    return count <= kFewRuns ? few : many;
+  }
 };
+const DeviceUpdate& row_of(const Launch& launch) {
+  return static_cast<const DeviceUpdate&>(*static_cast<const kernels::Update*>(launch.table));
+}
 
 void run_update(const Launch& launch) {
-  const auto& op = static_cast<const DeviceUpdate&>(*static_cast<const kernels::Update*>(launch.table));
   int floats = 0, doubles = 0;
   for (int t = 0; t < launch.ints[0]; ++t) {
     if (!launch.in(t).data) continue;
@@ -18,24 +27,25 @@ void run_update(const Launch& launch) {
     else ++doubles;
   }
   Copies copies;
-  if (floats > 0 || doubles == 0) op.floats.update(launch, floats, doubles == 0, copies);
-  if (doubles > 0) op.doubles.update(launch, doubles, true, copies);
+  if (floats > 0 || doubles == 0) row_of(launch).floats(launch, floats)(launch, doubles == 0, copies);
+  if (doubles > 0) row_of(launch).doubles(launch, true, copies);
 }
 
 void run_measure(const Launch& launch) {
-  const auto& op = static_cast<const DeviceUpdate&>(*static_cast<const kernels::Update*>(launch.table));
   Copies copies;
-  op.floats.measure(launch, copies);
-  op.doubles.measure(launch, copies);
+  row_of(launch).measure_floats(launch, copies);
+  row_of(launch).measure_doubles(launch, copies);
 }
 
 std::vector<DeviceUpdate> device_updates() {
-  const UpdateRows floats = update_rows<float>(), doubles = update_rows<double>();
+  const auto few = update_rows<float, UpdateKind::few>(), many = update_rows<float, UpdateKind::many>();
+  const auto at_random = update_rows<float, UpdateKind::at_random>(), doubles = update_rows<double, UpdateKind::many>();
   std::vector<DeviceUpdate> rows;
   kernels::each_update([&](auto rule, const char* name, const char* ratio) {
+    using U = typename decltype(rule)::type;
     const size_t k = rows.size();
-    rows.push_back(
-        {kernels::entry<typename decltype(rule)::type>(name, run_update, ratio, run_measure), floats[k], doubles[k]});
+    rows.push_back({kernels::entry<U>(name, run_update, ratio, run_measure), few[k], many[k], at_random[k], doubles[k],
+                    measure_tensors<U, float>, measure_tensors<U, double>});
   });
   return rows;
 }

@@ -315,8 +315,13 @@ template <int kMax> void add_run(UpdateJob<kMax>& job, const Launch& launch, int
   }
 }
 
-// Updates the tensors whose compute type is A, up to kMax of them per kernel launch. The last launch ends the step if `ends`.
-template <class U, class A, int kMax, bool kAtRandom = false> void update_all(const Launch& launch, bool ends, Copies& copies) {
+// The kernels of a rule for one compute type: for few tensors, for many, and for tensors whose sums are rounded at random.
+enum class UpdateKind { few, many, at_random };
+
+// Updates the tensors whose compute type is A. The last launch ends the step if `ends`.
+template <class U, class A, UpdateKind kind> void update_all(const Launch& launch, bool ends, Copies& copies) {
+  constexpr int kMax = kind == UpdateKind::few ? kFewRuns : kManyRuns;  // tensors of one launch
+  constexpr bool kAtRandom = kind == UpdateKind::at_random;
   UpdateJob<kMax> job;
   job.sets = kernels::sets_of(launch);
   job.program = kernels::program_of(launch);
@@ -341,32 +346,19 @@ template <class U, class A, int kMax, bool kAtRandom = false> void update_all(co
   go();
 }
 
-// Updates the `count` tensors of one compute type.
-using UpdateTensors = void (*)(const Launch& launch, int count, bool ends, Copies& copies);
-template <class U, class A> void update_tensors(const Launch& launch, int count, bool ends, Copies& copies) {
-  if constexpr (std::is_same_v<A, float>) {
-    if (launch.ints[3] != 0) return update_all<U, A, kManyRuns, true>(launch, ends, copies);
-    if (count <= kFewRuns) return update_all<U, A, kFewRuns>(launch, ends, copies);
-  }
-  update_all<U, A, kManyRuns>(launch, ends, copies);
-}
-
-// The kernels of each row of math/update.def, in their order.
-struct UpdateRow {
-  UpdateTensors update;
-  void (*measure)(const Launch& launch, Copies& copies);
-};
-using UpdateRows = std::vector<UpdateRow>;
-template <class A> UpdateRows update_rows() {
-  UpdateRows rows;
-  kernels::each_update([&](auto rule, const char*, const char*) {
-    using U = typename decltype(rule)::type;
-    rows.push_back({update_tensors<U, A>, measure_tensors<U, A>});
-  });
+// Returns the function update_all of each row of math/update.def, in their order. The instantiations are in sources that CMake
+// generates, because all kernels together take long to compile.
+using UpdateAll = void (*)(const Launch& launch, bool ends, Copies& copies);
+template <class A, UpdateKind kind> std::vector<UpdateAll> update_rows() {
+  std::vector<UpdateAll> rows;
+  kernels::each_update(
+      [&](auto rule, const char*, const char*) { rows.push_back(update_all<typename decltype(rule)::type, A, kind>); });
   return rows;
 }
-extern template UpdateRows update_rows<float>();  // in sources that CMake generates: all kernels together take long to compile
-extern template UpdateRows update_rows<double>();
+extern template std::vector<UpdateAll> update_rows<float, UpdateKind::few>();
+extern template std::vector<UpdateAll> update_rows<float, UpdateKind::many>();
+extern template std::vector<UpdateAll> update_rows<float, UpdateKind::at_random>();
+extern template std::vector<UpdateAll> update_rows<double, UpdateKind::many>();
 
 // Returns the number of elements that threads compute for a tensor. They complete the last chunk with values that are not used.
 template <class A> int64_t whole_chunks(int64_t size) { return (size + kChunk<A> - 1) / kChunk<A> * kChunk<A>; }

@@ -149,10 +149,13 @@ inline void begin_steps_cost(const Launch& launch, Cost& cost) {
 void observe(const Launch& launch);
 inline void observe_cost(const Launch& launch, Cost& cost) {
   const int64_t rows = launch.out().shape[0] - launch.ints[0];
-  cost.bytes_read = rows * kSetBytes + launch.in().distinct_bytes();
+  cost.bytes_read = rows * kSetBytes + launch.in().distinct_bytes() + int64_t(sizeof(Setting));
   cost.bytes_written = rows * kSetBytes;
 }
-PB_HD bool watches(const Setting* row) { return row[kSchedule] == Setting(Schedule::watch); }
+// True for the state of a plateau whose schedule has begun. sets: any set has the number of the optimizer's steps.
+PB_HD bool watches(const Setting* row, const Setting* sets) {
+  return row[kSchedule] == Setting(Schedule::watch) && row[kClock] <= sets[kClock];
+}
 
 // out: the table of sets. ints: the first set to change, the step to the next one, the number of sets to change, the index of the
 // first setting to change, and how many change. reals: their new values.

@@ -39,7 +39,8 @@ enum class Schedule : int {
 constexpr int kNumbers = kSchedule;  // how many numbers of a list are in a row
 constexpr int kMostFactors = 32;     // the most pieces of a product
 
-// The state of reduce-on-plateau, as a row of the program. kRate has the present rate, and kBaseRate the first one.
+// The state of reduce-on-plateau, as a row of the program. kRate has the present rate, kBaseRate the first one, and kClock the number
+// of steps before which observations do not count, because another piece of a sequence determines the rate.
 // arguments: factor, patience, threshold, cooldown, end, 1: maximize, 1: relative.
 enum PlateauIndex : int {
   kBest = kState,  // the best metric so far

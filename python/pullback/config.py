@@ -78,8 +78,8 @@ class Config(ModuleType):
         capturing.refuse("setting pb.config.reproducible", "Set it before the call.")
         if capturing.running or modes.replaying():
             raise PullbackError(
-                f"pb.config.reproducible = {mode!r} while another thread runs a captured function, all of which has one mode. "
-                f"Set it before the threads begin to compute, or when they have ended."
+                f"pb.config.reproducible = {mode!r} while another thread runs a captured function, which has one mode from its "
+                f"beginning to its end. Set it before the threads begin to compute, or when they have ended."
             )
         if mode == "everywhere" and (reason := why_not()):
             raise PullbackError(f'pb.config.reproducible = "everywhere" is not possible here: {reason}')

@@ -59,7 +59,7 @@ def hash(tree: Any) -> str:
 
 def _leaves(tree: Any) -> Iterator[tuple[str, Any]]:
     """Yields the leaves with their names, and those of the state_dict of a leaf that has one."""
-    for name, leaf in named_leaves(tree.state_dict() if _has_state(tree) else tree):
+    for name, leaf in named_leaves(tree.state_dict() if _has_state(tree) else tree, "hash"):
         if _has_state(leaf):
             yield from [(f"{name}.{inner}" if inner else name, x) for inner, x in _leaves(leaf)]
         else:

@@ -91,20 +91,22 @@ def paths(tree: Any) -> list[str]:
     return [accessor.codify("").replace("'", '"') for accessor in optree.treespec_accessors(_by_optree(tree)[1])]
 
 
-def named_leaves(tree: Any) -> list[tuple[str, Any]]:
+def named_leaves(tree: Any, what: str) -> list[tuple[str, Any]]:
     """Returns each leaf with its path as files name it, with dots between keys and positions: "b.1".
 
     Raises PullbackError for a key that a file cannot hold, because it is neither a string of valid Unicode nor an integer.
+    what: the function that the error names.
     """
     import optree
 
     leaves, spec = _by_optree(tree)
-    return [(".".join([_name_of(key) for key in accessor.path]), x) for accessor, x in zip(optree.treespec_accessors(spec), leaves)]
+    paths = [accessor.path for accessor in optree.treespec_accessors(spec)]
+    return [(".".join([_name_of(key, what) for key in path]), x) for path, x in zip(paths, leaves)]
 
 
-def _name_of(key: Any) -> str:
+def _name_of(key: Any, what: str) -> str:
     if not isinstance(key, (str, int)) or (isinstance(key, str) and not is_unicode(key)):
-        raise PullbackError(f"a key of a dict is {key!r}; keys are strings of valid Unicode or integers.")
+        raise PullbackError(f"{what}: a key of a dict is {key!r}; keys are strings of valid Unicode or integers.")
     return str(key)
 
 

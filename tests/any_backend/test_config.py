@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import importlib
+import os
 import subprocess
 import sys
 import threading
@@ -259,6 +260,32 @@ def test_a_recording_that_failed_does_not_keep_it_from_changing() -> None:
     with pytest.raises(RuntimeError):
         pb.capture(f)(pb.ones(3))
     pb.config.reproducible = "everywhere"
+
+
+FORKS = """
+import os, threading
+import pullback as pb
+
+inside, go_on = threading.Event(), threading.Event()
+recorded = pb.capture(lambda x: (inside.set(), go_on.wait(60), x + 1)[2])
+other = threading.Thread(target=recorded, args=(pb.ones(3),))
+other.start()
+inside.wait(60)
+child = os.fork()
+if not child:
+    pb.config.reproducible = "everywhere"
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+go_on.set()
+other.join()
+"""
+
+
+@needs_everywhere
+@needs_kernels
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_has_no_other_thread_that_records() -> None:
+    assert run(FORKS, PULLBACK_DEVICE="cpu").stdout == "0\n"
 
 
 @needs_everywhere

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import pickle
 from typing import Any
@@ -197,8 +198,55 @@ def test_a_state_and_a_copy_know_the_mode() -> None:
         assert restored.evaluating
         restored.train()
         for p, old in zip(restored.parameters, y):
-            np.testing.assert_allclose(host(p), old, rtol=0, atol=1e-14)
+            np.testing.assert_array_equal(host(p), old)
         trained(restored, gradients("float64", 1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("weights_last", [False, True])
+def test_a_state_that_was_saved_in_evaluation_mode_is_exact(weights_last: bool, dtype: str, tmp_path: Any) -> None:
+    """The weights may be loaded before the optimizer or after it. Weights that are others move by the formula."""
+    rng = np.random.default_rng(0)
+    net, other = nn.Linear(40, 25), nn.Linear(40, 25)
+    for each in (net, other):
+        each.to(dtype)
+    opt, restored = [optim.ScheduleFreeAdamW(each.parameters(), lr=0.01) for each in (net, other)]
+    for _ in range(10):
+        opt.step([pb.tensor(rng.standard_normal(p.shape), dtype=dtype) for p in net.parameters()])
+    y = [host(p).copy() for p in net.parameters()]
+    net.eval()
+    pb.save(tmp_path / "state", {"net": net.state_dict(), "opt": opt.state_dict()})
+    saved = pb.load(tmp_path / "state")
+    parts = [(other, saved["net"]), (restored, saved["opt"])]
+    for part, state in parts[::-1] if weights_last else parts:
+        part.load_state_dict(state)
+    again = copy.deepcopy(restored)
+    for each in (again, restored, opt):
+        each.train()
+        for p, old in zip(each.parameters, y):
+            np.testing.assert_array_equal(host(p), old)
+    restored.load_state_dict(saved["opt"])
+    for p in other.parameters():
+        p.assign(2 * p)
+    restored.train()
+    assert not np.array_equal(host(other.weight), y[0])
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    (lambda e: 3, "the evaluation is a int"),
+    (lambda e: {**e, "q": e["parameter0"]}, "the evaluation has entries for"),
+    (lambda e: {**e, "parameter0": {"y": e["parameter0"]["y"]}}, 'the evaluation of "parameter0" has entries for'),
+    (lambda e: {**e, "parameter0": {**e["parameter0"], "y": pb.ones(3)}}, 'the evaluation of "parameter0" has shape'),
+])  # fmt: skip
+def test_a_damaged_evaluation_changes_nothing(change: Any, words: str) -> None:
+    opt = trained(optim.ScheduleFreeSGD([pb.Parameter(p) for p in start("float64")], lr=0.1), gradients("float64", 2))
+    opt.eval()
+    state = opt.state_dict()
+    opt.train()
+    before = pb.hash(opt.state_dict())
+    with pytest.raises(pb.PullbackError, match=words):
+        opt.load_state_dict({**state, "evaluation": change(state["evaluation"])})
+    assert pb.hash(opt.state_dict()) == before
 
 
 @needs_kernels

@@ -134,3 +134,48 @@ def test_a_captured_step_keeps_masters() -> None:
         same(eager.step(g, return_delta=True), step(g))
     same(eager.parameters, captured.parameters)
     same([eager.averaged(p) for p in eager.parameters], [captured.averaged(p) for p in captured.parameters])
+
+
+CONSTRAINTS: dict[str, Any] = {
+    "MaxNorm": optim.constraints.MaxNorm(1.5, axis=1),
+    "UnitNorm": optim.constraints.UnitNorm(None),
+    "Simplex": optim.constraints.Simplex(0),
+    "function": lambda w: pb.clip(w, -0.4, 0.3) * 0.999,
+}
+
+
+@pytest.mark.parametrize("rule", ["sgd", "adamw"])
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+@pytest.mark.parametrize("dtype", HALF)
+def test_a_constraint_applies_to_the_master(dtype: str, constraint: str, rule: str) -> None:
+    """The masters are float32 weights with the constraint, and the weights are the rounded masters."""
+    kind, hyper = RULES[rule]
+    rng = np.random.default_rng(5)
+    first = pb.Parameter(rng.standard_normal((6, 5)), dtype=dtype)
+    low = pb.Parameter(first, constraint=CONSTRAINTS[constraint])
+    wide = pb.Parameter(first.astype("float32"), constraint=CONSTRAINTS[constraint])
+    opt, other = kind([low], **hyper, master_weights=True, ema=0.5), kind([wide], **hyper, ema=0.5)
+    for step in range(6):
+        g = pb.tensor(rng.standard_normal(low.shape), dtype=dtype)
+        if step == 3:
+            low.assign(rng.standard_normal(low.shape))
+            wide.assign(low.astype("float32"))
+        same(opt.preview([g]), other.preview([g.astype("float32")]))
+        same(opt.step([g], return_delta=True), other.step([g.astype("float32")], return_delta=True))
+        same([opt.slots(low)["master"], opt.averaged(low)], [wide, other.averaged(wide)])
+        same([low], [wide.astype(dtype)])
+
+
+def test_small_changes_add_up_under_a_constraint() -> None:
+    """Without a projected master the weights would stay at 0.5, because each change is below half a unit in the last place."""
+    constraint = optim.constraints.UnitNorm(None)
+    w = pb.Parameter(np.full(4, 0.5), dtype="bfloat16", constraint=constraint)
+    wide = pb.Parameter(np.full(4, 0.5, np.float32), constraint=constraint)
+    opt, other = optim.SGD([w], lr=1e-4, master_weights=True), optim.SGD([wide], lr=1e-4)
+    g = np.array([-1, 1, 0, 0], np.float32)
+    for _ in range(2000):
+        opt.step([pb.tensor(g, dtype="bfloat16")])
+        other.step([g])
+    same([opt.slots(w)["master"], w], [wide, wide.astype("bfloat16")])
+    np.testing.assert_allclose(np.linalg.norm(host(opt.slots(w)["master"])), 1, rtol=1e-6)
+    assert host(wide)[0] > 0.6

@@ -159,7 +159,7 @@ def error_of(expression: str) -> BaseException:
         ("net.requires_grad_(False)", "net.trainable = False"),
         ("net.half()", "net.to(pb.float16)"),
         ("pb.data.Loader(x, 2).batch(3)", "a Loader has the whole arrays"),
-        ("optim.schedules.Cosine(0.1).step()", "opt.step(gradients) advances the schedule by itself"),
+        ("optim.schedules.Cosine(0.1, 9).step()", "opt.step(gradients) advances the schedule by itself"),
         ("optim.lr_scheduler.ReduceLROnPlateau(opt)", "opt.observe(loss) lowers the rate when the loss"),
         ("pb.cuda.empty_cache()", "it is pb.cuda.trim() here."),
         ("pb.Tensor.backward", "type object 'Tensor' has no attribute 'backward'"),

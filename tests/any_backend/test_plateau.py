@@ -104,8 +104,30 @@ def test_a_plateau_as_a_factor_and_as_a_piece() -> None:
     for t in range(8):
         assert product.lr == warm.rate(t) * 0.5
         assert delta(product) == [warm.rate(t) * 0.5]
-        assert sequence.groups[0].lr == (warm.rate(t) if t < 4 else 0.05)  # as for other schedules, without lr_scale
-        assert delta(sequence) == [2 * (warm.rate(t) if t < 4 else 0.05)]
+        # As for other schedules, the rate is without lr_scale. The piece observes from step 4 on.
+        assert sequence.groups[0].lr == (warm.rate(t) if t < 4 else 0.1)
+        assert delta(sequence) == [2 * (warm.rate(t) if t < 4 else 0.1)]
+
+
+@pytest.mark.parametrize("factor", [None, 2.0])
+def test_a_piece_observes_from_its_milestone_on(factor: float | None) -> None:
+    pieces = s.Sequential([s.Linear(0.1, 5, 0.1, 1.0), s.ReduceOnPlateau(0.1, factor=0.5, patience=1)], [5])
+    opt = made(pieces if factor is None else pieces * factor, 2)
+    base = 0.1 * (factor or 1.0)
+    for t in range(5):
+        assert opt.lr == delta(opt)[0] == pieces.rate(t) * (factor or 1.0)
+        if t < 4:  # The fifth step is the last one of the line.
+            opt.observe(1.0)
+            opt.observe(-math.inf)
+        if t == 2:
+            restored = made(s.Schedule(0.1), 2)
+            restored.load_state_dict(opt.state_dict())
+    for _ in range(2):
+        delta(restored)
+    for each in (opt, restored):
+        for rate in (1.0, 1.0, 0.5, 0.5, 0.25):  # the first observation is the best one, and two bad ones reduce the rate
+            each.observe(1.0)
+            assert each.lr == delta(each)[0] == base * rate
 
 
 def test_each_member_observes_its_own_metric() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -179,7 +181,7 @@ def test_a_schedule_survives_the_settings_of_its_parameter(name: str) -> None:
         (lambda: s.MultiStep(0.1, [0, 3]), r"milestones=\[0, 3\]; give a list of numbers of steps"),
         (lambda: s.MultiStep(0.1, 3), r"milestones=3; give a list"),
         (lambda: s.MultiStep(0.1, [2.5]), r"milestones=\[2.5\]; give a list"),
-        (lambda: s.OneCycle(0.1, steps=0), "never moves"),
+        (lambda: s.OneCycle(0.1, steps=0), "OneCycle: steps=0; it must be a number of 1 step or more"),
         (lambda: s.OneCycle(0.1, steps=9, warmup=2.0), "warmup=2.0.*a share from 0 to 1 of the steps"),
         (lambda: s.OneCycle(0.1, steps=9, warmup=0.6, three_phase=True), "warmup=0.6.*a share from 0 to 0.5"),
         (lambda: s.OneCycle(0.1, steps=9, anneal_strategy="sin"), 'anneal_strategy=\'sin\'.*must be "cos" or "linear"'),
@@ -190,7 +192,15 @@ def test_a_schedule_survives_the_settings_of_its_parameter(name: str) -> None:
         (lambda: s.Exponential(1e-2, 100), r"factor=100 multiplies the rate in each step.*d \*\* \(1 / n\)"),
         (lambda: s.Cosine(0.1, steps=float("inf")), "steps=inf; it must be a finite number"),
         (lambda: s.Step(0.1, every=0.5), "every=0.5; it must be a whole number"),
-        (lambda: s.Constant(0.1, steps=0), "never moves"),
+        (lambda: s.Constant(0.1, steps=0), "steps=0; it must be a number of 1 step or more"),
+        (lambda: s.Step(0.1, 0), "Step: every=0; it must be a number of 1 step or more"),
+        (lambda: s.OneCycle(0.1, 10, warmup=1.5), "warmup=1.5; it is a share from 0 to 1 of the steps, and no number of steps"),
+        (lambda: s.WarmupCosine(0.1, 1000, warmup=0.1), r"warmup=0.1; .* for a share of them write warmup=round\(0.1 \* steps\)"),
+        (lambda: s.WarmupStableDecay(0.1, 1000, decay=0.2), r"decay=0.2; .*decay=round\(0.2 \* steps\)"),
+        (lambda: s.Cosine(0.1, 2.5), r"Cosine: steps=2.5; it must be a whole number\."),
+        (lambda: s.WarmupCosine(0.1, 5, warmup=9), "warmup=9 and steps=5; the warmup is a part of the steps, from 0 to 5"),
+        (lambda: s.WarmupCosine(0.1, 5, warmup=-1), "warmup=-1 and steps=5"),
+        (lambda: s.WarmupStableDecay(0.1, 5, warmup=3, decay=3), "warmup=3, decay=3 and steps=5; both are parts of the steps"),
         (lambda: s.Polynomial(0.1, steps=4, power=-1), "power=-1; it must be 0 or more"),
         (lambda: s.Schedule(True), "base is a bool"),
         (lambda: s.WarmupStableDecay("0.1", steps=4), "base is a str; it must be a number"),
@@ -231,6 +241,25 @@ def test_a_wrong_schedule_is_refused(make: Any, words: str) -> None:
         make()
 
 
+@pytest.mark.parametrize(
+    "name", ["Cosine", "Linear", "Polynomial", "WarmupCosine", "OneCycle", "CosineRestarts", "WarmupStableDecay"]
+)
+def test_steps_are_required(name: str) -> None:
+    kind = getattr(s, name)
+    with pytest.raises(TypeError, match=f"{name} needs steps=, the number of steps until the rate has reached its end"):
+        kind(0.1)
+    for made in (kind(0.1, 50), kind(base=0.1, steps=50)):
+        assert pickle.loads(pickle.dumps(made)) == copy.deepcopy(made) == made
+        assert made.rate(20) > 0
+
+
+def test_what_would_never_change_the_rate_or_end_it_at_once_is_required() -> None:
+    with pytest.raises(TypeError, match="Step needs every=, the number of steps after which"):
+        s.Step(0.1, factor=0.5)
+    with pytest.raises(TypeError, match="MultiStep needs milestones=, the numbers of steps after which"):
+        s.MultiStep(0.1)
+
+
 def test_a_schedule_of_ones_own_is_listed() -> None:
     class Mine(s.Schedule):
         def rate(self, t: int) -> float:
@@ -241,3 +270,14 @@ def test_a_schedule_of_ones_own_is_listed() -> None:
         with pytest.raises(pb.PullbackError, match=r"Mine is a schedule of your own.*Lambda\(base, function, steps\)"):
             make()
     assert optim.SGD([p], lr=s.Table([Mine(0.1).rate(t) for t in range(9)])).lr == 0.1
+
+
+def test_the_momentum_of_one_cycle_by_hand_is_torchs() -> None:
+    """The line of docs/optimizers.md that cycles the momentum."""
+    theirs = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1, momentum=0.9)
+    schedule, shape = lr.OneCycleLR(theirs, 0.1, 100), s.OneCycle(1.0, steps=100, div_factor=2.0, final_div_factor=1.0)
+    for t in range(100):
+        assert 0.95 - 0.1 * (2 * shape.rate(t) - 1) == pytest.approx(theirs.param_groups[0]["momentum"], abs=1e-12)
+        theirs.step()
+        if t < 99:
+            schedule.step()

@@ -318,3 +318,18 @@ def test_flags_that_differ_between_groups() -> None:
     theirs = Theirs("Adam", {}, "float32", lambda ps: [{"params": ps[:2]}, {"params": ps[2:], "amsgrad": True}])
     with pytest.raises(pb.PullbackError, match="several values of amsgrad"):
         optim.from_torch(theirs.opt, ours(weights("float32")))
+
+
+def test_an_adam_with_decoupled_weight_decay_is_an_adamw() -> None:
+    options = {"lr": 0.1, "weight_decay": 0.5, "decoupled_weight_decay": True}
+    theirs = Theirs("Adam", options, "float64")
+    opt = optim.from_torch(theirs.opt, ours(weights("float64")))
+    assert type(opt) is type(optim.from_torch(theirs.opt.state_dict(), ours(weights("float64")))) is optim.AdamW
+    theirs.steps(1, 5)
+    steps(opt, 1, 5, "float64")
+    close([p.numpy() for p in opt.parameters], theirs.values(), "float64")
+    mixed = Theirs("Adam", {}, "float32", lambda ps: [{"params": ps[:2]}, {"params": ps[2:], "decoupled_weight_decay": True}])
+    with pytest.raises(pb.PullbackError, match="several values of decoupled_weight_decay"):
+        optim.from_torch(mixed.opt, ours(weights("float32")))
+    with pytest.raises(TypeError, match=r"'decoupled_weight_decay': use optim\.AdamW"):
+        optim.Adam(ours(weights("float32")), **options)

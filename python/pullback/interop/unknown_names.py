@@ -67,12 +67,20 @@ def explain_arguments(kind: Kind) -> Kind:
             for name in options:
                 if name not in known:
                     raise TypeError(keyword_text(cls.__name__, name, known))
+        if args or options:  # Pickle passes nothing here.
+            for name, meaning in getattr(cls, "_needs", {}).items():
+                if name in known[len(args) :] and name not in options and _is_required(cls, name):
+                    raise TypeError(f"{cls.__name__} needs {name}=, {meaning}.")
         if takes_none and args:  # object.__init__ raises this error only in classes without a __new__
             raise TypeError(f"{cls.__name__}() takes no arguments")
         return object.__new__(cls)
 
     kind.__new__ = staticmethod(__new__)  # type: ignore[assignment]
     return kind
+
+
+def _is_required(kind: Any, name: str) -> bool:
+    return inspect.signature(kind.__init__).parameters[name].default is inspect.Parameter.empty
 
 
 # ---- attributes

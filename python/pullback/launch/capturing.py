@@ -6,6 +6,7 @@ repeat. A run on shapes alone (profiling/flops.py) receives the same reports.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any, Final, Protocol
@@ -56,6 +57,9 @@ class _Thread(threading.local):
 
 thread: Final = _Thread()
 running: Final[set[Recording]] = set()  # the recordings of captured functions that run now, in all threads
+
+if hasattr(os, "register_at_fork"):  # The other threads do not exist in a forked process.
+    os.register_at_fork(after_in_child=lambda: running.intersection_update({thread.recording} - {None}))
 
 changes = 0  # number of changes to facts that recordings assume: where Parameters are in memory, which ones Modules have
 

@@ -22,6 +22,7 @@ __all__ = [
 ]  # fmt: skip
 
 GAINS = {"linear": 1.0, "sigmoid": 1.0, "conv": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2.0), "selu": 0.75}
+BLOCK: Final = 32  # the columns of an orthogonal matrix that are computed together
 Mode = Literal["fan_in", "fan_out"]
 Nonlinearity = Literal["linear", "sigmoid", "conv", "tanh", "relu", "selu", "leaky_relu"]
 
@@ -163,9 +164,6 @@ def orthogonal(p: Parameter, gain: float = 1.0, *, generator: Generator | None =
     finally:
         listeners.restore(before)
     return p.assign(gain * (z.T if rows < columns else z).reshape(p.shape))
-
-
-BLOCK: Final = 32  # columns
 
 
 def _orthogonalize(z: Any) -> None:

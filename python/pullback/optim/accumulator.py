@@ -27,7 +27,7 @@ from .rounds import Rounds, Stats
 
 Reduce = Literal["mean", "sum"]
 Stale = Literal["error", "drop", "decay"]
-_MADE: Final = ("_adder", "_flats", "_ones", "_device")  # attributes that a copy creates again in _make()
+_MADE: Final = ("_adder", "_flats", "_ones", "_device", "_dtypes")  # attributes that a copy creates again in _make()
 
 
 @explain_arguments
@@ -70,15 +70,20 @@ class Accumulator:
         for name, value, words in (("reduce", reduce, get_args(Reduce)), ("stale", stale, get_args(Stale))):
             if value not in words:
                 raise PullbackError(f"Accumulator: {name}={value!r}; use {' or '.join(map(repr, words))}.")
-        self.parameters = trainable("Accumulator", given)
+        self._parameters = trainable("Accumulator", given)
         self.every, self.reduce, self.stale = int(every), reduce, stale
-        self._form = Form(given, self.parameters, "acc.add")
+        self._form = Form(given, self._parameters, "acc.add")
         self._rounds = Rounds(self.every)
         self._make()
 
     def __repr__(self) -> str:
         words = f"every={self.every}, reduce={self.reduce!r}, stale={self.stale!r}"
-        return f"Accumulator({len(self.parameters)} parameters, {words}; step {self.step}, {self.stats.pending} pending)"
+        return f"Accumulator({len(self._parameters)} parameters, {words}; step {self.step}, {self.stats.pending} pending)"
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        """A new list of the Parameters, in the order of their gradients."""
+        return list(self._parameters)
 
     # ---- counts
 
@@ -114,9 +119,9 @@ class Accumulator:
         stale="error"; PullbackError. Nothing has changed then.
         """
         leaves = [None if g is None else _array(g) for g in self._form.one_each(grads)]
-        for p, g in zip(self.parameters, leaves):
+        for p, dtype, g in zip(self._parameters, self._dtypes, leaves):
             if g is not None:
-                self._check(p, g)
+                self._check(p, dtype, g)
         if not (_real(count) and 0 < count < math.inf):
             raise PullbackError(f"add: count={count!r}; it must be one positive number, such as that of the examples in the batch.")
         late = self._lateness(step)
@@ -126,7 +131,12 @@ class Accumulator:
         self._accumulate(leaves, scale if self.reduce == "sum" else float(count) * scale)
         return self._rounds.accept(sum([1 << i for i, g in enumerate(leaves) if g is not None]), step)
 
-    def _check(self, p: Parameter, g: Any) -> None:
+    def _check(self, p: Parameter, dtype: Any, g: Any) -> None:
+        if p.dtype != dtype:
+            raise DTypeError(
+                f"add: {p.label()} has changed its dtype from {dtype} to {p.dtype}, but its buffer was made for {dtype}. Make the "
+                f"Accumulator after net.to(pb.{p.dtype})."
+            )
         if g.shape != p.shape:
             raise ShapeError(f"add: the gradient of {p.label()} has shape {g.shape}, the parameter {p.shape}.")
         if g.dtype != p.dtype:
@@ -171,13 +181,13 @@ class Accumulator:
         """
         if not self.stats.pending:
             raise PullbackError("take: no gradient was added since the last call. Call it when `add` has returned True.")
-        present, found = self._rounds.present(), list[Any]([None] * len(self.parameters))
+        present, found = self._rounds.present(), list[Any]([None] * len(self._parameters))
         with door.charged_to(door.OPTIMIZER):
             for flat in self._flats:
                 sums = Tensor(flat.array)
                 means = (snapshot(sums) if self.reduce == "sum" else divide(sums, Tensor(flat.array[-1:]))).array
                 for i, start in flat.starts:
-                    p = self.parameters[i]
+                    p = self._parameters[i]
                     if present >> i & 1:
                         found[i] = in_dtype(Tensor(means[start : start + p.size].reshape(p.shape)), p.dtype)
                 write(flat.array, broadcast_to(Tensor(flat.zero), flat.array.shape).array)
@@ -188,18 +198,19 @@ class Accumulator:
 
     def _make(self) -> None:
         """Allocates the buffers on the parameters' device, for each dtype in one array that ends with the sum of the weights."""
-        self._device = self.parameters[0].device
-        buffers: list[Any] = [None] * len(self.parameters)
+        self._device = self._parameters[0].device
+        self._dtypes = [p.dtype for p in self._parameters]
+        buffers: list[Any] = [None] * len(self._parameters)
         self._flats: list[_Flat] = []
         self._ones: list[Tensor] = []
-        for dtype in dict.fromkeys([arena.slot_dtype(p) for p in self.parameters]):
-            mine = [i for i, p in enumerate(self.parameters) if arena.slot_dtype(p) == dtype]
-            starts, end = arena.offsets_of([self.parameters[i].size for i in mine], dtype.itemsize)
+        for dtype in dict.fromkeys([arena.slot_dtype(p) for p in self._parameters]):
+            mine = [i for i, p in enumerate(self._parameters) if arena.slot_dtype(p) == dtype]
+            starts, end = arena.offsets_of([self._parameters[i].size for i in mine], dtype.itemsize)
             array = arena.flat(end + 1, dtype, self._device)
             self._flats.append(_Flat(array, list(zip(mine, starts)), devices.full(self._device, (1,), 0, dtype)))
             self._ones.append(Tensor(devices.full(self._device, (1,), 1, dtype)))
             for i, start in self._flats[-1].starts:
-                buffers[i] = _buffer(array[start : start + self.parameters[i].size].reshape(self.parameters[i].shape))
+                buffers[i] = _buffer(array[start : start + self._parameters[i].size].reshape(self._parameters[i].shape))
         self._adder = _Adder([*buffers, *[_buffer(flat.array[-1:]) for flat in self._flats]])
 
     def __getstate__(self) -> dict[str, Any]:
@@ -243,7 +254,7 @@ class _Adder(Optimizer):
     def add(self, tensors: list[Any], weight: float) -> None:
         """Adds weight * tensor to each buffer, and nothing for None."""
         if self._kernels is not None:  # A replay repeats this launch with the weight of the recording.
-            self._kernels.write_settings(self._sets, 0, 1, len(self.parameters), c.GRADIENT_SCALE, [weight])
+            self._kernels.write_settings(self._sets, 0, 1, len(self._parameters), c.GRADIENT_SCALE, [weight])
         else:
             self._sets[:, c.GRADIENT_SCALE] = weight
         self._update(tensors, preview=False, wanted=False)

@@ -61,7 +61,7 @@ class Adafactor(Composed):
         )  # fmt: skip
 
     def _slot_shape(self, name: str, i: int) -> tuple[int, ...] | None:
-        shape = self.parameters[i].shape
+        shape = self._parameters[i].shape
         factored = len(shape) - self._lead > 1
         if factored == (name == "variance"):
             return None

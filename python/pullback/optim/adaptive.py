@@ -20,10 +20,10 @@ def clipped(opt: Any, grads: list[Any]) -> list[Any]:
     whole = opt._of or opt
     clips = whole._share != math.inf
     if capturing.thread.recording is not None:
-        capturing.thread.recording.guard(whole.groups, lambda: (whole._share != math.inf) == clips)
+        capturing.thread.recording.guard(whole._groups, lambda: (whole._share != math.inf) == clips)
     if not clips:
         return grads
-    weights = [p.array for p in opt.parameters]
+    weights = [p.array for p in opt._parameters]
     if opt._kernels is not None:
         try:
             return opt._kernels.clip_adaptive(grads, weights, opt._sets, opt._limit, bool(opt._lead))

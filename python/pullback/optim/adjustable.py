@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -24,7 +24,7 @@ class Value:
         self.name = name
 
     def __get__(self, opt: Any, kind: Any = None) -> Any:
-        return self if opt is None else opt._shown(self.name)
+        return self if opt is None else opt._read(self.name)
 
     def __set__(self, opt: Any, value: Any) -> None:
         opt._set(self.name, value)
@@ -39,8 +39,8 @@ class Adjustable:
     settable: tuple[str, ...] = ()  # attributes of a subclass that can be set, in addition to the hyper-parameters
     signed: ClassVar[bool] = False  # the rule's hyper-parameters may be any finite numbers
     hyper: ClassVar[Mapping[str, int]] = {}  # name -> number of settings, in the order of csrc/math/update.h
-    parameters: list[Any]
-    groups: list[g.Group]
+    _parameters: list[Any]
+    _groups: list[g.Group]
     slot_names: tuple[str, ...]
     _defaults: dict[str, Any]
     _sets: Any
@@ -53,26 +53,38 @@ class Adjustable:
     _limit: Any  # the same number in the device's memory, where steps read it
     _steps: int
 
-    lr = Value("lr")
+    lr = Value("lr")  # without lr_scale, so that opt.lr = opt.lr changes nothing
     ema = Value("ema")
     lr_scale = Value("lr_scale")  # a factor of the learning rate that a schedule keeps
     clip_value = Value("clip_value")
 
     @property
+    def parameters(self) -> list[Any]:
+        """A new list of the Parameters that the optimizer updates, in the order of their gradients."""
+        return list(self._parameters)
+
+    @property
+    def groups(self) -> list[g.Group]:
+        """A new list of the groups of Parameters."""
+        return list(self._groups)
+
+    @property
     def steps(self) -> int:
-        """The number of steps done."""
+        """The number of steps done. It cannot be read in a captured function."""
+        capturing.refuse("reading steps", "Read it after the call: a replay would return the count of the first one.")
         return self._steps
 
     @property
     def clip_norm(self) -> float | None:
         """The largest joint norm of the gradients. Turning clipping on or off makes a captured step record itself again."""
-        return None if self._most == math.inf else self._most
+        most = _constant(lambda: self._most)
+        return None if most == math.inf else most
 
     @clip_norm.setter
     def clip_norm(self, most: float | None) -> None:
         g.refuse_in_capture("clip_norm")
         self._most = unlimited(type(self).__name__, "clip_norm", most)
-        every = range(len(self.parameters))
+        every = range(len(self._parameters))
         c.write(self._sets, every, c.CLIP_NORM, [[self._most]] * self._members)
         c.write(self._sets, every, c.CLIP_FACTOR, [[1.0]] * self._members)
 
@@ -96,7 +108,7 @@ class Adjustable:
     @property
     def gradient_scale(self) -> float:
         """The factor that multiplies all gradients before they are clipped: 1 / scale, if the loss was multiplied by `scale`."""
-        return self._scale
+        return _constant(lambda: self._scale)
 
     @gradient_scale.setter
     def gradient_scale(self, scale: float) -> None:
@@ -105,7 +117,7 @@ class Adjustable:
         if not _positive(scale) or math.isinf(scale):
             raise PullbackError(f"{rule}: gradient_scale={scale}; it must be one positive number.")
         self._scale = float(scale)
-        c.write(self._sets, range(len(self.parameters)), c.GRADIENT_SCALE, [[self._scale]] * self._members)
+        c.write(self._sets, range(len(self._parameters)), c.GRADIENT_SCALE, [[self._scale]] * self._members)
 
     def _validate(self, values: Mapping[str, Any]) -> None:
         """Raises PullbackError for hyper-parameters that do not go together. It is called before any change."""
@@ -174,13 +186,13 @@ class Adjustable:
     @property
     def _set_count(self) -> int:
         """The number of sets in the table, before the program."""
-        return len(self.parameters) * self._members
+        return len(self._parameters) * self._members
 
     def _set(self, name: str, value: Any) -> None:
         """Changes a hyper-parameter of all groups that have no value of their own. After an error nothing has changed."""
         g.refuse_in_capture(name)
         value = self._checked(name, value)
-        users = [group for group in self.groups if group.rule is self and name not in group.own]
+        users = [group for group in self._groups if group.rule is self and name not in group.own]
         if not users:
             raise PullbackError(
                 f"{type(self).__name__}: every group has a value of {name} of its own, so this would change nothing. Set it for "
@@ -191,12 +203,23 @@ class Adjustable:
         self._defaults[name] = value
         users[0].owner._write(users, [name])
 
+    def _read(self, name: str, group: g.Group | None = None) -> Any:
+        """Returns a value of a group, or of the optimizer, for a user. Raises CaptureError for a learning rate in a captured
+        function, because no recording can follow a schedule.
+        """
+        if name == "lr":
+            capturing.refuse(
+                "reading lr", "Read it after the call, or compute schedule.rate(t) there: a replay would return the first rate."
+            )
+        _constant(lambda: (self._defaults if group is None else group.values())[name])
+        return self._shown(name, group)
+
     def _shown(self, name: str, group: g.Group | None = None) -> Any:
         """Returns a value of a group, or of the optimizer, as its attribute shows it."""
         value = self._defaults[name] if group is None else group.values()[name]
         if name == "lr":
             if group is None:  # the first one that shares this value
-                group = next(iter([group for group in self.groups if group.rule is self and "lr" not in group.own]), None)
+                group = next(iter([group for group in self._groups if group.rule is self and "lr" not in group.own]), None)
             return self._rates(value, group)
         return None if name == "clip_value" and value == math.inf else value
 
@@ -207,12 +230,11 @@ class Adjustable:
         """
         schedules = g.of_members(value, self._members)
         if group is not None and any([schedule.observes for schedule in schedules]):
-            capturing.refuse("reading lr", "Read it after the call: a replay would return the rate of the first one.")
             owner = group.owner
             rows = devices.move(owner._sets, "cpu")[owner._set_count :]
             program = Program(rows, self._members, present=True)
             schedules = [program.read(placed.settings).schedule for placed in owner._program.placed[group.number]]
-        rates = [schedule.rate(self.steps) for schedule in schedules]
+        rates = [schedule.rate(self._steps) for schedule in schedules]
         return rates[0] if not isinstance(value, list) and len({*rates}) == 1 else np.array(rates)
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -221,13 +243,26 @@ class Adjustable:
             setattr(cls, name, Value(name))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        known = isinstance(getattr(type(self), name, None), (Value, property))
+        attribute = getattr(type(self), name, None)
+        known = isinstance(attribute, Value) or getattr(attribute, "fset", None) is not None
         if "_placement" in vars(self) and not name.startswith("_") and name not in self.settable and not known:
             settable = ", ".join(["lr", *self.hyper, "clip_value"])
             raise PullbackError(
                 f"{type(self).__name__}.{name} cannot be set: {settable} and clip_norm can, all else is as the optimizer was made."
             )
         object.__setattr__(self, name, value)
+
+
+def _constant(read: Callable[[], Any]) -> Any:
+    """Returns read(). A recording that is being made takes it for a constant, so it is valid only until another value is set."""
+    value = read()
+    if capturing.thread.recording is not None:
+
+        def holds() -> bool:
+            return read() is value
+
+        capturing.thread.recording.guard(holds, holds)
+    return value
 
 
 def unlimited(rule: str, name: str, value: Any) -> float:

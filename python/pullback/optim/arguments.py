@@ -12,13 +12,18 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..tree import flatten, in_order, shown, structure, with_nones
 
+_CALLS: Final = {"from_torch": "from_torch(torch_opt, model.parameters())", "Accumulator": "Accumulator(model.parameters())"}
 
-def trainable(name: str, params: Any) -> list[Parameter]:
-    """Returns the trainable Parameters in `params`, each once. `name` is the optimizer's name in error messages.
+
+def trainable(name: str, params: Any, group: str = "") -> list[Parameter]:
+    """Returns the trainable Parameters in `params`, each once. At least one of them must be trainable, unless this is a group.
+
+    name: that of the caller in error messages. group: the beginning of messages about a group.
 
     Raises PullbackError, DTypeError, DeviceError.
     """
-    leaves = in_order(params)
+    call = _CALLS.get(name, f"{name}(model.parameters(), lr=1e-3)")
+    name, leaves = group or name, in_order(params)
     for p in leaves:
         if not isinstance(p, Parameter):
             # A Module or its method, a learning rate in the place of the Parameters, or the names of named_parameters()
@@ -29,7 +34,8 @@ def trainable(name: str, params: Any) -> list[Parameter]:
                 or (p is params and isinstance(p, Real))
             )
             instead = (
-                f"Give model.parameters(), which lists those of a Module: optim.{name}(model.parameters(), lr=1e-3)."
+                "Give model.parameters(), which lists those of a Module: "
+                + ('{"params": model.parameters()}.' if group else f"optim.{call}.")
                 if others
                 else "Make it with pb.Parameter(value)."
             )
@@ -37,7 +43,7 @@ def trainable(name: str, params: Any) -> list[Parameter]:
                 f"{name}: a {type(p).__name__} among the parameters; only a pb.Parameter can be updated in place. {instead}"
             )
     unique = list({id(p): p for p in leaves if p.trainable}.values())
-    if not unique:
+    if not unique and not group:
         raise PullbackError(f"{name}: there are no trainable parameters to update.")
     for p in unique:
         if p.device != unique[0].device:
@@ -66,13 +72,17 @@ def dicts(name: str, params: Any) -> tuple[Any, list[tuple[str, list[int], dict[
     for i, group in enumerate(given):
         if not isinstance(group, dict) or "params" not in group:
             raise PullbackError(f'{name}: item {i} of the list of groups is no dict with an entry "params", as others are.')
-        mine = trainable(f"{name}: group {i}", group["params"])
+        given_here = group["params"]
+        listed = list(given_here) if isinstance(given_here, (Iterator, ValuesView)) else given_here
+        mine = trainable(name, listed, f"{name}: group {i}")
         for p in mine:
             if any([p is other for other in flat]):
                 raise PullbackError(f"{name}: {p.label()} is in two groups of parameters; put it into one.")
         own = {key: value for key, value in group.items() if key not in ("params", "name")}
         groups.append((str(group.get("name", i)), list(range(len(flat), len(flat) + len(mine))), own))
         flat += mine
+    if not flat:
+        raise PullbackError(f"{name}: there are no trainable parameters to update.")
     return flat, groups
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any, Final
 
 import numpy as np
@@ -39,7 +38,7 @@ class Auxiliary:
 
     @property
     def parameters(self) -> list[Parameter]:
-        return list(self._part.parameters)
+        return list(self._part._parameters)
 
     def __getattr__(self, name: str) -> Any:
         part = vars(self).get("_part")
@@ -57,7 +56,7 @@ class Auxiliary:
         return ["parameters", "rule", *self._part._defaults]
 
     def __repr__(self) -> str:
-        hyper = ", ".join([f"{name}={getattr(self, name)}" for name in ("lr", *self._part.hyper)])
+        hyper = ", ".join([f"{name}={self._part._shown(name)}" for name in ("lr", *self._part.hyper)])
         return f"Auxiliary({self.rule.__name__}: {hyper}; {len(self.parameters)} parameters)"
 
 
@@ -88,7 +87,7 @@ class WithAuxiliary(Composed):
 
     def _grouped(self, listed: Sequence[tuple[str, list[int], dict[str, Any]]]) -> list[Group]:
         own = [{key: self._checked(key, x) for key, x in values.items() if key in self._defaults} for _, _, values in listed]
-        self._divide(*grouping.members_of(type(self).__name__, self.parameters, [self._defaults, *own]))
+        self._divide(*grouping.members_of(type(self).__name__, self._parameters, [self._defaults, *own]))
         groups: list[Group] = []
         rules: list[tuple[Any, list[int]]] = [(self, self._mine), (self._auxiliary, self._others)]
         for name, entries, values in listed:
@@ -105,17 +104,17 @@ class WithAuxiliary(Composed):
                 values_of_rule = {key: x for key, x in values.items() if key in rule._defaults}
                 groups.append(Group(self, len(groups), label, mine, rule._checked_group(name, values_of_rule), rule))
         if self._auxiliary is not None:
-            vars(self._auxiliary).update(groups=groups)
+            vars(self._auxiliary).update(_groups=groups)
         return groups
 
     def _divide(self, members: int, lead: int) -> None:
         """Decides which parameters are left to the auxiliary, and makes it."""
         rule, (kind, options, patterns) = type(self).__name__, self._given
         for pattern in patterns:
-            if not any([fnmatchcase(name, pattern) for name in self._names]):
+            if not any([grouping.matches(name, pattern) for name in self._names]):
                 raise PullbackError(f'{rule}: auxiliary_names has "{pattern}", which names no parameter: {", ".join(self._names)}.')
-        named = [any([fnmatchcase(name, pattern) for pattern in patterns]) for name in self._names]
-        shapes = [p.shape[lead:] for p in self.parameters]
+        named = [any([grouping.matches(name, pattern) for pattern in patterns]) for name in self._names]
+        shapes = [p.shape[lead:] for p in self._parameters]
         self._mine = [i for i, shape in enumerate(shapes) if not named[i] and self._takes(shape)]
         self._others = [i for i in range(len(shapes)) if i not in self._mine]
         if not self._mine:
@@ -126,12 +125,12 @@ class WithAuxiliary(Composed):
         if not self._others:
             return
         if kind is None:
-            p = self.parameters[self._others[0]]
+            p = self._parameters[self._others[0]]
             raise PullbackError(
                 f"{rule}: {p.label()} of shape {p.shape} is no matrix that {rule} updates. Leave it out, or give "
                 f"auxiliary=optim.AdamW, which updates all such parameters."
             )
-        auxiliary = kind([self.parameters[i] for i in self._others], **options, ema=self._defaults["ema"])
+        auxiliary = kind([self._parameters[i] for i in self._others], **options, ema=self._defaults["ema"])
         if auxiliary._lead and (auxiliary._members, auxiliary._lead) != (members, lead):
             of_rule = members if lead else "none"
             raise PullbackError(
@@ -139,7 +138,7 @@ class WithAuxiliary(Composed):
                 f"{rule} as many, too: lr=[…]."
             )
         auxiliary._members, auxiliary._lead, auxiliary._averages_weights = members, lead, True
-        auxiliary._rounds_at_random, auxiliary._first = self._rounds_at_random, len(self.parameters)
+        auxiliary._rounds_at_random, auxiliary._first = self._rounds_at_random, len(self._parameters)
         self._auxiliary = auxiliary
 
     def _choose(self, values: list[Mapping[str, Any]]) -> None:
@@ -173,7 +172,7 @@ class WithAuxiliary(Composed):
 
     def _set(self, name: str, value: Any) -> None:
         rules = [self] if self._auxiliary is None or name not in _SHARED else [self, self._auxiliary]
-        free = [rule for rule in rules if any([group.rule is rule and name not in group.own for group in self.groups])]
+        free = [rule for rule in rules if any([group.rule is rule and name not in group.own for group in self._groups])]
         for rule in free or [self]:
             Optimizer._set(rule, name, value)
 
@@ -183,6 +182,11 @@ class WithAuxiliary(Composed):
             self._auxiliary._steps = self._steps
 
     # ---- a step
+
+    def _follow_parameters(self) -> None:
+        super()._follow_parameters()
+        if self._auxiliary is not None:
+            self._auxiliary._follow_parameters()
 
     def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
         deltas = super()._update(leaves, preview=preview, wanted=wanted)
@@ -211,4 +215,4 @@ class WithAuxiliary(Composed):
     def _rows(self, table: Any, i: int) -> Tensor:
         """Returns the sets of parameter i in a table; for the number of all parameters what follows their sets."""
         first = i * self._members
-        return Tensor(table[first : first + self._members] if i < len(self.parameters) else table[first:])
+        return Tensor(table[first : first + self._members] if i < len(self._parameters) else table[first:])

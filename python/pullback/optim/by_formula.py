@@ -79,7 +79,7 @@ class ByFormula(Composed):
         self._check_formula()
         super()._make()
         if "_ages" not in vars(self):
-            of_group = {i: k for k, group in enumerate(self.groups) for i in group.entries}
+            of_group = {i: k for k, group in enumerate(self._groups) for i in group.entries}
             self._ages = tuple([of_group[i] for i in range(len(self.parameters))])
         self._join()
 
@@ -292,11 +292,15 @@ def rule(
 
 
 def _names_of_slots(slots: Any) -> tuple[str, ...]:
-    names = () if isinstance(slots, str) else tuple(slots)
-    if isinstance(slots, str) or not all([isinstance(name, str) and name.isidentifier() for name in names]):
+    given: Any = slots if isinstance(slots, Iterable) else ""
+    names: tuple[Any, ...] = () if isinstance(given, str) else tuple(given)
+    if isinstance(given, str) or not all([isinstance(name, str) and name.isidentifier() for name in names]):
         raise PullbackError(f'rule: slots={slots!r}; give a tuple of names: slots=("m", "v").')
     if len(set(names)) < len(names):
         raise PullbackError(f"rule: slots={slots!r}; two slots have the same name.")
+    firsts: list[Any] = list(given.values()) if isinstance(given, Mapping) else []
+    if not all([isinstance(x, (int, float, np.number)) for x in firsts]):
+        raise PullbackError(f"rule: slots={slots!r}; the first value of a slot must be a number: slots={{{names[0]!r}: 0.1}}.")
     return names
 
 

@@ -214,7 +214,7 @@ class Composed(Optimizer):
     def _clips(self) -> tuple[bool, bool]:
         """Returns two flags: gradients are scaled, by clip_norm or gradient_scale, and they are clipped by their value."""
         if self._by_value is None:
-            self._by_value = any([group.values()["clip_value"] != math.inf for group in self.groups])
+            self._by_value = any([group.values()["clip_value"] != math.inf for group in self._groups])
         return self._most != math.inf or self._scale != 1, self._by_value
 
     def _write(self, groups: Sequence[Group], names: Sequence[str]) -> None:

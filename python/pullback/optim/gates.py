@@ -48,13 +48,14 @@ def update_each(opt: Any, tape: Tape, loss: Tensor) -> None:
     The update of one parameter is that of an optimizer with this parameter alone, which shares the memory of slots and sets. The
     sets have a clock each, so that after the last update all have done one step.
     """
-    waiting = set(range(len(opt.parameters)))
+    waiting = set(range(len(opt._parameters)))
+    opt._follow_parameters()
     opt._follow_constraints()
     if opt._pruning is not None:  # Masks depend on the weights before the step, of all parameters together with scope="global".
-        opt._pruning.begin([True for _ in opt.parameters])
+        opt._pruning.begin([True for _ in opt._parameters])
 
     def update(position: int, g: Tensor) -> None:
-        p = opt.parameters[position]
+        p = opt._parameters[position]
         before = p.version
         try:
             _update_one(opt, position, g)
@@ -63,9 +64,9 @@ def update_each(opt: Any, tape: Tape, loss: Tensor) -> None:
                 waiting.discard(position)
 
     try:
-        tape.run_backward(lambda _: sweep_each(tape, loss, opt.parameters, update) or [])
+        tape.run_backward(lambda _: sweep_each(tape, loss, opt._parameters, update) or [])
     finally:
-        if len(waiting) < len(opt.parameters):
+        if len(waiting) < len(opt._parameters):
             for position in waiting:  # after an error: their gradients did not become complete
                 _advance_clock(opt, position)
             capturing.increment(opt, "_steps")

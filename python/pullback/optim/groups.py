@@ -6,7 +6,7 @@ with the number of its settings: {"betas": 2, "eps": 1, "weight_decay": 1}.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final, TypeAlias
 
@@ -63,9 +63,11 @@ def _numbers(value: Any) -> Any:
 
 def schedules_of(lr: Any) -> Schedule | list[Schedule]:
     """Returns the schedule of a learning rate, or a list of one for each member. Raises PullbackError."""
-    if isinstance(lr, (list, tuple)) and lr and all([isinstance(x, Schedule) for x in lr]):
+    if isinstance(lr, (list, tuple)) and any([isinstance(x, Schedule) for x in lr]):
         return [as_schedule(x) for x in lr]
     numbers = None if isinstance(lr, Schedule) else _numbers(lr)
+    if numbers is not None and not np.all(np.isfinite(numbers)):
+        raise PullbackError(f"lr={lr}; it must be a finite number of 0 or more, or a schedule.")
     if isinstance(numbers, np.ndarray):
         return [as_schedule(float(x)) for x in numbers]
     return as_schedule(lr if numbers is None else numbers)
@@ -127,13 +129,13 @@ class Group:
     @property
     def parameters(self) -> list[Parameter]:
         """The parameters of this group."""
-        return [self._opt.parameters[i] for i in self.entries]
+        return [self._opt._parameters[i] for i in self.entries]
 
     def __getattr__(self, name: str) -> Any:
         rule = vars(self).get("rule")
         if rule is None or name not in rule._defaults:
             raise AttributeError(f"a group of {type(rule).__name__} has no attribute {name!r}")
-        return rule._shown(name, self)
+        return rule._read(name, self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         rule = self.rule
@@ -155,6 +157,18 @@ class Group:
         """Sets group.name, for programs that are used to dicts."""
         setattr(self, name, value)
 
+    def keys(self) -> list[str]:
+        """Returns "params" and the names of the hyper-parameters, for `dict(group)`."""
+        return ["params", *self.rule._defaults]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterates over keys()."""
+        return iter(self.keys())
+
+    def __contains__(self, name: object) -> bool:
+        """True if group[name] exists."""
+        return name in self.keys()
+
     def __dir__(self) -> list[str]:
         return ["name", "parameters", *self.rule._defaults]
 
@@ -172,10 +186,16 @@ def _text(value: Any) -> str:
     return str(value.base) if type(value) is Schedule else str(value)
 
 
+def matches(name: str, pattern: str) -> bool:
+    """True if a name of a Parameter is the pattern, or matches it as a name of a file does (`fnmatch`)."""
+    return name == pattern or fnmatchcase(name, pattern)
+
+
 def split(
     rule: str, parameters: list[Parameter], names: list[str], groups: Mapping[str, Mapping[str, Any]] | None
 ) -> list[tuple[str, list[int], dict[str, Any]]]:
-    """Returns the groups of an optimizer as (name, indices of parameters, own values). The first one has what no pattern names.
+    """Returns the groups of an optimizer as (name, indices of parameters, own values): one for each set of patterns that name a
+    parameter, in the order of the patterns. The first one has what no pattern names.
 
     A parameter that several patterns name has the values of all of them, those of a later pattern before those of an earlier one.
     Raises PullbackError.
@@ -186,12 +206,13 @@ def split(
     for pattern, own in given.items():
         if not hasattr(own, "keys"):
             raise PullbackError(f'{rule}: groups["{pattern}"] is a {type(own).__name__}; give a dict of hyper-parameters.')
-        if not any([fnmatchcase(name, pattern) for name in names]):
+        if not any([matches(name, pattern) for name in names]):
             shown = f"{', '.join(names[:8])}{', …' if len(names) > 8 else ''}"
-            raise PullbackError(f'{rule}: groups["{pattern}"] names no parameter. The names are {shown}.')
+            sets = " Brackets are a set of characters in a pattern; write [[] for a bracket." if "[" in pattern else ""
+            raise PullbackError(f'{rule}: groups["{pattern}"] names no parameter. The names are {shown}.{sets}')
     found: dict[tuple[str, ...], list[int]] = {}
     for i, name in enumerate(names):
-        found.setdefault(tuple([pattern for pattern in given if fnmatchcase(name, pattern)]), []).append(i)
+        found.setdefault(tuple([pattern for pattern in given if matches(name, pattern)]), []).append(i)
     order = {pattern: place for place, pattern in enumerate(given)}
     return [
         (" and ".join(patterns) or "rest", found[patterns], {key: x for pattern in patterns for key, x in given[pattern].items()})

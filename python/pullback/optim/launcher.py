@@ -29,7 +29,7 @@ class Launcher(Adjustable):
     composed: bool = False  # the kernel adds a change that other launches have computed
     kernel: str = ""  # the name of a kernel in csrc/math/update.def; "" for a rule without a kernel
     # The attributes that are None, or have one entry for each parameter.
-    listed: tuple[str, ...] = ("parameters", "_names", "_averages", "_masks", "_masters", "_constraints")
+    listed: tuple[str, ...] = ("_parameters", "_names", "_averages", "_masks", "_masters", "_constraints", "_dtypes")
     _of: Any = None  # the optimizer whose memory this one shares, if it updates one parameter of it
     slot_starts: Mapping[str, float] = {}  # what the elements of a slot are before the first step, if not 0
     _device: str
@@ -44,16 +44,17 @@ class Launcher(Adjustable):
     _copied_masks: list[Any] | None = None  # what previews choose masks in, once there was one
     _pruning: Any = None  # the optim.Pruning that chooses the masks
     _plan: Any
-    _placement: list[int]
+    _placement: list[int]  # the moves of each parameter when they were last checked
+    _dtypes: list[Any]  # those of the parameters when the slots were made
     _constraints: list[Any]  # those whose bounds are in the sets
 
     def _make(self) -> None:
         """Looks up the parameters' device and kernels, and allocates the slots there."""
-        self._device = self.parameters[0].device
-        arena.place(self.parameters)
+        self._device = self._parameters[0].device
+        arena.place(self._parameters)
         self._slots = [self._new_slot(name) for name in self.slot_names]
-        self._masters = [self._master(p) for p in self.parameters] if self._keeps_masters else None
-        self._averages = arena.slots_like(self.parameters) if self._averages_weights else None
+        self._masters = [self._master(p) for p in self._parameters] if self._keeps_masters else None
+        self._averages = arena.slots_like(self._parameters) if self._averages_weights else None
         self._kernels: Any = kernels_on(self._device)
         name = self._own_kernel()
         self._native: Callable[..., Any] | None = getattr(self._kernels, name, None)
@@ -67,6 +68,7 @@ class Launcher(Adjustable):
         self._limit = devices.move(np.array([self._share]), self._device)
         self._plan = None
         self._placement = []
+        self._dtypes = [p.dtype for p in self._parameters]
 
     def _master(self, p: Parameter) -> Any:
         if p.dtype.itemsize > 2:
@@ -76,21 +78,21 @@ class Launcher(Adjustable):
 
     def _weights(self) -> list[Any]:
         """Returns the arrays that an update changes: the parameters or their masters."""
-        masters = self._masters or [None] * len(self.parameters)
-        return [p.array if master is None else master for p, master in zip(self.parameters, masters)]
+        masters = self._masters or [None] * len(self._parameters)
+        return [p.array if master is None else master for p, master in zip(self._parameters, masters)]
 
     def _copies(self) -> list[Any]:
         """Returns for each parameter with a master the parameter's own array, which an update writes too, and None for others."""
-        masters = self._masters or [None] * len(self.parameters)
-        return [None if master is None else p.array for p, master in zip(self.parameters, masters)]
+        masters = self._masters or [None] * len(self._parameters)
+        return [None if master is None else p.array for p, master in zip(self._parameters, masters)]
 
     def _new_slot(self, name: str) -> list[Any]:
-        shapes = [self._slot_shape(name, i) for i in range(len(self.parameters))]
-        return arena.slots_like(self.parameters, self.slot_starts.get(name, 0), shapes)
+        shapes = [self._slot_shape(name, i) for i in range(len(self._parameters))]
+        return arena.slots_like(self._parameters, self.slot_starts.get(name, 0), shapes)
 
     def _slot_shape(self, name: str, i: int) -> tuple[int, ...] | None:
         """Returns the shape of a slot of parameter i, or None if the parameter does not have this slot."""
-        return self.parameters[i].shape
+        return self._parameters[i].shape
 
     def _own_kernel(self) -> str:
         """Returns the name of the kernel that computes this rule, or "" if a subclass overrides the formula but not `kernel`."""
@@ -106,8 +108,9 @@ class Launcher(Adjustable):
         return self.kernel
 
     def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
+        self._follow_parameters()
         arrays = [None if g is None else _array(g) for g in leaves]
-        for p, g in zip(self.parameters, arrays):
+        for p, g in zip(self._parameters, arrays):
             if g is not None and g.shape != p.array.shape:
                 raise ShapeError(f"step: the gradient of {p.label()} has shape {g.shape}, the parameter {p.shape}.")
             if g is not None and g.dtype != p.array.dtype:
@@ -135,12 +138,32 @@ class Launcher(Adjustable):
             door.enter(before)
         return None if outputs is None else [Tensor(delta) for delta in outputs]
 
+    def _follow_parameters(self) -> None:
+        """Drops the plan if a parameter has moved to different memory. Raises DeviceError or DTypeError if the state that was made
+        for a parameter no longer fits it.
+        """
+        placement = [p.storage.placement for p in self._parameters]
+        if placement == self._placement:
+            return
+        for p, dtype in zip(self._parameters, self._dtypes):
+            if p.device != self._device:
+                raise DeviceError(
+                    f"step: {p.label()} has moved to {p.device}, but the optimizer's state is on {self._device}. Make the "
+                    f"optimizer after moving the parameters."
+                )
+            if p.dtype != dtype:
+                raise DTypeError(
+                    f"step: {p.label()} has changed its dtype from {dtype} to {p.dtype}, but the optimizer's state was made for "
+                    f"{dtype}. Make the optimizer after net.to(pb.{p.dtype})."
+                )
+        self._plan, self._placement = None, placement
+
     def _follow_constraints(self) -> None:
         """Writes the bounds of constraints that the parameters got since the last step into their sets."""
-        constraints = [p.constraint for p in self.parameters]
+        constraints = [p.constraint for p in self._parameters]
         if constraints == self._constraints:
             return
-        for i, (least, most) in enumerate(bounds_of(self.parameters)):
+        for i, (least, most) in enumerate(bounds_of(self._parameters)):
             if constraints[i] is not self._constraints[i]:
                 c.write(self._sets, [i], c.LEAST, [[least, most]] * self._members)
         self._constraints = constraints
@@ -247,13 +270,8 @@ class Launcher(Adjustable):
         return metric if dtypes.is_float(metric.dtype) else metric.astype(dtypes.float64)
 
     def _same_device(self, grads: list[Any]) -> None:
-        """Raises DeviceError if a parameter or a gradient is not on the device of the optimizer's state."""
-        for p, g in zip(self.parameters, grads):
-            if p.device != self._device:
-                raise DeviceError(
-                    f"step: {p.label()} has moved to {p.device}, but the optimizer's state is on {self._device}. Make the "
-                    f"optimizer after moving the parameters."
-                )
+        """Raises DeviceError if a gradient is not on the device of the optimizer's state."""
+        for p, g in zip(self._parameters, grads):
             if g is not None and devices.device_of(g) != self._device:
                 raise DeviceError(
                     f"step: the gradient of {p.label()} is on {devices.device_of(g)}, the parameter on {self._device}. Move it "
@@ -265,12 +283,10 @@ class Launcher(Adjustable):
         return self._slots
 
     def _current_plan(self) -> Any:
-        """Returns the kernel's table of the addresses of weights and slots. It is rebuilt only if a parameter has moved."""
-        placement = [p.storage.placement for p in self.parameters]
-        if self._plan is None or placement != self._placement:
+        """Returns the kernel's table of the addresses of weights and slots."""
+        if self._plan is None:
             slots, optional = self._planned_slots(), (self._averages, self._masks, self._copies())
             self._plan = self._kernels.update_plan(self._weights(), slots, *optional, self._members)
-            self._placement = placement
         return self._plan
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
@@ -146,16 +146,16 @@ class Muon(WithAuxiliary):
 
     def _slot_shape(self, name: str, i: int) -> tuple[int, ...] | None:
         names = ("momentum",) if i in self._mine else () if self._auxiliary is None else self._auxiliary.slot_names
-        return self.parameters[i].shape if name in names else None
+        return self._parameters[i].shape if name in names else None
 
     def _make(self) -> None:
         super()._make()
         self._buckets, self._stacks, self._eyes = {}, {}, {}
         for i in self._mine:
-            if self.parameters[i].size:
+            if self._parameters[i].size:
                 self._buckets.setdefault(self._kind(i), []).append(i)
         for (rows, columns, dtype), entries in self._buckets.items():
-            side, wide = min(rows, columns), arena.slot_dtype(self.parameters[entries[0]])
+            side, wide = min(rows, columns), arena.slot_dtype(self._parameters[entries[0]])
             stack = arena.adjacent([(len(entries) * self._members, rows, columns)], wide, self._device)[0]
             self._stacks[rows, columns, dtype] = stack
             for i, part in self._cut(stack, entries):
@@ -168,21 +168,23 @@ class Muon(WithAuxiliary):
         return {name: x for name, x in super().__getstate__().items() if name not in made}
 
     def _kind(self, i: int) -> Kind:
-        shape, dtype = self.parameters[i].shape[self._lead :], self.parameters[i].dtype
+        shape, dtype = self._parameters[i].shape[self._lead :], self._parameters[i].dtype
         return shape[0], math.prod(shape[1:]), dtype
 
     def _cut(self, stack: Any, entries: Sequence[int]) -> list[tuple[int, Any]]:
         """Returns (i, the part of the stack that belongs to parameter i, in its shape) for these parameters."""
         members = self._members
-        return [(i, stack[k * members : (k + 1) * members].reshape(self.parameters[i].shape)) for k, i in enumerate(entries)]
+        return [(i, stack[k * members : (k + 1) * members].reshape(self._parameters[i].shape)) for k, i in enumerate(entries)]
 
     # ---- a step
 
     def _computed(self, grads: list[Any], now: Any, preview: bool) -> list[Any]:
         found: list[Any] = [g if g is not None and not g.size else None for g in grads]
         present = {kind: [i for i in entries if grads[i] is not None] for kind, entries in self._buckets.items()}
-        for wide in {arena.slot_dtype(self.parameters[i]): None for i in self._mine}:
-            kinds = [kind for kind, entries in present.items() if entries and arena.slot_dtype(self.parameters[entries[0]]) == wide]
+        for wide in {arena.slot_dtype(self._parameters[i]): None for i in self._mine}:
+            kinds = [
+                kind for kind, entries in present.items() if entries and arena.slot_dtype(self._parameters[entries[0]]) == wide
+            ]
             order = [i for kind in kinds for i in present[kind]]
             if not order:
                 continue
@@ -227,7 +229,7 @@ class Muon(WithAuxiliary):
         numbers = [in_dtype(number, x.dtype) for number in (h.a, h.b, h.c, h.eps, h.rate * self._adjustment(rows, columns))]
         unit = self._eyes[min(rows, columns), str(x.dtype)]
         step = orthogonal(x, unit, (numbers[0], numbers[1], numbers[2]), numbers[3], numbers[4], self.ns_steps, narrow)
-        weights = self._stacked([self.parameters[i].array for i in entries], kind, h.rate.dtype)
+        weights = self._stacked([self._parameters[i].array for i in entries], kind, h.rate.dtype)
         return in_dtype(step, h.rate.dtype) - weights * h.decay
 
     def _stacked(self, arrays: Sequence[Any], kind: Kind, dtype: Any) -> Tensor:
@@ -276,7 +278,8 @@ def _checked_auxiliary(kind: Any, options: Any, names: Any) -> tuple[Any, dict[s
             f"Muon: auxiliary={kind!r}; give the class of an optimizer that one kernel computes in every mode, such as "
             f'optim.AdamW, and its arguments as auxiliary_options={{"lr": 3e-4}}.'
         )
-    if isinstance(names, str) or not all([isinstance(name, str) for name in names]):
+    listed = isinstance(names, Iterable) and not isinstance(names, str)
+    if not listed or not all([isinstance(name, str) for name in names]):
         raise PullbackError(f'Muon: auxiliary_names={names!r}; give a list of patterns of names: ["embedding.*"].')
     given = {} if options is None else options
     if not isinstance(given, Mapping):

@@ -33,7 +33,8 @@ Params = Iterable[Any] | Dataclass  # Parameters in a list, an iterator, or any 
 Groups = Mapping[str, Mapping[str, Any]]  # hyper-parameters by patterns of names
 # The attributes that a copy creates again in _make().
 _MADE: Final = (
-    "_averages", "_copied_masks", "_device", "_kernels", "_limit", "_masters", "_measure", "_native", "_plan", "_placement",
+    "_averages", "_copied_masks", "_device", "_dtypes", "_kernels", "_limit", "_masters", "_measure", "_native", "_plan",
+    "_placement",
 )  # fmt: skip
 
 
@@ -54,8 +55,9 @@ class Optimizer(Launcher):
         clip_adaptive: the largest ratio of the norm of a unit's gradient to that of its weights, such as 0.01 (Brock et al. 2021).
             A step scales larger gradients down to it, before clip_norm, in one launch more. The rows along the first axis are
             units, and a vector is one.
-        groups: {pattern of names: {hyper-parameter: value}}, for Parameters that get other values. A Parameter belongs to the first
-            pattern that matches its name (`fnmatch`). "lr" is absolute, and "lr_scale" multiplies the optimizer's.
+        groups: {pattern of names: {hyper-parameter: value}}, for Parameters that get other values. A pattern is a name, or matches
+            names as `fnmatch` does. All patterns that match a name apply, and the last one that has a value decides. "lr" is
+            absolute, and "lr_scale" multiplies the optimizer's.
         ema: the share in [0, 1) that a moving average of the weights keeps of itself in each step (`averaged`), such as 0.999; the
             step that updates the weights updates the average too. None keeps no average.
         master_weights: keeps a float32 value of each half precision weight, which the update changes and rounds to the weight, so
@@ -90,17 +92,17 @@ class Optimizer(Launcher):
         rule = type(self).__name__
         given: Any = list(params) if isinstance(params, (Iterator, ValuesView)) else params
         given, listed = dicts(rule, given)
-        self.parameters = trainable(rule, given)
-        self._form = Form(given, self.parameters)
-        self._names = names(self.parameters)  # the keys of state_dict, which stay if a Module renames the parameters later
+        self._parameters = trainable(rule, given)
+        self._form = Form(given, self._parameters)
+        self._names = names(self._parameters)  # the keys of state_dict, which stay if a Module renames the parameters later
         self._most, self._scale = unlimited(rule, "clip_norm", clip_norm), 1.0
         chosen = {"lr": lr, "lr_scale": 1.0, "clip_value": clip_value, "ema": ema, **(hyper or {})}
         self._defaults = {name: self._checked(name, value) for name, value in chosen.items()}
         if listed and groups is not None:
             raise PullbackError(f"{rule}: params is a list of groups, and groups= names groups, too; give one of them.")
         self._rounds_at_random = flag(rule, "stochastic_rounding", stochastic_rounding)
-        listed = listed or grouping.split(rule, self.parameters, self._names, groups)
-        self.groups = self._grouped(listed)
+        listed = listed or grouping.split(rule, self._parameters, self._names, groups)
+        self._groups = self._grouped(listed)
         self._share = unlimited(rule, "clip_adaptive", clip_adaptive)
         self._keeps_masters = flag(rule, "master_weights", master_weights)
         if self._keeps_masters and self.composed:
@@ -112,12 +114,12 @@ class Optimizer(Launcher):
                 f"{rule}: master_weights and stochastic_rounding are two ways to keep changes that half precision would lose. Give "
                 f"one: masters are exact and take 4 bytes for each weight, random rounding takes none."
             )
-        self._averages_weights = any([group.values()["ema"] is not None for group in self.groups])
-        given_values = [self._defaults, *[values for group in self.groups for values in (group.rule._defaults, group.own)]]
-        self._members, self._lead = grouping.members_of(rule, self.parameters, given_values)
-        for group in self.groups:
+        self._averages_weights = any([group.values()["ema"] is not None for group in self._groups])
+        given_values = [self._defaults, *[values for group in self._groups for values in (group.rule._defaults, group.own)]]
+        self._members, self._lead = grouping.members_of(rule, self._parameters, given_values)
+        for group in self._groups:
             group.rule._validate(group.values())
-        self._choose([group.values() for group in self.groups])
+        self._choose([group.values() for group in self._groups])
         self._sets = self._new_sets()
         self._steps = 0  # a copy on the host of the number of steps, which can be read without waiting for the device
         self._make()
@@ -129,23 +131,26 @@ class Optimizer(Launcher):
     def _new_sets(self) -> Any:
         table = np.zeros((self._set_count, c.SIZE))
         table[:, c.CLIP_FACTOR], table[:, c.CLIP_NORM], table[:, c.GRADIENT_SCALE] = 1.0, self._most, self._scale
-        table[:, c.LEAST : c.MOST + 1] = np.repeat(bounds_of(self.parameters), self._members, axis=0)
-        self._constraints = [p.constraint for p in self.parameters]
+        table[:, c.LEAST : c.MOST + 1] = np.repeat(bounds_of(self._parameters), self._members, axis=0)
+        self._constraints = [p.constraint for p in self._parameters]
         self._sets, self._program = table, Program(np.zeros((SPARE, c.SIZE)), self._members)
-        for group in self.groups:
+        for group in self._groups:
             self._write([group], list(group.rule._defaults))
-        return devices.move(self._sets, self.parameters[0].device)
+        return devices.move(self._sets, self._parameters[0].device)
 
     def __repr__(self) -> str:
-        numbers = sum([p.size for p in self.parameters])
+        numbers = sum([p.size for p in self._parameters])
         schedule = self._defaults["lr"]
         by = f" by {schedule}" if type(schedule) is not Schedule and not isinstance(schedule, list) else ""
-        rate = f"{self.lr:.3g}" if isinstance(self.lr, float) else f"{self._members} values"
+        shown = self._shown("lr")
+        rate = f"{shown:.3g}" if isinstance(shown, float) else f"{self._members} values"
         clipped = {"clip_norm": self.clip_norm, "clip_value": self.clip_value, "clip_adaptive": self.clip_adaptive}
         set_to = {"lr": rate + by, **self.settings(), **{name: value for name, value in clipped.items() if value is not None}}
+        if not np.all(np.equal(self._defaults["lr_scale"], 1)):
+            set_to = {"lr": set_to["lr"], "lr_scale": self._defaults["lr_scale"], **set_to}
         hyper = ", ".join([f"{name}={value}" for name, value in set_to.items()])
-        counts = f"{_count(len(self.parameters), 'parameter')} of {numbers:,} numbers, {_count(self.steps, 'step')}"
-        grouped = f" in {len(self.groups)} groups" if len(self.groups) > 1 else ""
+        counts = f"{_count(len(self._parameters), 'parameter')} of {numbers:,} numbers, {_count(self._steps, 'step')}"
+        grouped = f" in {len(self._groups)} groups" if len(self._groups) > 1 else ""
         return f"{type(self).__name__}({hyper}; {counts}{grouped})"
 
     def settings(self) -> dict[str, Any]:
@@ -197,7 +202,7 @@ class Optimizer(Launcher):
         return Tensor(devices.copied(p.array)) if untouched else Tensor(devices.copied(self._averages[i]))
 
     def _index(self, p: Any) -> int:
-        for i, mine in enumerate(self.parameters):
+        for i, mine in enumerate(self._parameters):
             if mine is p:
                 return i
         raise PullbackError(f"{p.label() if isinstance(p, Parameter) else p!r} is not a parameter of this {type(self).__name__}.")
@@ -271,7 +276,7 @@ class Optimizer(Launcher):
     def _step(self, leaves: list[Any], wanted: bool = False) -> list[Tensor] | None:
         projected = Projection(self, leaves, wanted)
         deltas = self._update(leaves, preview=False, wanted=wanted)
-        for p, g in zip(self.parameters, leaves):
+        for p, g in zip(self._parameters, leaves):
             if g is not None:
                 p.storage.changed()
         projected.apply(deltas)
@@ -309,7 +314,7 @@ class Optimizer(Launcher):
             raise PullbackError(
                 f"minimize: a {type(loss_fn).__name__} was given, and not a function that computes the loss, which minimize has to "
                 f"record. Write opt.minimize(lambda: nn.mse(net(x), y)); or compute the loss inside `with pb.GradientTape() as "
-                f"tape:` and call opt.step(tape.gradient(loss, opt.parameters))."
+                f"tape:` and call opt.step(tape.gradient(loss, opt._parameters))."
             )
         gates.check(self, gate)
         with Tape() as tape:
@@ -325,7 +330,7 @@ class Optimizer(Launcher):
             if gate == "op":
                 gates.update_each(self, tape, loss)
             else:
-                self.step(tape.gradient(loss, self.parameters))
+                self.step(tape.gradient(loss, self._parameters))
         except UnconnectedError as error:
             raise UnconnectedError(str(error).removesuffix(IF_MEANT) + MINIMIZE_IF_MEANT) from None
         return kept

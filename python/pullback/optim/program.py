@@ -50,7 +50,7 @@ class Program:
     def __init__(self, rows: Any, members: int, *, present: bool = False) -> None:
         self.rows, self.present = rows, present
         self.placed: dict[int, list[Placed]] = {}
-        self._members, self._member = members, 0
+        self._members, self._member, self._start = members, 0, 0
         self._used: set[int] = set()  # the rows that cannot be given away, while schedules are placed
         self._touched: set[int] = set()  # the rows of the schedule that is read or placed
         self._depth = 0
@@ -112,11 +112,13 @@ class Program:
         return taken.start
 
     def put_pieces(self, pieces: Sequence[tuple[int, Schedule]]) -> int:
-        first = self._take(len(pieces))
+        first, outer = self._take(len(pieces)), self._start
         for k, (start, piece) in enumerate(pieces):
+            self._start = outer + start
             settings = piece.settings(self)
             self.rows[first + k, c.CLOCK] = start
             self.rows[first + k, c.SCHEDULE : c.HYPER] = settings
+        self._start = outer
         return first
 
     def put_numbers(self, numbers: Sequence[float]) -> int:
@@ -131,7 +133,7 @@ class Program:
         first = self._take(1)  # This may replace the rows.
         row = self.rows[first]
         row[c.SCHEDULE], row[c.BASE_RATE], row[c.ARGUMENT : c.HYPER] = WATCH, base, arguments
-        row[c.RATE], row[BEST], row[MEMBER] = base, best, self._member
+        row[c.RATE], row[BEST], row[MEMBER], row[c.CLOCK] = base, best, self._member, self._start
         return first
 
     # ---- reading schedules
@@ -173,7 +175,7 @@ class Program:
         (state,) = self._part(row, 1, WATCH)
         if self.present:
             return Schedule(float(state[c.RATE]))
-        counts = state[[BAD, RESTING, MEMBER]]
+        counts = state[[BAD, RESTING, MEMBER, c.CLOCK]]
         whole = np.isfinite(counts) & (counts >= 0) & (counts % 1 == 0)
         if not whole.all() or counts[2] >= self._members or not 0 <= state[c.RATE] < math.inf or math.isnan(state[BEST]):
             raise PullbackError("load_state_dict: the program of the schedules is damaged: a ReduceOnPlateau has no valid state.")

@@ -22,6 +22,8 @@ from .constraints import Constraint
 class Projection:
     """The constraints of one step that follow its kernel: all but bounds, which the kernel itself applies.
 
+    A half precision weight with a float32 master is the rounded master, so its master is what the constraint applies to.
+
     It is made before the kernel runs, because it checks the constraints, and copies what the kernel will overwrite: the values of
     the parameters, if `wanted`, and their moving averages.
 
@@ -32,7 +34,7 @@ class Projection:
         self._opt = opt
         self._entries = [
             i
-            for i, (p, g) in enumerate(zip(opt.parameters, grads))
+            for i, (p, g) in enumerate(zip(opt._parameters, grads))
             if g is not None and p.constraint is not None and not hasattr(p.constraint, "bounds")
         ]
         self._before: dict[int, Tensor] = {}
@@ -40,7 +42,7 @@ class Projection:
         if not self._entries:
             return
         for i in self._entries:
-            p = opt.parameters[i]
+            p = opt._parameters[i]
             if isinstance(p.constraint, Constraint):
                 p.constraint.check(p.shape[opt._lead :])
         with door.charged_to(door.OPTIMIZER):
@@ -61,7 +63,7 @@ class Projection:
         with door.charged_to(door.OPTIMIZER):
             for i in self._entries:
                 try:
-                    found[i] = projected(self._opt, i, _view(self._opt.parameters[i]))
+                    found[i] = projected(self._opt, i, _new(self._opt, i))
                 except Exception as error:
                     failed = failed or error
             for i, value in found.items():
@@ -70,15 +72,15 @@ class Projection:
             raise failed
 
     def _write(self, i: int, value: Tensor, deltas: list[Tensor] | None) -> None:
-        p = self._opt.parameters[i]
+        p, weights, low = self._opt._parameters[i], self._opt._weights()[i], self._opt._copies()[i]
         if deltas is not None:
-            deltas[i] = _change(self._before[i], Tensor(p.array), deltas[i], value)
-        write(p.array, value.array)
+            deltas[i] = _change(self._before[i], Tensor(weights), deltas[i], value)
+        write(weights, value.array)
+        if low is not None:
+            write(low, in_dtype(value, p.dtype).array)
         p.storage.age()  # A function may have kept a view.
-        if self._opt._copies()[i] is not None:
-            write(self._opt._masters[i], _exact(self._opt, i).array)
         if i in self._averages:
-            write(self._opt._averages[i], self._averaged(i, _exact(self._opt, i)).array)
+            write(self._opt._averages[i], self._averaged(i, value).array)
 
     def changes(self, deltas: list[Tensor]) -> list[Tensor]:
         """Returns the changes that a preview computed, `deltas`, with the constraints applied to a copy of the values."""
@@ -87,7 +89,7 @@ class Projection:
             with door.charged_to(door.OPTIMIZER):
                 for i in self._entries:
                     before = _exact(self._opt, i)
-                    new = in_dtype(add(before, deltas[i]), self._opt.parameters[i].dtype)
+                    new = add(before, deltas[i])
                     result[i] = _change(before, new, deltas[i], projected(self._opt, i, new))
         return result
 
@@ -104,11 +106,11 @@ class Projection:
 
 
 def projected(opt: Any, i: int, value: Tensor) -> Tensor:
-    """Returns the value after the constraint of the optimizer's parameter i, in that parameter's dtype. Pruned weights are 0.
+    """Returns the value after the constraint of the optimizer's parameter i, in the dtype of the value. Pruned weights are 0.
 
     Raises ShapeError if a function returns another shape.
     """
-    p = opt.parameters[i]
+    p = opt._parameters[i]
     constraint: Any = p.constraint
     if constraint is None:
         return _masked(opt, i, value)
@@ -126,17 +128,22 @@ def _masked(opt: Any, i: int, value: Tensor, pruned: float = 0.0) -> Tensor:
 
 def _change(before: Tensor, new: Tensor, delta: Tensor, value: Tensor) -> Tensor:
     """Returns what a step adds to `before`, of which the kernel made `new` by adding `delta`, and a constraint then `value`."""
-    return where(equal(value, new), delta, subtract(in_dtype(value, before.dtype), before))
+    return where(equal(value, new), delta, subtract(value, before))
 
 
 def _exact(opt: Any, i: int) -> Tensor:
     """Returns the weights that an update changes: parameter i, or its master where the parameter is the master's rounded value."""
-    p, master = Tensor(opt.parameters[i].array), Tensor(opt._weights()[i])
+    p, master = Tensor(opt._parameters[i].array), Tensor(opt._weights()[i])
     return p if p.dtype == master.dtype else where(equal(in_dtype(master, p.dtype), p), master, in_dtype(p, master.dtype))
 
 
-def _view(p: Parameter) -> Tensor:
-    """Returns a view of the parameter, which tapes do not watch, and which becomes stale when the parameter changes."""
+def _new(opt: Any, i: int) -> Tensor:
+    """Returns the value that the kernel has written: a copy of the master, or a view of the parameter, which tapes do not watch,
+    and which becomes stale when the parameter changes.
+    """
+    p: Parameter = opt._parameters[i]
+    if opt._copies()[i] is not None:
+        return copy(Tensor(opt._weights()[i]))
     view = Tensor(p.array)
     p.storage.add_view(view)
     return view
@@ -148,4 +155,4 @@ def _result(p: Parameter, function: Any, value: Tensor) -> Tensor:
         raise ShapeError(
             f"step: the constraint of {p.label()} returned shape {result.shape}; it must return the shape {value.shape}."
         )
-    return astype(result, p.dtype, device=p.device)  # a copy of a view, because the step is about to write to that memory
+    return astype(result, value.dtype, device=p.device)  # a copy of a view, because the step is about to write to that memory

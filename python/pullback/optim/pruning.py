@@ -75,7 +75,7 @@ class Pruning:
         self._opt._masks, self._opt._copied_masks, self._opt._plan, self._opt._pruning = masks, None, None, pruning
 
     def __repr__(self) -> str:
-        weights = sum([self._opt.parameters[i].size for i in self._entries])
+        weights = sum([self._opt._parameters[i].size for i in self._entries])
         return (
             f"Pruning({self.schedule}, scope={self.scope!r}; {len(self._entries)} parameters of {weights:,} weights, "
             f"{self._share():.1%} pruned in the next step)"
@@ -89,7 +89,7 @@ class Pruning:
         """
         members = self._opt._members
         pruned = sum([(~mask).reshape(members, -1).sum(axis=1) for mask in self._read()])
-        shares: Any = pruned / sum([self._opt.parameters[i].size // members for i in self._entries])
+        shares: Any = pruned / sum([self._opt._parameters[i].size // members for i in self._entries])
         return shares if self._opt._lead else float(shares[0])
 
     def report(self) -> dict[str, float]:
@@ -125,7 +125,7 @@ class Pruning:
             yield devices.move(self._opt._masks[i], "cpu")
 
     def _share(self) -> float:
-        return checked_share("Pruning", f"the schedule after {self._opt.steps} steps", self.schedule(self._opt.steps))
+        return checked_share("Pruning", f"the schedule after {self._opt._steps} steps", self.schedule(self._opt._steps))
 
     # ---- in a step
 
@@ -179,7 +179,7 @@ class Pruning:
         opt, members = self._opt, self._opt._members
         xp = devices.array_module(opt._device)
         masks = [all_masks[i].reshape(members, -1) for i in entries]
-        keys = [_keys(xp, opt.parameters[i].array, members) for i in entries]
+        keys = [_keys(xp, opt._parameters[i].array, members) for i in entries]
         key, mask = [xp.concatenate(x, axis=1) if len(x) > 1 else x[0] for x in (keys, masks)]
         length = key.shape[1]
         # Pruned weights come first, with keys of which no two are equal, because many equal ones slow the selection down.
@@ -210,7 +210,7 @@ class Pruning:
         """
         names = {self._opt._names[i]: i for i in self._entries}
         if given is None:
-            free = {name: np.ones(self._opt.parameters[i].shape, bool) for name, i in names.items()}
+            free = {name: np.ones(self._opt._parameters[i].shape, bool) for name, i in names.items()}
             given = {"masks": free, "sparsities": dict.fromkeys(names, 0.0)}
         for what in ("masks", "sparsities"):
             part = given.get(what) if isinstance(given, Mapping) else None
@@ -219,10 +219,10 @@ class Pruning:
         pairs, shares = [], {}
         for name, i in names.items():
             mask = asarray(given["masks"][name], device=self._opt._device).array
-            if mask.shape != self._opt.parameters[i].shape or mask.dtype != dtypes.bool_:
+            if mask.shape != self._opt._parameters[i].shape or mask.dtype != dtypes.bool_:
                 raise PullbackError(
                     f'load_state_dict: the mask of "{name}" has shape {mask.shape} and dtype {mask.dtype}; it must be bools of '
-                    f"shape {self._opt.parameters[i].shape}."
+                    f"shape {self._opt._parameters[i].shape}."
                 )
             pairs.append((self._opt._masks[i], mask))
             shares[i] = checked_share("load_state_dict", f'the sparsity of "{name}"', given["sparsities"][name])
@@ -237,7 +237,7 @@ def _entries(opt: Any, params: Any) -> list[int]:
     """Returns the indices of the parameters to prune. Raises PullbackError."""
     if params is None:
         lead = 1 + opt._lead
-        found = [i for i, p in enumerate(opt.parameters) if p.ndim > lead and p.size]
+        found = [i for i, p in enumerate(opt._parameters) if p.ndim > lead and p.size]
         if not found:
             raise PullbackError("Pruning: no parameter of the optimizer has two axes or more; name those to prune with params=.")
         return found
@@ -245,7 +245,7 @@ def _entries(opt: Any, params: Any) -> list[int]:
     found = sorted({opt._index(p) for p in in_order(named)})
     if not found:
         raise PullbackError("Pruning: params is empty; give the Parameters to prune.")
-    return [i for i in found if opt.parameters[i].size]
+    return [i for i in found if opt._parameters[i].size]
 
 
 def _keys(xp: Any, weights: Any, members: int) -> Any:

@@ -70,7 +70,7 @@ def _unit_count(g: Any, members: bool) -> int:
 
 def begun_steps(opt: Any, table: Any) -> Any:
     """Returns a copy of the table of sets, as the sets are after the next step has begun."""
-    now, count = devices.copied(table), len(opt.parameters) * opt._members
+    now, count = devices.copied(table), len(opt._parameters) * opt._members
 
     def begin_all() -> None:
         sets = np.array(devices.move(now, "cpu"))
@@ -93,7 +93,7 @@ def measure(opt: Any, kernel: str, slots: list[list[Any]], grads: list[Any], tab
     def run() -> None:
         sets = devices.move(table, "cpu")
         program = Program(sets[opt._set_count :], members, present=True)
-        for i, (p, g) in enumerate(zip(opt.parameters, grads)):
+        for i, (p, g) in enumerate(zip(opt._parameters, grads)):
             for m in range(members if g is not None and g.size else 0):
                 settings = sets[i * members + m].tolist()
                 begin(opt, settings, program)
@@ -149,14 +149,15 @@ def observe(table: Any, metric: Any, set_count: int) -> None:
     """Moves the states of reduce-on-plateau in the rows after the sets by one observation. metric: of shape () or (members,)."""
 
     def run() -> None:
+        clock = float(devices.move(table[:1], "cpu")[0, c.CLOCK])
         rows, values = np.array(devices.move(table[set_count:], "cpu")), np.atleast_1d(devices.move(metric, "cpu"))
         for row in rows:
-            if row[c.SCHEDULE] == WATCH:
+            if row[c.SCHEDULE] == WATCH and row[c.CLOCK] <= clock:
                 observe_row(row, float(values[int(row[MEMBER]) if len(values) > 1 else 0]))
         devices.write(table[set_count:], devices.move(rows, devices.device_of(table)))
 
     moved = (len(table) - set_count) * c.BYTES
-    cost = {"dtype": "float64", "bytes_read": moved + metric.nbytes, "bytes_written": moved}
+    cost = {"dtype": "float64", "bytes_read": moved + metric.nbytes + 8, "bytes_written": moved}
     door.in_place("observe", run, lambda _: cost)
 
 
@@ -228,7 +229,7 @@ def _cost(
         masked = opt._masks is not None and opt._masks[i] is not None
         figures["bytes_read"] += changed + distinct_bytes(g) + (p.size if masked else 0)
         figures["bytes_written"] += (0 if preview else changed) + (0 if outputs is None else p.nbytes)
-    return {"dtype": opt.parameters[0].dtype, **figures}
+    return {"dtype": opt._parameters[0].dtype, **figures}
 
 
 def _measure_cost(opt: Any, kernel: str, slots: list[list[Any]], grads: list[Any], members: int) -> dict[str, Any] | None:
@@ -245,7 +246,7 @@ def _measure_cost(opt: Any, kernel: str, slots: list[list[Any]], grads: list[Any
         figures["bytes_read"] += p.nbytes + distinct_bytes(g) + sum([slot[i].nbytes for slot in slots]) + members * c.BYTES
         figures["bytes_read"] += 0 if low is None else low.nbytes
         figures["bytes_written"] += 8 * members
-    return {"dtype": opt.parameters[0].dtype, **figures}
+    return {"dtype": opt._parameters[0].dtype, **figures}
 
 
 def _units_cost(grads: list[Any], members: bool) -> dict[str, Any]:

@@ -165,7 +165,12 @@ class Adagrad(Optimizer):
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
         stochastic_rounding: bool = False,
     ) -> None:  # fmt: skip
-        self.slot_starts = {"v": checked("Adagrad", "initial_accumulator_value", initial_accumulator_value, 1)}
+        first = checked("Adagrad", "initial_accumulator_value", initial_accumulator_value, 1)
+        if np.ndim(first):
+            raise PullbackError(
+                f"Adagrad: initial_accumulator_value={initial_accumulator_value!r}; it must be one number, also for members."
+            )
+        self.slot_starts = {"v": first}
         hyper = {"lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps}
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,

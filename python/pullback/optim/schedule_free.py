@@ -9,12 +9,13 @@ from weakref import ref
 import numpy as np
 
 from ..errors import PullbackError
+from ..hashing import hash
 from ..launch import capturing
 from ..ops.writing import write
 from ..tensors import devices
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
-from . import arena, sets as c
+from . import arena, sets as c, state
 from .groups import Betas, Number, Rate
 from .optimizer import Groups, Optimizer, Params
 from .projection import projected
@@ -31,12 +32,14 @@ class _ScheduleFree(Optimizer):
 
     def _make(self) -> None:
         super()._make()
-        self._trained: list[tuple[Any, int] | None] = []  # in evaluation mode: y of each Parameter, and the version of its x
-        for p in self.parameters:
+        # In evaluation mode y of each Parameter, with the version or the hash of its x. None for one whose y is not known.
+        self._trained: list[tuple[Any, int | str] | None] = []
+        for p in self._parameters:
             p.storage.followers = [*[other for other in p.storage.followers if other() is not None], ref(self)]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_trained"}
+        kept = {i: np.array(devices.move(y, "cpu")) for i, y in self._points().items()}
+        return {**super().__getstate__(), "_trained": kept}
 
     def _validate(self, values: Mapping[str, Any]) -> None:
         if np.any(np.asarray(self._beta(values)) == 0):
@@ -63,23 +66,22 @@ class _ScheduleFree(Optimizer):
         capturing.refuse("train() or eval()", "Call it outside.")
         if evaluating == self.evaluating:
             return
+        self._follow_parameters()
         saved = self._trained
         self._trained = []
-        before = [devices.copied(p.array) for p in self.parameters] if evaluating else []
+        before = [devices.copied(p.array) for p in self._parameters] if evaluating else []
         table = devices.move(self._sets, "cpu")
-        for group in self.groups:
+        for group in self._groups:
             beta = np.asarray(self._beta(group.values()), np.float64)
             for i in group.entries:
-                p, kept = self.parameters[i], saved[i] if saved else None
-                if kept is not None and kept[1] == p.storage.version:
+                p, kept = self._parameters[i], saved[i] if saved else None
+                if kept is not None and _is_at(p, kept[1]):
                     write(p.array, kept[0])
-                elif saved and kept is None and self._copies()[i] is not None:  # A copy or a state has y in the master.
-                    write(p.array, Tensor(self._weights()[i]).astype(p.dtype).array)
                 elif table[i * self._members, c.STEP] > 0:
                     self._mix(p, i, 1 - 1 / beta if evaluating else 1 - beta)
                 p.storage.changed()
-        self._trained = [(array, p.storage.version) for array, p in zip(before, self.parameters)]
-        c.write(self._sets, range(len(self.parameters)), _MODE, [[float(evaluating)]] * self._members)
+        self._trained = [(array, p.storage.version) for array, p in zip(before, self._parameters)]
+        c.write(self._sets, range(len(self._parameters)), _MODE, [[float(evaluating)]] * self._members)
 
     def _mix(self, p: Parameter, i: int, share: Any) -> None:
         """Moves a Parameter by a share, one or one per member, of its way to z."""
@@ -91,7 +93,7 @@ class _ScheduleFree(Optimizer):
 
     def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
         if capturing.thread.recording is not None:  # A replay in evaluation mode records itself again, and is refused then.
-            capturing.thread.recording.guard(self.parameters, lambda: not self._trained)
+            capturing.thread.recording.guard(self._parameters, lambda: not self._trained)
         if self._trained:
             raise PullbackError(
                 f"{type(self).__name__}: the Parameters hold the average of the weights, at which the rule takes no gradients. "
@@ -99,17 +101,46 @@ class _ScheduleFree(Optimizer):
             )
         return super()._update(leaves, preview=preview, wanted=wanted)
 
+    def _points(self) -> dict[int, Any]:
+        """Returns in evaluation mode y of the Parameters that have not been changed since, by their indices."""
+        kept = {i: one for i, one in enumerate(self._trained) if one is not None}
+        return {i: y for i, (y, mark) in kept.items() if _is_at(self._parameters[i], mark)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the state. In evaluation mode it has y of each Parameter, too, and the hash of the x that the Parameter holds."""
+        saved = super().state_dict()
+        found = [(self._names[i], y, hash(self._parameters[i])) for i, y in self._points().items()]
+        kept = {name: {"y": Tensor(devices.copied(y)), "x": x} for name, y, x in found}
+        return {**saved, "evaluation": kept} if self._trained else saved
+
     def load_state_dict(self, given: Mapping[str, Any]) -> None:
-        super().load_state_dict(given)
-        self._restore_mode()
+        """Restores a state. If it was saved in evaluation mode, `train()` puts y back into each Parameter that then holds its x."""
+        rest: Any = given
+        points: Any = {}
+        if isinstance(rest, Mapping):
+            rest = {**rest}
+            points = rest.pop("evaluation", points)
+        named = [name for name in self._names if isinstance(points, Mapping) and name in points]
+        state.check_entries("the evaluation", points, named)
+        kept = {i: self._point(i, points[name]) for i, name in enumerate(self._names) if name in named}
+        super().load_state_dict(rest)
+        self._restore_mode(kept)
+
+    def _point(self, i: int, given: Any) -> tuple[Any, str]:
+        """Returns y of a parameter in a state, and the hash of its x. Raises PullbackError."""
+        p = self._parameters[i]
+        what = f'the evaluation of "{self._names[i]}"'
+        state.check_entries(what, given, ["y", "x"])
+        return Tensor(state.floats(what, given["y"], p.shape, p.device)).astype(p.dtype).array, str(given["x"])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        points = state.pop("_trained")
         super().__setstate__(state)
-        self._restore_mode()
+        self._restore_mode({i: (devices.move(y, self._device), self._parameters[i].version) for i, y in points.items()})
 
-    def _restore_mode(self) -> None:
+    def _restore_mode(self, points: Mapping[int, tuple[Any, int | str]]) -> None:
         """Follows the mode in the sets, after they have been replaced."""
-        self._trained = [None for _ in self.parameters] if self.evaluating else []
+        self._trained = [points.get(i) for i in range(len(self._parameters))] if self.evaluating else []
 
     def _write_rates(self, settings: list[float], at: int, scale: float) -> None:
         """Writes the numbers of a step. at: the index of warmup_steps in the hyper-parameters; scale: of the rate."""
@@ -128,6 +159,11 @@ class _ScheduleFree(Optimizer):
         change = share * (z - y) + (rate * (beta * (1 - share) - 1)) * g
         z[...] = z - rate * g
         return change
+
+
+def _is_at(p: Parameter, mark: int | str) -> bool:
+    """True if the Parameter has this version, or a value with this hash."""
+    return mark == (p.version if isinstance(mark, int) else hash(p))
 
 
 class ScheduleFreeSGD(_ScheduleFree):

@@ -36,8 +36,9 @@ def write(table: Any, entries: Iterable[int], index: int, rows: Sequence[Sequenc
     """
     members, count = len(rows), len(rows[0])
     if devices.on_host(table):
-        for entry in entries:
-            table[entry * members : (entry + 1) * members, index : index + count] = rows
+        for first, entry_count in runs(entries):
+            part = table[first * members : (first + entry_count) * members].reshape(entry_count, members, SIZE)
+            part[:, :, index : index + count] = rows
         return
     kernels = kernels_on(devices.device_of(table))
     same = all([row == rows[0] for row in rows])

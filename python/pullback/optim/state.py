@@ -26,13 +26,13 @@ def saved(opt: Any) -> dict[str, Any]:
     if opt.clip_adaptive is not None:
         more["clip_adaptive"] = opt.clip_adaptive
     sets, rows = np.split(np.array(devices.move(opt._sets, "cpu")), [opt._set_count])
-    table = sets.reshape(len(opt.parameters), opt._members, c.SIZE)
+    table = sets.reshape(len(opt._parameters), opt._members, c.SIZE)
     return {
         "rule": type(opt).__name__,
         "kernel": opt._formula_name(),  # rules of one name may have several formulas
         "steps": opt.steps,
         "settings": {name: Tensor(rows) for name, rows in zip(opt._names, table)},
-        "slots": {name: opt.slots(p) for name, p in zip(opt._names, opt.parameters)},
+        "slots": {name: opt.slots(p) for name, p in zip(opt._names, opt._parameters)},
         **more,
         "program": Tensor(rows),
     }
@@ -42,36 +42,36 @@ def load(opt: Any, given: Mapping[str, Any]) -> None:
     """Restores a state. Raises PullbackError, and then nothing has changed."""
     capturing.refuse("loading an optimizer's state", "Load it outside.")
     steps = _checked(opt, given)
-    _entries("the dict of settings", given["settings"], opt._names)
-    _entries("the dict of slots", given["slots"], opt._names)
+    check_entries("the dict of settings", given["settings"], opt._names)
+    check_entries("the dict of slots", given["slots"], opt._names)
     loads: list[tuple[Any, Any]] = []
     rows: list[Any] = []
     program = _program(opt, given["program"])
-    for i, (name, p) in enumerate(zip(opt._names, opt.parameters)):
-        numbers = _floats(f'the settings of "{name}"', given["settings"][name], (opt._members, c.SIZE), "cpu").astype(np.float64)
+    for i, (name, p) in enumerate(zip(opt._names, opt._parameters)):
+        numbers = floats(f'the settings of "{name}"', given["settings"][name], (opt._members, c.SIZE), "cpu").astype(np.float64)
         for row in numbers:
             c.check(name, row.tolist())
         rows.append(numbers)
         slots = given["slots"][name]
         mine = {slot_name: slot[i] for slot_name, slot in opt._state().items() if slot[i] is not None}
-        _entries(f'the state of "{name}"', slots, list(mine))
+        check_entries(f'the state of "{name}"', slots, list(mine))
         for slot_name, slot in mine.items():
-            loads.append((slot, _floats(f'slot "{slot_name}" of "{name}"', slots[slot_name], slot.shape, p.device)))
-    values = [_of_group(opt, group, rows, program) for group in opt.groups]
+            loads.append((slot, floats(f'slot "{slot_name}" of "{name}"', slots[slot_name], slot.shape, p.device)))
+    values = [_of_group(opt, group, rows, program) for group in opt._groups]
     table = np.concatenate([*rows, program.rows])
     sets = table[: opt._set_count]
     sets[:, c.CLIP_FACTOR] = 1.0
     most, scale = [_positive(name, sets[:, k]) for name, k in (("clip_norm", c.CLIP_NORM), ("gradient_scale", c.GRADIENT_SCALE))]
     share = unlimited(type(opt).__name__, "clip_adaptive", given.get("clip_adaptive"))
-    sets[:, c.LEAST : c.MOST + 1] = np.repeat(bounds_of(opt.parameters), opt._members, axis=0)
+    sets[:, c.LEAST : c.MOST + 1] = np.repeat(bounds_of(opt._parameters), opt._members, axis=0)
     masks, sparsities = ([], {}) if opt.pruning is None else opt.pruning.checked(given.get("pruning"))
     opt._sets, opt._program = c.with_rows(opt._sets, len(table)), program
-    for target, value in [*loads, *masks, (opt._sets, devices.move(table, opt.parameters[0].device))]:
+    for target, value in [*loads, *masks, (opt._sets, devices.move(table, opt._parameters[0].device))]:
         devices.write(target, value)
     if opt.pruning is not None:
         opt.pruning.restore(sparsities)
     opt._steps = steps
-    _keep(opt.groups, values)
+    _keep(opt._groups, values)
     opt._most, opt._scale = most, scale
     opt._limit_units(share)
 
@@ -93,7 +93,9 @@ def _checked(opt: Any, given: Any) -> int:
     """Returns the number of steps of a state. Raises PullbackError unless it is one of the optimizer's rule."""
     if isinstance(given, Mapping) and "slots" in given and "program" not in given:
         raise PullbackError('load_state_dict: the state has no "program"; an earlier version, with other settings, has saved it.')
-    _entries("the state", given, ["rule", "kernel", "steps", "settings", "slots", "program"], optional=("pruning", "clip_adaptive"))
+    check_entries(
+        "the state", given, ["rule", "kernel", "steps", "settings", "slots", "program"], optional=("pruning", "clip_adaptive")
+    )
     if opt.pruning is None and "pruning" in given:
         raise PullbackError("load_state_dict: the state has masks of pruned weights; make optim.Pruning(opt, …) before loading it.")
     if given["rule"] != type(opt).__name__:
@@ -119,7 +121,7 @@ def _positive(name: str, column: Any) -> float:
 def _program(opt: Any, given: Any) -> Program:
     """Returns the program of a state, with at least as many rows as the optimizer's. Raises PullbackError."""
     shape = given.shape if isinstance(given, (Tensor, np.ndarray)) and len(given.shape) == 2 else (0, c.SIZE)
-    rows = _floats("the program", given, (shape[0], c.SIZE), "cpu").astype(np.float64)
+    rows = floats("the program", given, (shape[0], c.SIZE), "cpu").astype(np.float64)
     more = max(0, len(opt._program.rows) - len(rows))
     return Program(np.concatenate([rows, np.zeros((more, c.SIZE))]), opt._members)
 
@@ -129,6 +131,8 @@ def _of_group(opt: Any, group: Any, rows: list[Any], program: Program) -> dict[s
     its parameters differ.
     """
     placed = [[program.read(row[c.SCHEDULE : c.HYPER].tolist()) for row in rows[i]] for i in group.entries]
+    if not group.entries:
+        return group.values()
     found = [values_in(group.rule, rows[i], [each.schedule for each in of]) for i, of in zip(group.entries, placed)]
     program.placed[group.number] = [
         first._replace(rows=frozenset().union(*[other.rows for other in others])) for first, *others in zip(placed[0], *placed)
@@ -168,15 +172,17 @@ def differ(a: Any, b: Any) -> bool:
     return not (np.shape(a) == np.shape(b) and np.all(np.asarray(a) == np.asarray(b)))
 
 
-def _entries(what: str, given: Any, wanted: Sequence[str], optional: Sequence[str] = ()) -> None:
+def check_entries(what: str, given: Any, wanted: Sequence[str], optional: Sequence[str] = ()) -> None:
     """Raises PullbackError unless this is a dict with exactly these keys. It may also have the optional ones."""
     if not isinstance(given, Mapping):
         raise PullbackError(f"load_state_dict: {what} is a {type(given).__name__}; give the dict that state_dict() made.")
     if set(given) - {*optional} != set(wanted):
-        raise PullbackError(f"load_state_dict: {what} has entries for {sorted(map(str, given))}, not for {sorted(wanted)}.")
+        names = what in ("the dict of settings", "the dict of slots")
+        remedy = " docs/optimizers.md shows how a state is changed for new or renamed Parameters." if names else ""
+        raise PullbackError(f"load_state_dict: {what} has entries for {sorted(map(str, given))}, not for {sorted(wanted)}.{remedy}")
 
 
-def _floats(what: str, given: Any, shape: tuple[int, ...], device: str) -> Any:
+def floats(what: str, given: Any, shape: tuple[int, ...], device: str) -> Any:
     """Returns the array of a tensor in a state. Raises PullbackError if it is not floats of this shape."""
     if not isinstance(given, (Tensor, np.ndarray, np.generic)):
         raise PullbackError(f"load_state_dict: {what} is a {type(given).__name__}; it must be a tensor.")

@@ -119,7 +119,7 @@ def to_torch(opt: Optimizer) -> dict[str, Any]:
         first = sum([len(other["params"]) for other in groups])
         groups.append({**_values(opt, row, group), "params": list(range(first, first + len(group.entries)))})
         for number, i in enumerate(group.entries, first):
-            if entry := _entry(torch, opt, row, opt.parameters[i], table[i]):
+            if entry := _entry(torch, opt, row, own._parameters[i], table[i]):
                 state[number] = entry
     return {"state": state, "param_groups": groups}
 
@@ -185,8 +185,8 @@ def from_torch(torch_opt: Any, params: Params) -> Optimizer:
         )
     values = [_read_group(name, row, group) for group in groups]
     shared = {flag: values[0][flag] for flag in row.flags}
-    for flag, value in shared.items():
-        if any([other[flag] != value for other in values]):
+    for flag, value in [*shared.items(), *row.fixed.items()]:
+        if any([group.get(flag, value) != value for group in groups]):
             raise PullbackError(f"from_torch: the groups have several values of {flag}, which is one for the whole optimizer here.")
     own = [{key: x for key, x in group.items() if key not in shared} for group in values]
     loaded = [_read(row, number, given["state"]) for number in numbers]
@@ -208,7 +208,9 @@ def _state_of(given: Any) -> tuple[str, Mapping[str, Any]]:
         name = type(given).__name__
         if name not in ROWS or not type(given).__module__.startswith("torch.optim"):
             raise PullbackError(f"from_torch: the rule {type(given).__module__}.{name} is not here; {', '.join(ROWS)} are.")
-        return name, state
+        if all([groups[0].get(key, value) == value for key, value in ROWS[name].fixed.items()]):
+            return name, state
+        # torch's Adam with decoupled_weight_decay=True is AdamW, which is then found by its values.
     names = [name for name, row in ROWS.items() if _fits(row, groups[0])]
     if not names:
         known = sorted(set(groups[0]) - {"params", *_IMPLEMENTATION})
@@ -287,13 +289,13 @@ def _check_slots(opt: Any, row: Row, loaded: Sequence[_Loaded]) -> None:
                 if slot.shape != slots.get(name, slot.shape):
                     raise ShapeError(
                         f"from_torch: {row.slots[name]} of the torch optimizer's parameter {i} has shape {slot.shape}, which "
-                        f"is not that of {opt.parameters[i].label()}. Give the Parameters in the order of the torch optimizer's."
+                        f"is not that of {opt._parameters[i].label()}. Give the Parameters in the order of the torch optimizer's."
                     )
             missing = set(slots) - unused - set(loaded[i].slots) if loaded[i].steps else ()
             if missing or (loaded[i].steps and len(loaded[i].numbers) < len(row.numbers)):
                 names = [row.slots[name] for name in missing] or list(row.numbers)
                 raise PullbackError(
-                    f"from_torch: the torch optimizer's state of {opt.parameters[i].label()} has no {', '.join(names)}."
+                    f"from_torch: the torch optimizer's state of {opt._parameters[i].label()} has no {', '.join(names)}."
                 )
 
 

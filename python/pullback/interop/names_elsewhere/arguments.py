@@ -70,6 +70,7 @@ KEYWORDS: Final = {
     "map_location": "device", "weights_only": "| nothing in a file is ever run, so all files are safe to load.",
     "var_list": "| an optimizer updates opt.parameters, and opt.step(gradients) leaves those alone whose gradient is None.",
     **dict.fromkeys(("fused", "foreach", "capturable", "differentiable"), OF_RULE),
+    "decoupled_weight_decay": "| use optim.AdamW, whose weight_decay is decoupled.",
     "maximize": "| minimize the negative: opt.minimize(lambda: -f()).", "total_steps": "steps", "num_training_steps": "steps",
     "T_0": "steps", "T_mult": "growth", "max_lr": "high base", "pct_start": "warmup", "step_size_up": "up",
     "step_size_down": "down", "base_lr": "base", "step_size": "every", "gamma": "decay factor", "decay_rate": f"| {EXPONENTIAL}",

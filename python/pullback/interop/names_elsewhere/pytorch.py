@@ -166,7 +166,7 @@ NAMES: Final[dict[str, dict[str, str]]] = {
                          "sparse_": SPARSE},
     "pullback.optim": {
         "lr_scheduler": SCHEDULE, "clip_grad_norm": CLIP,
-        "swa_utils": "average the Parameters in your loop: p.assign(0.999 * p + 0.001 * x).",
+        "swa_utils": "an optimizer averages the weights: optim.SGD([p], ema=0.999), and opt.averaged(p) is the average.",
         **dict.fromkeys(("LBFGS", "ASGD", "Rprop", "SparseAdam"), RULES),
     },
     "pullback.optim.schedules": {

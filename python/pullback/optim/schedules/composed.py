@@ -174,7 +174,7 @@ class ReduceOnPlateau(Schedule):
         end: the least rate. A reduction by less than 1e-8 is not done.
 
     The rate lives on the device with what has been observed; `opt.lr` shows it, and `rate(t)` is the first one. A rate that is set
-    later starts anew.
+    later starts anew. As a piece of a Sequential it ignores what is observed before its milestone; as a factor it always observes.
     """
 
     factor: float = 0.1

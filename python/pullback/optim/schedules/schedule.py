@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from numbers import Real
 from typing import Any, ClassVar, Final, Protocol
@@ -42,6 +42,13 @@ class Schedule:
     base: float
     kind: ClassVar[int] = 0
     falls: ClassVar[bool] = False  # true if the rate goes from base down to `end`
+    # the attributes that are whole numbers
+    counts: ClassVar[tuple[str, ...]] = ("steps", "every", "growth", "patience", "cooldown")
+    _needs: ClassVar[Mapping[str, str]] = {  # the meaning of arguments without a default
+        "steps": "the number of steps until the rate has reached its end",
+        "every": "the number of steps after which the rate is multiplied by factor",
+        "milestones": "the numbers of steps after which the rate is multiplied by factor",
+    }
 
     @property
     def observes(self) -> bool:
@@ -75,16 +82,11 @@ class Schedule:
     @classmethod
     def of(cls, base: float, arguments: Sequence[float], rows: Rows) -> Schedule:
         """Returns the schedule whose `settings` have these numbers."""
-        return cls(base, *[_like(field.default, float(x)) for field, x in zip(fields(cls)[1:], arguments)])
+        return cls(base, *[_like(field.type, float(x)) for field, x in zip(fields(cls)[1:], arguments)])
 
     def __post_init__(self) -> None:
         check_numbers(self, [field.name for field in fields(self)])
         self._check_range()
-        steps = getattr(self, "steps", 1)
-        if steps <= 0 or getattr(self, "every", 1) <= 0:
-            raise PullbackError(
-                f"{type(self).__name__}: a schedule over {steps} steps never moves; steps and every must be positive."
-            )
 
     def _check_range(self) -> None:
         """Raises PullbackError for numbers that are probably in each other's places."""
@@ -116,9 +118,16 @@ def check_numbers(schedule: Schedule, names: Sequence[str]) -> None:
         raise PullbackError(f"a learning rate of {schedule.base} makes no sense; it must be 0 or more.")
     if not getattr(schedule, "power", 0) >= 0:
         raise PullbackError(f"{type(schedule).__name__}: power={getattr(schedule, 'power', 0)}; it must be 0 or more.")
-    for name in ("every", "growth", "patience", "cooldown"):
-        if getattr(schedule, name, 1) % 1:
-            raise PullbackError(f"{type(schedule).__name__}: {name}={getattr(schedule, name)}; it must be a whole number.")
+    for name in schedule.counts:
+        value = getattr(schedule, name, 1)
+        if value % 1:
+            share = f" of steps; for a share of them write {name}=round({value} * steps)" if 0 < value < 1 else ""
+            raise PullbackError(f"{type(schedule).__name__}: {name}={value}; it must be a whole number{share}.")
+    for name in ("steps", "every"):
+        if getattr(schedule, name, 1) < 1:
+            raise PullbackError(
+                f"{type(schedule).__name__}: {name}={getattr(schedule, name)}; it must be a number of 1 step or more."
+            )
 
 
 def whole_power(x: float, n: float) -> float:
@@ -179,5 +188,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
 
 
-def _like(default: Any, x: float) -> float:
-    return int(x) if isinstance(default, int) and x.is_integer() else x
+def _like(kind: Any, x: float) -> float:
+    """Returns a number as an int if the field is one. kind: the annotation of the field."""
+    return int(x) if kind == "int" and x.is_integer() else x

@@ -29,7 +29,7 @@ class Constant(Schedule):
 class Step(Schedule):
     """The rate is base * factor^floor(t / every)."""
 
-    every: int = 1
+    every: int
     factor: float = 0.1
     kind: ClassVar[int] = 1
 
@@ -62,7 +62,7 @@ class Cosine(Schedule):
     It stays at `end`, while that of torch's CosineAnnealingLR, which is the same before, rises again.
     """
 
-    steps: int = 1
+    steps: int
     end: float = 0.0
     kind: ClassVar[int] = 3
     falls: ClassVar[bool] = True
@@ -75,7 +75,7 @@ class Cosine(Schedule):
 class Linear(Schedule):
     """The rate changes linearly from base * start to base * end, in `steps` steps, as torch's LinearLR does."""
 
-    steps: int = 1
+    steps: int
     start: float = 1.0
     end: float = 0.0
     kind: ClassVar[int] = 4
@@ -88,7 +88,7 @@ class Linear(Schedule):
 class Polynomial(Schedule):
     """The rate is end + (base - end) * (1 - t / steps)^power, and stays at `end` after `steps` steps."""
 
-    steps: int = 1
+    steps: int
     end: float = 0.0
     power: float = 1.0
     kind: ClassVar[int] = 5
@@ -101,12 +101,21 @@ class Polynomial(Schedule):
 class WarmupCosine(Schedule):
     """The rate changes linearly from `start` to base in `warmup` steps, then along half a cosine to `end` at step `steps`."""
 
-    steps: int = 1
+    steps: int
     end: float = 0.0
     warmup: int = 0
     start: float = 0.0
     kind: ClassVar[int] = 6
     falls: ClassVar[bool] = True
+    counts: ClassVar[tuple[str, ...]] = ("steps", "warmup")
+
+    def _check_range(self) -> None:
+        super()._check_range()
+        if not 0 <= self.warmup <= self.steps:
+            raise PullbackError(
+                f"WarmupCosine: warmup={self.warmup} and steps={self.steps}; the warmup is a part of the steps, from 0 to "
+                f"{self.steps}."
+            )
 
     def rate(self, t: int) -> float:
         if t < self.warmup:
@@ -119,7 +128,7 @@ class WarmupCosine(Schedule):
 class MultiStep(Schedule):
     """The rate is multiplied by `factor` at each of the milestones, which are numbers of steps (torch's MultiStepLR)."""
 
-    milestones: Sequence[int] = ()
+    milestones: Sequence[int]
     factor: float = 0.1
     kind: ClassVar[int] = 7
 
@@ -161,7 +170,7 @@ class OneCycle(Schedule):
     three_phase: the rate falls to base / div_factor in as many steps as it has risen, and in the rest of the steps to its end.
     """
 
-    steps: int = 1
+    steps: int
     warmup: float = 0.3
     div_factor: float = 25.0
     final_div_factor: float = 1e4
@@ -177,11 +186,13 @@ class OneCycle(Schedule):
             )
         check_numbers(self, ("base", "steps", "warmup", "div_factor", "final_div_factor"))
         most = 0.5 if self.three_phase else 1
-        if self.steps <= 0 or not 0 <= self.warmup <= most or self.div_factor <= 0 or self.final_div_factor <= 0:
+        if not 0 <= self.warmup <= most:
             raise PullbackError(
-                f"OneCycle: steps={self.steps}, warmup={self.warmup}, div_factor={self.div_factor}, "
-                f"final_div_factor={self.final_div_factor}; a schedule over 0 steps never moves, warmup is a share from 0 "
-                f"to {most} of the steps, and the factors are positive."
+                f"OneCycle: warmup={self.warmup}; it is a share from 0 to {most} of the steps, and no number of steps."
+            )
+        if self.div_factor <= 0 or self.final_div_factor <= 0:
+            raise PullbackError(
+                f"OneCycle: div_factor={self.div_factor} and final_div_factor={self.final_div_factor}; both must be positive."
             )
 
     def arguments(self) -> tuple[float, ...]:
@@ -213,7 +224,7 @@ class CosineRestarts(Schedule):
     long as the one before (SGDR, Loshchilov & Hutter 2017; torch's CosineAnnealingWarmRestarts).
     """
 
-    steps: int = 1
+    steps: int
     growth: int = 1
     end: float = 0.0
     kind: ClassVar[int] = 9
@@ -266,7 +277,7 @@ class WarmupStableDecay(Schedule):
     power=0.5.
     """
 
-    steps: int = 1
+    steps: int
     warmup: int = 0
     decay: int = 0
     end: float = 0.0
@@ -274,6 +285,15 @@ class WarmupStableDecay(Schedule):
     power: float = 1.0
     kind: ClassVar[int] = 11
     falls: ClassVar[bool] = True
+    counts: ClassVar[tuple[str, ...]] = ("steps", "warmup", "decay")
+
+    def _check_range(self) -> None:
+        super()._check_range()
+        if min(self.warmup, self.decay) < 0 or self.warmup + self.decay > self.steps:
+            raise PullbackError(
+                f"WarmupStableDecay: warmup={self.warmup}, decay={self.decay} and steps={self.steps}; both are parts of the steps, "
+                f"which do not overlap."
+            )
 
     def rate(self, t: int) -> float:
         if t < self.warmup:
