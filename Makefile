@@ -19,7 +19,7 @@
 #
 # tests/any_backend/test_fuzz.py calls each public function with random arguments, PULLBACK_FUZZ_CALLS times (default 40). For a
 # long run under the sanitizers, set it to 2000 and run `make sanitize ARGS=tests/any_backend/test_fuzz.py`. In the same way
-# tests/any_backend/test_random_optimizers.py trains with PULLBACK_OPTIMIZERS random configurations of optimizers (default 40).
+# tests/any_backend/test_random_optimizers*.py train with PULLBACK_OPTIMIZERS random configurations of optimizers (default 40).
 #
 # `make count` builds kernels that count their work, in build/count, and compares the counts with the cost formulas: FLOPs, special
 # operations and bytes, on random shapes. With CUDA=SIM it includes the simulated device. It needs GCC and takes two minutes.

@@ -1,4 +1,5 @@
-"""Times updates of 100 x 100,000 float32 weights against torch's, and updates that do more than their rule against plain ones.
+"""Times updates of 100 x 100,000 float32 weights against torch's, updates that do more than their rule against
+plain ones, and rules by formula against rules with a kernel.
 
 The libraries take turns (turns.py). A ratio is that of the shortest times of all rounds, because an update is bound by the memory,
 which other programs use too; after it come the lowest and the highest ratio of a round.
@@ -24,6 +25,11 @@ FINISHES = {
 }
 
 
+# Rules by formula, and the highest ratio to the rule with a kernel.
+SIZES = {"large": "100 x 100,000 weights", "small": "1,002 weights", "captured": "training step, 1,002 weights"}
+FORMULA = 1.3
+
+
 def compare(runs: dict, rounds: int, budget: float) -> dict:
     """Returns the shortest seconds of the first run and of the fastest other one, their ratio, and the ratios of the rounds."""
     ours, *peers = rounds_of(runs, rounds, budget).values()
@@ -33,7 +39,7 @@ def compare(runs: dict, rounds: int, budget: float) -> dict:
 
 
 def show(words: str, row: dict, target: float | None) -> None:
-    times = "".join([f"{seconds * 1e6:10.0f}us" for seconds in row["seconds"]])
+    times = "".join([f"{seconds * 1e6:10.0f}us" if seconds > 1e-4 else f"{seconds * 1e6:10.2f}us" for seconds in row["seconds"]])
     ratio = f"{row['ratio']:5.2f} ({row['low']:.2f}-{row['high']:.2f})" if "ratio" in row else ""
     missed = " missed" if target is not None and row.get("ratio", 0) > target else ""
     print(f"{words:40} {times:24}   {ratio:20} {'' if target is None else f'<= {target:.2f}{missed}'}", flush=True)
@@ -67,6 +73,19 @@ def against_plain(asked, results: dict) -> None:
                 ours.close()
 
 
+def by_formula(asked, results: dict) -> None:
+    print(f"\n{'rule by formula against the rule with a kernel':40} {'formula':>5}{'kernel':>12}   ratio of minima (rounds)")
+    for size, words in SIZES.items():
+        for rule in ("adam", "lion", "momentum"):
+            if asked.only not in f"{rule} by formula, {size}":
+                continue
+            formula, kernel = Library("optimizers", "pullback"), Library("optimizers", "pullback")
+            runs = {"formula": (formula, f"{rule} by formula, {size}"), "kernel": (kernel, f"{rule} by kernel, {size}")}
+            results[f"{rule} by formula, {size}"] = compare(runs, asked.rounds, asked.seconds)
+            show(f"{rule}, {words}", results[f"{rule} by formula, {size}"], FORMULA)
+            formula.close(), kernel.close()
+
+
 def small_steps(asked, results: dict) -> None:
     if asked.only not in "step":
         return
@@ -89,7 +108,7 @@ def main() -> None:
     print(library.facts)
     results = {"facts": library.facts, "rows": {}}
     library.close()
-    for part in (against_torch, against_plain, small_steps):
+    for part in (against_torch, against_plain, by_formula, small_steps):
         part(asked, results["rows"])
     if asked.json:
         Path(asked.json).write_text(json.dumps(results, indent=1) + "\n")

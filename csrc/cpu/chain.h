@@ -1,10 +1,12 @@
-// A chain runs consecutive elementwise launches in one pass over blocks of elements that stay in the L1 cache. Each link runs the
-// same loop as its launch alone, and rounds to the dtype that it stores, so the bits are the same.
+// Runs the chains of a group, and the update that may follow them, in one pass over blocks of elements that stay in the L1 cache.
+// Each link runs the same loop as its launch alone, and rounds to the dtype that it stores, so the bits are the same.
 #pragma once
 #include <vector>
 
+#include "cpu/arithmetic.h"
 #include "cpu/map.h"
 #include "cpu/stream.h"
+#include "cpu/update.h"
 #include "launch/plan.h"
 
 namespace pb::cpu {
@@ -12,36 +14,85 @@ namespace pb::cpu {
 // The way in which a loop accesses one operand.
 struct Source {
   enum class From : uint8_t {
-    memory,   // contiguous elements of the type that the loop computes in
+    direct,   // contiguous elements of the type that the loop computes in
     convert,  // contiguous elements of another dtype
     strides,  // elements that a Reader stages
-    splat,    // one number, repeated for a block
   } from;
   const View* view;
-  int local = -1;  // the number of the local block, or of the splat; -1 if it is neither
+  int slot = -1;  // the number of the buffer that holds the elements of a block; -1 for elements in memory
 };
 
+// A step of a chain. loop: null for a cast or a copy.
 struct Link {
   Loop loop;
   Compute compute, result;
   int inputs;
+  bool direct;  // all operands are
   Source in[kMaxArity], out;
 };
 
-class Chain {
+// A number that is repeated for a block, in a buffer.
+struct Splat {
+  size_t operand;  // its index in the plan
+  const View* view;
+  Compute compute;
+  int slot;
+};
+
+// Elements of an entry of the update that follows: element `start` of the chain is the entry's first one.
+struct Piece {
+  int entry;
+  int64_t start, size;
+  Source gradient;
+};
+
+// An array in memory that a run touches: its first element together with element `start` of the run.
+struct Stream {
+  const View* view;
+  int64_t start;
+};
+
+// An instruction of a chain's program. link: the link that it is a part of.
+struct Part {
+  Code code;
+  Source source;
+  int link;
+};
+
+// A chain, or the entry of an update that no chain precedes.
+struct Run {
+  int64_t n, first_block;  // the number of elements, and of the blocks of the runs before it
+  std::vector<Link> links;
+  std::vector<Splat> splats;
+  std::vector<Piece> pieces;
+  std::vector<Stream> streams;
+  std::vector<Part> program;       // does the work of all links; empty if they run one after another
+  Compute compute = Compute::f32;  // of the program
+};
+
+class Pass {
  public:
-  Chain(const Plan& plan, const Group& group);
+  Pass(const Plan& plan, const Group& group);
   void run() const;
 
  private:
-  void run_range(int64_t begin, int64_t end) const;
-  void run_block(const Link& link, int64_t i, int64_t n, char* locals) const;
-  const void* read(const Source& source, Compute compute, int64_t i, int64_t n, char* locals, char* buffer) const;
-  Source source_of(const Plan& plan, size_t operand, Compute compute);
+  class Buffers;
+  void add_chain(const Plan& plan, const Chain& chain, const std::vector<bool>& kept);
+  void add_update(const Plan& plan, const Group& group);
+  void make_program(const Plan& plan, const Chain& chain, const std::vector<bool>& kept, Run& run) const;
+  void add_prefetches(Run& run);
+  void add_stream(const Plan& plan, size_t operand, int64_t start, Run& run);
+  void add_run(Run run, int64_t work);
+  Source source_of(const Plan& plan, size_t operand, Compute compute, Run* run = nullptr);
+  void run_blocks(int64_t begin, int64_t end, const UpdateStep* update) const;
+  void run_range(const Run& run, int64_t begin, int64_t end, Buffers& buffers, const UpdateStep* update) const;
+  void address(const Run& run, int64_t i, Buffers& buffers) const;
+  void run_program(const Run& run, int64_t i, int64_t n, Buffers& buffers) const;
+  void run_link(const Link& link, int64_t i, int64_t from, int64_t n, const Buffers& buffers) const;
 
-  std::vector<Link> links_;
-  std::vector<std::vector<char>> splats_;
-  int64_t n_, grain_, locals_;
+  std::vector<Run> runs_;
+  const Launch* update_ = nullptr;
+  int64_t blocks_ = 0, most_work_ = 1, locals_, splats_ = 0, instructions_ = 0;
 };
 
 }  // namespace pb::cpu

@@ -11,6 +11,46 @@
 #include "cpu/squares.h"
 #include "cpu/stream.h"
 
+namespace pb::cpu {
+
+using kernels::Update;
+
+PreparedSets::PreparedSets(const Launch& launch, bool advances, void (*measuring)(Setting*)) {
+  const int64_t entries = launch.ints[0], members = launch.ints[1];
+  Setting* const sets = kernels::sets_of(launch);
+  of_set_ = scratch_.take<const PreparedSet*>(entries * members);
+  PreparedSet* next = scratch_.take<PreparedSet>(entries * members);
+  Setting now[kSetSize], before[kSetSize], advanced[kSetSize];
+  const PreparedSet* last = nullptr;
+  Compute compute = Compute::f32;
+  for (int64_t s = 0; s < entries * members; ++s) {
+    const View& g = launch.in(int(s / members));
+    Setting* const set = sets + s * kSetSize;
+    if (!g.data) {
+      if (advances) set[kClock] += 1;
+      continue;
+    }
+    // Most sets of an optimizer are equal, so that most are not computed again.
+    std::memcpy(now, set, sizeof now);
+    if (!last || compute != compute_type(g.dtype) || std::memcmp(now, before, sizeof before) != 0) {
+      const auto& op = static_cast<const HostUpdate&>(*static_cast<const Update*>(launch.table));
+      compute = compute_type(g.dtype);
+      std::memcpy(before, now, sizeof before);
+      std::memcpy(advanced, now, sizeof advanced);
+      op.begin(advanced, kernels::program_of(launch));
+      if (measuring) measuring(advanced);
+      std::memcpy(next->set, advanced, sizeof advanced);
+      op.build[int(compute)](advanced, next->element);
+      advanced[kClock] += 1;
+      last = next++;
+    }
+    of_set_[s] = last;
+    if (advances) std::memcpy(set, advanced, sizeof advanced);
+  }
+}
+
+}  // namespace pb::cpu
+
 namespace pb::kernels {
 namespace {
 
@@ -47,15 +87,9 @@ struct Pieces {
   }
 };
 
-// A set after its step has begun, and the rule's Element made from it.
-struct Prepared {
-  Setting set[kSetSize];
-  alignas(64) char element[kElementBytes];
-};
-
 // The part of a block that follows the rule. Pointers are null for what an entry does not have.
 struct After {
-  const Prepared& prepared;
+  const PreparedSet& prepared;
   void* change;  // what the rule adds, in the compute type
   void *weights, *delta, *average;
   const uint8_t* mask;
@@ -154,8 +188,9 @@ void clear(Compute compute, int64_t n, const uint8_t* mask, void* elements) {
   else each(static_cast<double*>(elements));
 }
 
-// Updates the elements [first, last) of one member of entry t, whose elements begin at `start`.
-void update_entry(const Launch& launch, const Prepared& prepared, int64_t t, int64_t start, int64_t first, int64_t last) {
+// Updates the elements [first, last) of one member of entry t, whose elements begin at `start`. gradients: see UpdateStep.
+void update_entry(const Launch& launch, const PreparedSet& prepared, int64_t t, int64_t start, int64_t first, int64_t last,
+                  const char* gradients) {
   const auto& op = static_cast<const HostUpdate&>(*static_cast<const Update*>(launch.table));
   const Entry entry(launch, t);
   const bool preview = launch.ints[2];
@@ -164,7 +199,10 @@ void update_entry(const Launch& launch, const Prepared& prepared, int64_t t, int
   const bool direct = dtype == storage_of(compute);
   const int64_t size = item_size(dtype), wide = compute_size(compute);
   alignas(64) char staged[2][kBlockBytes], change[kBlockBytes], copies[kMaxSlots + 1][kBlockBytes];
-  Reader gradient(entry.gradient(), compute);
+  const DType given = entry.gradient().dtype;
+  Reader gradient(gradients ? flat_view(gradients, given, last - first) : entry.gradient(), compute);
+  const int64_t offset = gradients ? start + first : 0;
+  const bool added_as_is = op.adds && entry.random_bits() < 0;
   for (int64_t i = start + first; i < start + last; i += kBlock) {
     const int64_t n = std::min(kBlock, start + last - i);
     const auto at = [i](const View& view, int64_t bytes) { return view.data ? view.data + i * bytes : nullptr; };
@@ -173,14 +211,22 @@ void update_entry(const Launch& launch, const Prepared& prepared, int64_t t, int
     };
     char* const p = changed(at(entry.weights(), size), size, kMaxSlots);
     char* const low = at(entry.low(), 2);
-    After after{prepared, change, p, at(entry.delta(), size), nullptr, nullptr, entry.random_bits(), i - start};
+    const void* const g = gradient.block(i - offset, n, staged[1]);
+    After after{prepared,
+                added_as_is ? const_cast<void*>(g) : change,
+                p,
+                at(entry.delta(), size),
+                nullptr,
+                nullptr,
+                entry.random_bits(),
+                i - start};
     after.mask = reinterpret_cast<const uint8_t*>(at(entry.mask(), 1));
     if (!preview) after.average = at(entry.average(), wide);
     if (low) (entry.low().dtype == DType::f16 ? refresh<float16> : refresh<bfloat16>)(n, low, p);
-    if (!direct) load(dtype, compute, p, size, n, staged[0]);
+    if (!direct && !added_as_is) load(dtype, compute, p, size, n, staged[0]);
     void* slots[kMaxSlots];
     for (int k = 0; k < op.slots; ++k) slots[k] = changed(at(entry.slot(k), wide), wide, k);
-    op.loop[int(compute)](n, prepared.element, direct ? p : staged[0], gradient.block(i, n, staged[1]), slots, change);
+    if (!added_as_is) op.loop[int(compute)](n, prepared.element, direct ? p : staged[0], g, slots, change);
     apply(dtype, n, after);
     if (low && !preview) store(compute, entry.low().dtype, p, n, low, 2);
     if (!after.mask) continue;
@@ -189,58 +235,14 @@ void update_entry(const Launch& launch, const Prepared& prepared, int64_t t, int
   }
 }
 
-// The sets of a launch whose parameters have a gradient, prepared for the step.
-class PreparedSets {
- public:
-  // Advances the sets in memory, too, if `advances`. measuring: changes the sets that the Elements are made from, if not null.
-  PreparedSets(const Launch& launch, bool advances, void (*measuring)(Setting*) = nullptr) {
-    const int64_t entries = launch.ints[0], members = launch.ints[1];
-    Setting* const sets = sets_of(launch);
-    of_set_ = scratch_.take<const Prepared*>(entries * members);
-    Prepared* next = scratch_.take<Prepared>(entries * members);
-    Setting now[kSetSize], before[kSetSize], advanced[kSetSize];
-    const Prepared* last = nullptr;
-    Compute compute = Compute::f32;
-    for (int64_t s = 0; s < entries * members; ++s) {
-      const View& g = launch.in(int(s / members));
-      Setting* const set = sets + s * kSetSize;
-      if (!g.data) {
-        if (advances) set[kClock] += 1;
-        continue;
-      }
-      // Most sets of an optimizer are equal, so that most are not computed again.
-      std::memcpy(now, set, sizeof now);
-      if (!last || compute != compute_type(g.dtype) || std::memcmp(now, before, sizeof before) != 0) {
-        const auto& op = static_cast<const HostUpdate&>(*static_cast<const Update*>(launch.table));
-        compute = compute_type(g.dtype);
-        std::memcpy(before, now, sizeof before);
-        std::memcpy(advanced, now, sizeof advanced);
-        op.begin(advanced, program_of(launch));
-        if (measuring) measuring(advanced);
-        std::memcpy(next->set, advanced, sizeof advanced);
-        op.build[int(compute)](advanced, next->element);
-        advanced[kClock] += 1;
-        last = next++;
-      }
-      of_set_[s] = last;
-      if (advances) std::memcpy(set, advanced, sizeof advanced);
-    }
-  }
-  const Prepared& operator[](int64_t set) const { return *of_set_[set]; }
-
- private:
-  Scratch scratch_;
-  const Prepared** of_set_;
-};
-
 void update(const Launch& launch) {
   const int64_t entries = launch.ints[0], members = launch.ints[1];
-  const PreparedSets prepared(launch, !launch.ints[2]);
+  const UpdateStep step(launch);
   const Pieces pieces{&launch.in(), entries, members, 1};
   parallel_for(pieces.count(), kGrain, [&](int64_t begin, int64_t end) {
     pieces.each(begin, end, [&](int64_t t, int64_t member, int64_t first, int64_t last) {
       const int64_t start = Part(launch.out(int(t)), members, member).begin;
-      update_entry(launch, prepared[t * members + member], t, start, first, last);
+      step.run(t, start + first, start + last);
     });
   });
 }
@@ -301,6 +303,7 @@ std::vector<HostUpdate> host_updates() {
   each_update([&](auto rule, const char* name, const char* ratio) {
     using U = typename decltype(rule)::type;
     rows.push_back({entry<U>(name, update, ratio, measure),
+                    std::is_same_v<U, AddChange>,
                     begin<U>,
                     measuring_of<U>(),
                     {build_element<U, float>, build_element<U, double>},
@@ -310,6 +313,27 @@ std::vector<HostUpdate> host_updates() {
 }
 
 }  // namespace
+}  // namespace pb::kernels
+
+namespace pb::cpu {
+
+bool is_update(const Launch& launch) { return launch.kernel->run == kernels::update; }
+
+void UpdateStep::run(int64_t t, int64_t begin, int64_t end, const char* gradients) const {
+  const int64_t members = launch_.ints[1], size = launch_.out(int(t)).size() / members;
+  const int64_t bytes = item_size(launch_.in(int(t)).dtype);
+  for (int64_t i = begin; i < end;) {
+    const int64_t member = i / size, stop = std::min(end, (member + 1) * size);
+    const int64_t start = member * size;
+    kernels::update_entry(launch_, sets_[t * members + member], t, start, i - start, stop - start,
+                          gradients ? gradients + (i - begin) * bytes : nullptr);
+    i = stop;
+  }
+}
+
+}  // namespace pb::cpu
+
+namespace pb::kernels {
 
 const std::vector<const Update*>& updates() {
   static const std::vector<HostUpdate> rows = host_updates();

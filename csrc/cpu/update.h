@@ -3,6 +3,7 @@
 #include <new>
 #include <utility>
 
+#include "cpu/scratch.h"
 #include "families/update.h"
 
 namespace pb::cpu {
@@ -12,10 +13,44 @@ constexpr int kElementBytes = 256;
 // A row with its loops. begin() begins a step, and build() makes the rule's Element from the set then. loop() calls it for n weights and
 // gradients: it changes the slots, and writes what is to be added to the weights.
 struct HostUpdate : kernels::Update {
+  bool adds;  // the change is the gradient itself, so that loop() need not be called
   void (*begin)(Setting* set, const Setting* program);
   void (*measuring)(Setting* set);  // null for a rule without a launch before the update
   void (*build[2])(const Setting* set, void* element);
   void (*loop[2])(int64_t n, const void* element, const void* p, const void* g, void* const* slots, void* delta);
+};
+
+// A set after its step has begun, and the rule's Element made from it.
+struct PreparedSet {
+  Setting set[kSetSize];
+  alignas(64) char element[kElementBytes];
+};
+
+// The sets of a launch whose parameters have a gradient, prepared for the step.
+class PreparedSets {
+ public:
+  // Advances the sets in memory, too, if `advances`. measuring: changes the sets that the Elements are made from, if not null.
+  PreparedSets(const Launch& launch, bool advances, void (*measuring)(Setting*) = nullptr);
+  const PreparedSet& operator[](int64_t set) const { return *of_set_[set]; }
+
+ private:
+  Scratch scratch_;
+  const PreparedSet** of_set_;
+};
+
+// True for the launch of a rule, which class UpdateStep runs piece by piece.
+bool is_update(const Launch& launch);
+
+// A step of an update. The constructor begins it and advances the sets.
+class UpdateStep {
+ public:
+  explicit UpdateStep(const Launch& launch) : launch_(launch), sets_(launch, !launch.ints[2]) {}
+  // Updates the elements [begin, end) of entry t. gradients: those of these elements, if they are not in the launch's memory.
+  void run(int64_t t, int64_t begin, int64_t end, const char* gradients = nullptr) const;
+
+ private:
+  const Launch& launch_;
+  const PreparedSets sets_;
 };
 
 template <class U, class A> void build_element(const Setting* set, void* element) {

@@ -290,25 +290,25 @@ Counts formula_of(const Work& w) {
   return work;
 }
 
-// Tiles and steps of the contraction are multiplied whole, including their padding, except that groups of threads without a share of
-// it do nothing. The sums of groups and of slices are added up. An activation computes four neighbouring elements at once, and
-// every tile pulls back all elements of a that it reads.
+// Tiles and steps of the contraction are multiplied whole, including their padding, by all groups of threads, also by those without
+// a share of it. The sums of the groups with a share, and of slices, are added up. An activation computes four neighbouring elements
+// at once, and every tile pulls back all elements of a that it reads.
 Counts work_in_tiles(const Work& w, const Tile& tile, const Slicing& s) {
   const Product& p = w.product;
   const int64_t area = tile.m * tile.n, results = w.batches * p.m * p.n;
   const int64_t piece = tile.depth / tile.groups, share = s.slice / tile.groups;
-  int64_t shares = 0, multiplied = 0, read = 0;  // multiplied, read: elements of the contraction per element of a tile
+  int64_t shares = 0, read = 0;  // read: elements of the contraction per element of a tile
   const auto add_slices = [&](int64_t count, int64_t length) {
     const int64_t filled = std::max<int64_t>(1, ceil_div(length, share)), steps = ceil_div(std::min(length, share), piece);
-    shares += count * filled, multiplied += count * filled * steps * piece, read += count * steps * tile.depth;
+    shares += count * filled, read += count * steps * tile.depth;
   };
   add_slices(s.slices - 1, s.slice), add_slices(1, p.k - (s.slices - 1) * s.slice);
   Counts work;
-  work.fmas = s.blocks * area * multiplied;
+  work.fmas = s.blocks * area * read;
   work.adds = s.blocks * area * (shares - 1) + results * ((p.bias != nullptr) + p.adds);
   work.add(kernels::linear_forward().counts[p.activation], w.batches * p.m * round_up(p.n, 4));
   work.add(kernels::linear_backward().counts[p.pulled], s.blocks * tile.m * read);
-  if (p.sums) work.adds += round_up(p.m, tile.m) * (multiplied + shares - s.slices) + p.m * (s.slices - 1);
+  if (p.sums) work.adds += round_up(p.m, tile.m) * (p.k + shares - s.slices) + p.m * (s.slices - 1);
   return work;
 }
 

@@ -209,7 +209,8 @@ __global__ void __launch_bounds__(S::kThreadsOf, std::is_same_v<C, double> ? 1 :
       for (int depth = 0; depth < S::kDepth; ++depth) {
         if (depth % S::kPiece < left_of(depth / S::kPiece, s)) continue;
         for (int k = int(threadIdx.x); k < S::kM; k += S::kThreadsOf) stage[depth * K::A::kPitch + k] = C(0);
-        for (int k = int(threadIdx.x); k < S::kN; k += S::kThreadsOf) stage[K::A::kElements + depth * K::B::kPitch + k] = -C(0);
+        for (int k = int(threadIdx.x); k < S::kN; k += S::kThreadsOf)
+          stage[K::A::kElements + depth * K::B::kPitch + k] = C(-0.0);
       }
       __syncthreads();
     }

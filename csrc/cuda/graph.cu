@@ -31,7 +31,9 @@ void fuse_launches(Plan& plan, Fusion fusion) {
   if (fusion == Fusion::fast) kernels::fuse_accumulation(plan);
 }
 
-const char* why_not_chained(const Plan&, const Step&, const Step&) { return "a GPU's kernels are launched one by one"; }
+bool is_elementwise(const Plan&, const Step&) { return false; }
+const char* why_not_together(const Plan&, const Step&, const Step&) { return "a GPU's kernels are launched one by one"; }
+int goes_with(const Launch&, int) { return -1; }
 
 namespace {
 

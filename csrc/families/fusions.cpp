@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "families/copy.h"
 #include "families/elementwise.h"
 #include "families/matmul.h"
 #include "families/rows.h"
@@ -100,6 +101,77 @@ void fuse_linear(Plan& plan, bool (*keeps_bits)(int64_t m, int64_t n, int64_t k)
     out = plan.out(plan.steps[next]);
     uses.merge(s, next, launch, {out, x, w, as_vector(bias)});
   }
+}
+
+namespace {
+
+// Calls f(operand, written) for each operand of a step.
+template <class F> void each_operand(Plan& plan, const Step& step, F&& f) {
+  for (int k = 0; k < step.launch.outputs + step.launch.inputs; ++k)
+    f(plan.operands[step.operand + k], k < step.launch.outputs);
+}
+
+// True if a step of [first, last) touches memory of the operand; with `writes`, only if one writes to it.
+bool touched(Plan& plan, int first, int last, const Operand& operand, bool writes) {
+  bool found = false;
+  for (int s = first; s < last && !found; ++s)
+    each_operand(plan, plan.steps[s], [&](const Operand& other, bool written) {
+      found = found || ((written || !writes) && overlap(other, operand));
+    });
+  return found;
+}
+
+// Returns the step that computes the block which step `copy` copies, if it can write to the copy's target. Otherwise returns -1.
+// The target may be written early if no step in between reads it, and none can fail.
+int source_of(Plan& plan, const std::vector<std::vector<int>>& touching, int copy) {
+  const Operand &target = plan.out(plan.steps[copy]), &source = plan.in(plan.steps[copy]);
+  const int block = source.location.block;
+  if (target.location.block >= 0 || !target.view.contiguous() || target.view.dtype != source.view.dtype) return -1;
+  if (!is_whole_block(plan, source) || plan.blocks[block].kind != BlockKind::arena) return -1;
+  const std::vector<int>& steps = touching[block];
+  for (const int s : steps)
+    if (!is_elementwise(plan, plan.steps[s]) || (s != steps[0] && plan.out(plan.steps[s]).location.block == block)) return -1;
+  const Step& first = plan.steps[steps[0]];
+  if (steps[0] >= copy || !is_whole_block(plan, plan.out(first)) || plan.out(first).location.block != block) return -1;
+  bool fits = plan.out(first).view.dtype == target.view.dtype;
+  each_operand(plan, first, [&](const Operand& operand, bool) {
+    fits = fits && (!overlap(operand, target) ||
+                    (operand.view.data == target.view.data && operand.view.contiguous() &&
+                     operand.view.bytes() == target.view.bytes() && operand.view.dtype == target.view.dtype));
+  });
+  for (int s = steps[0] + 1; s < copy; ++s) fits = fits && is_elementwise(plan, plan.steps[s]);
+  fits = fits && !touched(plan, steps[0] + 1, copy, target, false) && !touched(plan, copy + 1, steps.back(), target, true);
+  return fits ? steps[0] : -1;
+}
+
+}  // namespace
+
+void write_in_place(Plan& plan) {
+  std::vector<std::vector<int>> touching(plan.blocks.size());  // for each block the steps that touch it
+  for (int s = 0; s < int(plan.steps.size()); ++s)
+    each_operand(plan, plan.steps[s], [&](const Operand& operand, bool) {
+      const int block = operand.location.block;
+      if (block >= 0 && (touching[block].empty() || touching[block].back() != s)) touching[block].push_back(s);
+    });
+  std::vector<bool> left_out(plan.steps.size());
+  for (int s = 0; s < int(plan.steps.size()); ++s) {
+    if (plan.steps[s].launch.kernel->run != copy) continue;
+    const Operand target = plan.out(plan.steps[s]);
+    const int first = source_of(plan, touching, s), block = plan.in(plan.steps[s]).location.block;
+    if (first < 0) continue;
+    for (const int t : touching[block])
+      each_operand(plan, plan.steps[t], [&](Operand& operand, bool) {
+        if (operand.location.block != block) return;
+        operand.view.data = target.view.data + operand.location.offset;
+        operand.location = target.location;
+      });
+    plan.steps[first].names.insert(plan.steps[first].names.end(), plan.steps[s].names.begin(), plan.steps[s].names.end());
+    left_out[s] = true;
+  }
+  std::vector<Step> kept;
+  for (size_t s = 0; s < plan.steps.size(); ++s)
+    if (!left_out[s]) kept.push_back(std::move(plan.steps[s]));
+  plan.steps = std::move(kept);
 }
 
 namespace {

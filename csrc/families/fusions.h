@@ -9,6 +9,9 @@ void fuse_cross_entropy(Plan& plan);
 // Fuses a product, the bias that is added to it and an activation into a linear layer. A product (m, k) @ (k, n) is fused only
 // if keeps_bits(m, n, k) is true: if it has the same bits in a layer.
 void fuse_linear(Plan& plan, bool (*keeps_bits)(int64_t m, int64_t n, int64_t k));
+// Lets an elementwise op write to the memory into which its result is copied by a later launch, such as a parameter that is assigned.
+// The copy is left out.
+void write_in_place(Plan& plan);
 // Lets a product accumulate into its other summand, as for the gradient of a tensor used twice. Rounds in another order.
 void fuse_accumulation(Plan& plan);
 

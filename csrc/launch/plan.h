@@ -15,7 +15,7 @@ enum class BlockKind : uint8_t {
   input,   // memory that the caller passes to each replay
   result,  // allocated anew by each replay, for the caller to keep
   arena,   // temporaries in one shared allocation, which reuse one another's memory
-  local,   // temporaries of one chain, of which only a part exists at a time
+  local,   // temporaries of one chain, of which only a block of elements exists at a time
 };
 
 // A block is memory that was one allocation when it was recorded.
@@ -48,9 +48,25 @@ struct Step {
   const char* unfused_reason = nullptr;  // why it is not in the group of the previous step
 };
 
-// A group is a run of steps that execute together: a single launch, or a chain of elementwise launches.
+// A chain is a run of elementwise steps of one shape: element i of each output depends on elements i of the inputs, and on inputs
+// that the chain does not write.
+struct Chain {
+  int first, count;
+};
+
+// An input of an update that follows chains: its elements are those of the chain from `start` on. chain: the number of the chain in
+// its group; -1 for memory that the group does not write.
+struct Follows {
+  int chain;
+  int64_t start;
+};
+
+// A group is a run of steps that execute together: a single launch, or chains that do not depend on one another, which share one
+// pass over blocks of elements. An update that reads what the chains compute may be the last step of their group.
 struct Group {
   int first, count;
+  std::vector<Chain> chains;     // empty for a single launch
+  std::vector<Follows> follows;  // for each input of the update; empty without one
 };
 
 // The address of a given block in a run of several passes. It advances by `stride` bytes from pass to pass.
@@ -90,7 +106,7 @@ struct Plan {
 
  private:
   void drop_dead();
-  void make_groups(bool chains);
+  void make_groups(bool share);
   void find_lifetimes();
   void keep_locals();
   void lay_out(int64_t align);
@@ -144,8 +160,13 @@ extern const int64_t kArenaAlign;
 std::unique_ptr<Program> compile(Plan& plan);
 // Replaces launches by one launch if a kernel does the work of both (see families/fusions.h).
 void fuse_launches(Plan& plan, Fusion fusion);
-// Returns null if `step` and then `next` can run in one pass over blocks of elements; otherwise returns the reason why not.
-const char* why_not_chained(const Plan& plan, const Step& step, const Step& next);
+// True if the backend can compute the step's output block by block, each element from elements at the same place.
+bool is_elementwise(const Plan& plan, const Step& step);
+// Returns null if `step`, which is elementwise, and then `next`, which is elementwise or an update, can share a pass over blocks of
+// elements as far as the backend's kernels are concerned. Otherwise returns the reason why not.
+const char* why_not_together(const Plan& plan, const Step& step, const Step& next);
+// Returns the number of the input together with whose elements an update touches those of operand k; -1 for a table.
+int goes_with(const Launch& update, int k);
 
 // Replays the plan launch by launch. Each is performed by `launch`: run(), which records it in the ledger, or perform(), which does
 // not.

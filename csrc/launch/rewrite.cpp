@@ -6,7 +6,6 @@
 #include <iterator>
 
 namespace pb {
-namespace {
 
 bool overlap(const Operand& a, const Operand& b) {
   if (a.location.block != b.location.block) return false;
@@ -15,8 +14,6 @@ bool overlap(const Operand& a, const Operand& b) {
   const Extent x = extent_of(a.view), y = extent_of(b.view);
   return x.begin < y.end && y.begin < x.end;
 }
-
-}  // namespace
 
 Extent extent_of(const View& view) {
   Extent extent{view.data, view.data};

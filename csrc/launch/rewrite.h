@@ -10,6 +10,8 @@ struct Extent {
 };
 Extent extent_of(const View& view);  // the range that holds all elements of the view
 
+// True if both operands may share memory.
+bool overlap(const Operand& a, const Operand& b);
 // True if both operands view the same elements in the same order.
 bool same_view(const Operand& a, const Operand& b);
 bool is_named(const Step& step, const char* kernel);

@@ -40,6 +40,17 @@ struct View {
   template <class T> T* as() const { return reinterpret_cast<T*>(data); }
 };
 
+// True if the view has several elements, all of which are one element of memory.
+inline bool repeats_one(const View& v) {
+  bool several = false;
+  for (int d = 0; d < v.ndim; ++d) {
+    if (v.shape[d] == 1) continue;
+    if (v.stride[d] != 0) return false;
+    several = true;
+  }
+  return several;
+}
+
 // Returns a contiguous view of `dtype` at `data`, with the shape of `like`.
 inline View contiguous_view(void* data, DType dtype, const View& like) {
   View v = like;

@@ -51,19 +51,6 @@ def smallest(values: list[Any], pruned: list[Any], count: int) -> list[Any]:
 # ---- the schedule
 
 
-def test_a_polynomial_sparsity_is_its_formula() -> None:
-    schedule = PolynomialSparsity(0.1, 0.9, begin=10, stop=45, every=10)
-    wanted = {0: 0.0, 9: 0.0, 10: 0.1, 19: 0.1, 45: 0.9, 1000: 0.9}
-    wanted |= {t: 0.9 - 0.8 * (1 - (t - 10) // 10 * 10 / 35) ** 3 for t in range(10, 45)}
-    for t, share in wanted.items():
-        assert schedule.sparsity(t) == schedule(t) == pytest.approx(share, abs=1e-15)
-    assert PolynomialSparsity(0.0, 0.8, 5, 5)(4) == 0.0
-    assert PolynomialSparsity(0.0, 0.8, 5, 5)(5) == 0.8
-    assert PolynomialSparsity(0.0, 0.8, 0, 10, every=1, power=1)(5) == pytest.approx(0.4)
-    assert pickle.loads(pickle.dumps(schedule)) == schedule != PolynomialSparsity(0.1, 0.9, 10, 45)
-    assert repr(schedule) == "PolynomialSparsity(start=0.1, end=0.9, begin=10, stop=45, every=10, power=3.0)"
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [

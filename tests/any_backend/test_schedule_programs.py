@@ -15,6 +15,7 @@ from conftest import host
 from pullback import optim
 from pullback.optim import schedules as s
 from pullback.optim.program import SPARE
+from pullback.optim.schedules import PolynomialSparsity
 from pullback.optim.sets import ARGUMENT, CLOCK, SCHEDULE
 
 WARM = s.Sequential([s.Linear(0.1, steps=5, start=0.2, end=1.0), s.Cosine(0.1, steps=20)], [5])
@@ -216,3 +217,16 @@ def test_states_of_other_layouts_are_refused() -> None:
         with pytest.raises(pb.PullbackError, match=words):
             opt.load_state_dict(state)
     assert rates(opt) == [WARM.rate(0)]
+
+
+def test_a_polynomial_sparsity_is_its_formula() -> None:
+    schedule = PolynomialSparsity(0.1, 0.9, begin=10, stop=45, every=10)
+    wanted = {0: 0.0, 9: 0.0, 10: 0.1, 19: 0.1, 45: 0.9, 1000: 0.9}
+    wanted |= {t: 0.9 - 0.8 * (1 - (t - 10) // 10 * 10 / 35) ** 3 for t in range(10, 45)}
+    for t, share in wanted.items():
+        assert schedule.sparsity(t) == schedule(t) == pytest.approx(share, abs=1e-15)
+    assert PolynomialSparsity(0.0, 0.8, 5, 5)(4) == 0.0
+    assert PolynomialSparsity(0.0, 0.8, 5, 5)(5) == 0.8
+    assert PolynomialSparsity(0.0, 0.8, 0, 10, every=1, power=1)(5) == pytest.approx(0.4)
+    assert pickle.loads(pickle.dumps(schedule)) == schedule != PolynomialSparsity(0.1, 0.9, 10, 45)
+    assert repr(schedule) == "PolynomialSparsity(start=0.1, end=0.9, begin=10, stop=45, every=10, power=3.0)"

@@ -167,6 +167,7 @@ class ByFormula(Composed):
         hypers: dict[Any, Hyper] = {}
         found: list[Any] = list(grads)
         rest: list[Any] = [None] * len(grads)
+        ready = []  # Numbers and joined arrays come first, so that the ops on arrays follow one another and share a pass.
         for entries in self._runs(grads):
             i = entries[0]
             if not self._whole[i]:
@@ -177,9 +178,11 @@ class ByFormula(Composed):
             if key not in hypers:
                 hypers[key] = Hyper(now[i * self._members : (i + 1) * self._members], shape, dtype, self.hyper)
             h = hypers[key]
-            for expression in self._traces[i].numbers:  # all numbers first, so that the ops on arrays follow one another
+            for expression in self._traces[i].numbers:
                 h.scalars.value(expression)
-            for j, change in zip(entries, self._together(entries, grads, h, preview)):
+            ready.append((entries, h, *self._arrays(entries, grads)))
+        for entries, h, p, g in ready:
+            for j, change in zip(entries, self._together(entries, p, g, h, preview)):
                 found[j] = change
         if any([g is not None for g in rest]):
             for i, change in enumerate(super()._computed(rest, now, preview)):
@@ -198,15 +201,18 @@ class ByFormula(Composed):
             if g is not None and g.size and i not in joined:
                 yield [i]
 
-    def _together(self, entries: list[int], grads: list[Any], h: Hyper, preview: bool) -> list[Any]:
-        """Returns the changes of parameters that are computed together, and writes their slots."""
+    def _arrays(self, entries: list[int], grads: list[Any]) -> tuple[Any, Any]:
+        """Returns the weights and the gradients of parameters that are computed together."""
         first, params = entries[0], [self.parameters[i] for i in entries]
-        slots = [slot[first] for slot in self._slots]
-        p, g = params[0].array, grads[first]
-        if len(entries) > 1:
-            slots = self._flat[first]
-            g = _flattened([grads[i] for i in entries])
-            p = _flattened([p.array for p in params]) if self._traces[first].reads_weights else g
+        if len(entries) == 1:
+            return params[0].array, grads[first]
+        g = _flattened([grads[i] for i in entries])
+        return _flattened([p.array for p in params]) if self._traces[first].reads_weights else g, g
+
+    def _together(self, entries: list[int], p: Any, g: Any, h: Hyper, preview: bool) -> list[Any]:
+        """Returns the changes of parameters that are computed together, and writes their slots. p, g: their arrays."""
+        first, params = entries[0], [self.parameters[i] for i in entries]
+        slots = [slot[first] for slot in self._slots] if len(entries) == 1 else self._flat[first]
         item = Item(p, g, slots, h, self._clips())
         change, new = self.formula(item.p, item.g, item.slots, h)
         if not preview:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from ..autodiff.listeners import listeners
@@ -15,10 +15,11 @@ from ..ops.by_name import in_dtype
 from ..ops.elementwise import maximum, minimum, where
 from ..ops.movement import concat, stack
 from ..ops.writing import write
-from ..replays.capture import capture
+from ..replays.capture import Captured, capture
 from ..tensors import devices
 from ..tensors.tensor import Tensor
 from . import arena, reference, sets as c
+from .groups import Group
 from .optimizer import Optimizer
 
 RECORDINGS: Final = 8  # the most kinds of steps, such as those that lack certain gradients, that an optimizer records
@@ -122,6 +123,8 @@ class Composed(Optimizer):
     composed = True
     _replays = True  # each op of the formula has a kernel
     _recorded: dict[Any, Any]  # recordings of steps, by the missing gradients and what is wanted
+    _by_value: bool | None = None  # gradients are clipped by their value; None if that is not known
+    _quick: Any = None  # the last recording of a step with all gradients, if a replay has no effects but those of its launches
     hyper: ClassVar[Mapping[str, int]] = {}
 
     def formula(self, p: Tensor, g: Tensor, slots: tuple[Tensor, ...], h: Hyper) -> tuple[Tensor, Sequence[Tensor]]:
@@ -139,10 +142,11 @@ class Composed(Optimizer):
 
     def _make(self) -> None:
         super()._make()
-        self._recorded = {}
+        self._by_value = None
+        self._recorded, self._quick = {}, None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: x for name, x in super().__getstate__().items() if name != "_recorded"}
+        return {name: x for name, x in super().__getstate__().items() if name not in ("_recorded", "_quick")}
 
     # ---- a step
 
@@ -150,6 +154,9 @@ class Composed(Optimizer):
         """Runs a step: as a replay of its launches if kernels can do all of it, because consecutive elementwise ops then share a
         pass over memory. A captured function records the launches as its own.
         """
+        quick = self._quick
+        if quick is not None and outputs is None and quick.replays(grads):
+            return
         before = listeners.truncate(0)  # The ops are hidden from tapes, as the work of kernels is.
         try:
             step = self._recording(grads, outputs is not None, preview)
@@ -157,12 +164,14 @@ class Composed(Optimizer):
                 self._run_ops(grads, table, outputs, preview)
                 return
             deltas = step(*[Tensor(g) for g in grads if g is not None])
+            if outputs is None:
+                self._quick = step.quick()
             if outputs is not None:
                 outputs[:] = [delta.array for delta in deltas]
         finally:
             listeners.restore(before)
 
-    def _recording(self, grads: list[Any], wanted: bool, preview: bool) -> Callable[..., list[Tensor]] | None:
+    def _recording(self, grads: list[Any], wanted: bool, preview: bool) -> Captured[..., list[Tensor]] | None:
         """Returns a captured function that does a step like this one with the gradients that there are, and returns the deltas if
         they are wanted. None if the step has to run op by op.
         """
@@ -204,8 +213,19 @@ class Composed(Optimizer):
 
     def _clips(self) -> tuple[bool, bool]:
         """Returns two flags: gradients are scaled, by clip_norm or gradient_scale, and they are clipped by their value."""
-        by_value = any([group.values()["clip_value"] != math.inf for group in self._groups])
-        return self._most != math.inf or self._scale != 1, by_value
+        if self._by_value is None:
+            self._by_value = any([group.values()["clip_value"] != math.inf for group in self._groups])
+        return self._most != math.inf or self._scale != 1, self._by_value
+
+    def _write(self, groups: Sequence[Group], names: Sequence[str]) -> None:
+        super()._write(groups, names)
+        self._by_value = None
+
+    def load_state_dict(self, given: Mapping[str, Any]) -> None:
+        try:
+            super().load_state_dict(given)
+        finally:
+            self._by_value = None
 
     def _computed(self, grads: list[Any], now: Any, preview: bool) -> list[Any]:
         """Returns the changes of the parameters as arrays, None without a gradient, and writes the slots unless it is a preview.

@@ -26,7 +26,7 @@ class Trace(NamedTuple):
         shared: a flag for each result: it shares memory with the weights or a slot, which the step overwrites.
         native: True if each op has a kernel here, so that a recording can replay it.
         reads_weights: True if the formula reads the weights.
-        numbers: the expressions of Scalars that the formula computes, in order.
+        numbers: the expressions of Scalars that the formula computes, conversions last.
     """
 
     ops: list[Any]
@@ -68,7 +68,8 @@ def trace(rule: str, formula: Formula, slots: Sequence[str], h: Any, shape: tupl
     owners = [ops.owner(y) for y in found]
     shared = tuple([owner is not None and owner is not tensors[1] for owner in owners])
     reads_weights = ops.reads(tensors[0]) or any([owner is tensors[0] for owner in owners])
-    return Trace(ops.told, ops.elementwise, shared, check.native, reads_weights, list(h.scalars.known))
+    numbers = sorted(h.scalars.known, key=lambda expression: len(expression) > 1 and expression[0].name == "cast")
+    return Trace(ops.told, ops.elementwise, shared, check.native, reads_weights, numbers)
 
 
 def _check_result(rule: str, name: str, y: Any, shape: tuple[int, ...], dtype: Any) -> None:

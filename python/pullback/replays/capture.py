@@ -170,6 +170,10 @@ class Captured(Generic[P, R]):
         plain = not options and all([x.__class__ is Tensor for x in args])
         self._quick = _Quick(replay, len(args), devices.default_device(), modes.rounding()) if plain else None
 
+    def quick(self) -> _Quick | None:
+        """Returns the last used recording if a call may replay it by itself (see `_Quick.replays`); otherwise None."""
+        return self._quick if self._quick is not None and self._quick.replay.plain and not self._steps else None
+
     # ---- recordings
 
     def _keep(self, key: Any, replay: Replay) -> None:
@@ -340,11 +344,23 @@ class _Quick(NamedTuple):
 
     def serves(self, args: Sequence[Any]) -> bool:
         """True if the recording is valid for these arguments, except that shapes, dtypes and layouts remain to be compared."""
+        return len(args) == self.arguments and not listeners.differentiates and not listeners.batches and self._holds()
+
+    def replays(self, arrays: Sequence[Any]) -> bool:
+        """Replays a recording that is `plain` on these arrays, without results, whatever listens. Returns False, and runs nothing,
+        if it is not valid for them. An array may be None, for which no recording is valid.
+        """
+        if len(arrays) != self.arguments or not self._holds():
+            return False
+        try:
+            self.replay.run_plain(arrays)
+        except Refused:  # An array is None, or its shape, dtype or layout differs.
+            return False
+        return True
+
+    def _holds(self) -> bool:
         return (
-            len(args) == self.arguments
-            and not listeners.differentiates
-            and not listeners.batches
-            and capturing.thread.recording is None
+            capturing.thread.recording is None
             and devices.default_device() == self.device
             and modes.rounding() == self.rounding
             and self.replay.holds()

@@ -91,6 +91,7 @@ class Replay:
 
     Attributes:
         runs: how often the plan was replayed.
+        plain: True if a replay consists of its launches alone, without results and side effects in Python.
     """
 
     def __init__(self, kernels: Any, plan: Any, effects: SideEffects, outputs: Sequence[Output], spec: Any) -> None:
@@ -101,6 +102,7 @@ class Replay:
         self._guards = [holds for _, holds in effects.guards]
         self._outputs, self._spec = outputs, spec
         self._changes = capturing.changes
+        self.plain = not (effects.preparations or self._generators or self._increments or outputs)
         self._single = spec is None and len(outputs) == 1 and outputs[0].kind == "result"
 
     def holds(self) -> bool:
@@ -137,6 +139,17 @@ class Replay:
         if self._single:
             return results[0]
         return unflatten(self._spec, [self._value(output, results, leaves) for output in self._outputs])
+
+    def run_plain(self, arrays: Sequence[Any]) -> None:
+        """Replays a plan that is `plain`. Raises Refused as run() does."""
+        try:
+            self._run(self.plan, arrays, 0, ())
+        except Refused:
+            raise
+        except BaseException as error:
+            self._after_error(error)
+            raise
+        self.runs += 1
 
     @staticmethod
     def _value(output: Output, results: Sequence[Tensor], leaves: Sequence[Any]) -> Any:
