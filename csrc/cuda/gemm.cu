@@ -308,7 +308,8 @@ Counts work_in_tiles(const Work& w, const Tile& tile, const Slicing& s) {
   work.adds = s.blocks * area * (shares - 1) + results * ((p.bias != nullptr) + p.adds);
   work.add(kernels::linear_forward().counts[p.activation], w.batches * p.m * round_up(p.n, 4));
   work.add(kernels::linear_backward().counts[p.pulled], s.blocks * tile.m * read);
-  if (p.sums) work.adds += round_up(p.m, tile.m) * (p.k + shares - s.slices) + p.m * (s.slices - 1);
+  const int64_t summed = w.cores ? read : p.k;  // plain kernels do not sum padding
+  if (p.sums) work.adds += round_up(p.m, tile.m) * (summed + shares - s.slices) + p.m * (s.slices - 1);
   return work;
 }
 
