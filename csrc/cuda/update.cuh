@@ -259,6 +259,7 @@ __global__ void __launch_bounds__(kThreads, kAtRandom ? 2 : kResident<U, A>)
     if (run.delta) {  // The old weights are still in memory; few registers are free to keep them.
       A old[kPerThread<A>];
       load_share(share, dtype, run.weights, old);
+      if (run.low) refresh(share, run, old);
 #pragma unroll
       for (int k = 0; k < kPerThread<A>; ++k) {
         const A moved = rounded(dtype, p[k] - old[k]);

@@ -140,6 +140,7 @@ CONSTRAINTS: dict[str, Any] = {
     "MaxNorm": optim.constraints.MaxNorm(1.5, axis=1),
     "UnitNorm": optim.constraints.UnitNorm(None),
     "Simplex": optim.constraints.Simplex(0),
+    "Box": optim.constraints.Box(-0.5, 0.25),
     "function": lambda w: pb.clip(w, -0.4, 0.3) * 0.999,
 }
 

@@ -4,7 +4,7 @@
 from . import constraints as constraints
 from . import schedules as schedules
 from .accumulator import Accumulator as Accumulator
-from .adafactor import Adafactor as Adafactor
+from .adafactor_rule import Adafactor as Adafactor
 from .by_formula import rule as rule
 from .moments import Adam as Adam
 from .moments import AdamW as AdamW
@@ -12,7 +12,7 @@ from .moments import LAMB as LAMB
 from .moments import Adamax as Adamax
 from .moments import NAdam as NAdam
 from .moments import RAdam as RAdam
-from .muon import Muon as Muon
+from .muon_rule import Muon as Muon
 from .optimizer import Optimizer as Optimizer
 from .pruning import Pruning as Pruning
 from .rules import SGD as SGD

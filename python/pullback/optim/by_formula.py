@@ -80,16 +80,16 @@ class ByFormula(Composed):
         super()._make()
         if "_ages" not in vars(self):
             of_group = {i: k for k, group in enumerate(self._groups) for i in group.entries}
-            self._ages = tuple([of_group[i] for i in range(len(self.parameters))])
+            self._ages = tuple([of_group[i] for i in range(len(self._parameters))])
         self._join()
 
     def _check_formula(self) -> None:
         """Checks the formula on the shape of each parameter. Raises an error, and then nothing has changed."""
         known: dict[Any, Trace] = {}
-        self._traces = [self._traced(known, p.shape[self._lead :], p) for p in self.parameters]
+        self._traces = [self._traced(known, p.shape[self._lead :], p) for p in self._parameters]
         self._shared = [any(flags) for flags in zip(*[found.shared for found in self._traces])]
         self._replays = all([found.native for found in self._traces])
-        self._whole = [not self._lead or self._same(known, p.shape, i) for i, p in enumerate(self.parameters)]
+        self._whole = [not self._lead or self._same(known, p.shape, i) for i, p in enumerate(self._parameters)]
 
     def _traced(self, known: dict[Any, Trace], shape: tuple[int, ...], p: Any, members: int = 1) -> Trace:
         """Returns what the formula does with arrays of this shape, which hold the weights of `members` networks."""
@@ -106,7 +106,7 @@ class ByFormula(Composed):
         if not self._traces[i].elementwise:
             return False
         try:
-            found = self._traced(known, shape, self.parameters[i], self._members)
+            found = self._traced(known, shape, self._parameters[i], self._members)
         except Exception:  # a formula for weights of one shape may fail in any way with another
             return False
         return found.elementwise and found.ops == self._traces[i].ops
@@ -115,7 +115,7 @@ class ByFormula(Composed):
         """Chooses the parameters that are computed together, and moves their slots into joined memory."""
         known: dict[Any, Trace] = {}
         batches: list[list[int]] = []
-        for i, p in enumerate(self.parameters):
+        for i, p in enumerate(self._parameters):
             # The length of an array of joined parameters is that of no parameter, so that a formula that depends on it is found.
             if p.size > JOINED or not p.size or self._lead or not self._same(known, (p.size + 1,), i):
                 continue
@@ -129,13 +129,13 @@ class ByFormula(Composed):
 
     def _fits(self, i: int, batch: list[int]) -> bool:
         """True if parameter i can be computed together with those of the batch."""
-        first, sizes = batch[0], [self.parameters[j].size for j in (*batch, i)]
-        same = self.parameters[i].dtype == self.parameters[first].dtype and self._ages[i] == self._ages[first]
+        first, sizes = batch[0], [self._parameters[j].size for j in (*batch, i)]
+        same = self._parameters[i].dtype == self._parameters[first].dtype and self._ages[i] == self._ages[first]
         return same and sum(sizes) <= TOGETHER and self._traces[i].ops == self._traces[first].ops
 
     def _joined_slot(self, k: int, batch: list[int]) -> Any:
         """Returns memory for slot k of all parameters of a batch, and makes their slots parts of it."""
-        params = [self.parameters[i] for i in batch]
+        params = [self._parameters[i] for i in batch]
         start = self.slot_starts.get(self.slot_names[k], 0)
         flat = devices.full(self._device, (sum([p.size for p in params]),), start, arena.slot_dtype(params[0]))
         for i, part in zip(batch, _parts(flat, params)):
@@ -150,8 +150,8 @@ class ByFormula(Composed):
 
     def load_state_dict(self, given: Mapping[str, Any]) -> None:
         super().load_state_dict(given)
-        rows = np.array(devices.move(self._sets, "cpu"))[: len(self.parameters) * self._members]
-        self._ages = _numbered(zip(self._ages, [row.tobytes() for row in rows.reshape(len(self.parameters), -1)]))
+        rows = np.array(devices.move(self._sets, "cpu"))[: len(self._parameters) * self._members]
+        self._ages = _numbered(zip(self._ages, [row.tobytes() for row in rows.reshape(len(self._parameters), -1)]))
 
     def _facts(self) -> Any:
         return super()._facts(), self._ages
@@ -173,7 +173,7 @@ class ByFormula(Composed):
             if not self._whole[i]:
                 rest[i] = grads[i]
                 continue
-            shape, dtype = _shape_of_numbers(self.parameters[i].shape, self._members), arena.slot_dtype(self.parameters[i])
+            shape, dtype = _shape_of_numbers(self._parameters[i].shape, self._members), arena.slot_dtype(self._parameters[i])
             key = self._ages[i], shape, str(dtype)
             if key not in hypers:
                 hypers[key] = Hyper(now[i * self._members : (i + 1) * self._members], shape, dtype, self.hyper)
@@ -203,7 +203,7 @@ class ByFormula(Composed):
 
     def _arrays(self, entries: list[int], grads: list[Any]) -> tuple[Any, Any]:
         """Returns the weights and the gradients of parameters that are computed together."""
-        first, params = entries[0], [self.parameters[i] for i in entries]
+        first, params = entries[0], [self._parameters[i] for i in entries]
         if len(entries) == 1:
             return params[0].array, grads[first]
         g = _flattened([grads[i] for i in entries])
@@ -211,7 +211,7 @@ class ByFormula(Composed):
 
     def _together(self, entries: list[int], p: Any, g: Any, h: Hyper, preview: bool) -> list[Any]:
         """Returns the changes of parameters that are computed together, and writes their slots. p, g: their arrays."""
-        first, params = entries[0], [self.parameters[i] for i in entries]
+        first, params = entries[0], [self._parameters[i] for i in entries]
         slots = [slot[first] for slot in self._slots] if len(entries) == 1 else self._flat[first]
         item = Item(p, g, slots, h, self._clips())
         change, new = self.formula(item.p, item.g, item.slots, h)

@@ -184,7 +184,7 @@ class Composed(Optimizer):
             def run(*given: Tensor) -> list[Tensor]:
                 arrays = iter(given)
                 found = [None if none else next(arrays).array for none in missing]
-                outputs = [self._kernels.fill(p.shape, p.dtype, 0) for p in self.parameters] if wanted else None
+                outputs = [self._kernels.fill(p.shape, p.dtype, 0) for p in self._parameters] if wanted else None
                 self._run_ops(found, self._kernels.copy(self._sets) if preview else self._sets, outputs, preview)
                 return [Tensor(delta) for delta in outputs or ()]
 
@@ -247,7 +247,7 @@ class Composed(Optimizer):
     def _item(self, i: int, m: int, g: Any, now: Any, clips: tuple[bool, bool]) -> Item:
         row = i * self._members + m
         h = Hyper(now[row : row + 1], (), arena.slot_dtype(g), self.hyper)
-        return Item(self._part(self.parameters[i].array, m), self._part(g, m), self._slots_of(i, m), h, clips)
+        return Item(self._part(self._parameters[i].array, m), self._part(g, m), self._slots_of(i, m), h, clips)
 
     def _slots_of(self, i: int, m: int) -> list[Any]:
         """Returns the slots of parameter i that belong to network m."""
@@ -259,7 +259,7 @@ class Composed(Optimizer):
 
     def _joined(self, i: int, parts: list[Tensor]) -> Any:
         """Returns the change of a parameter from those of its networks."""
-        return self._as_change(stack(parts) if self._lead else parts[0], self.parameters[i].dtype)
+        return self._as_change(stack(parts) if self._lead else parts[0], self._parameters[i].dtype)
 
     def _as_change(self, change: Tensor, dtype: Any) -> Any:
         """Returns the array of a change of weights of this dtype, as the kernel takes it: in their dtype, or exact if the kernel
@@ -287,7 +287,7 @@ class Composed(Optimizer):
         """Returns a copy of the table of sets as it is after the step has begun."""
         if self._native is None:
             return reference.begun_steps(self, table)
-        now, count = self._kernels.copy(table), len(self.parameters) * self._members
+        now, count = self._kernels.copy(table), len(self._parameters) * self._members
         self._kernels.begin_steps(table, now, count)
         if door.profiling:
             door.charge("begin_steps")

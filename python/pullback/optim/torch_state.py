@@ -16,10 +16,10 @@ from ..launch import capturing
 from ..tensors import devices
 from ..tensors.tensor import Tensor
 from . import sets as c
-from .adafactor import Adafactor
+from .adafactor_rule import Adafactor
 from .arguments import trainable
 from .moments import Adam, Adamax, AdamW, NAdam, RAdam
-from .muon import Muon
+from .muon_rule import Muon
 from .optimizer import Optimizer, Params
 from .rules import SGD, Adadelta, Adagrad, RMSprop
 

@@ -77,7 +77,8 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "clip": CLIP, "chain": "one optimizer has its clipping and its schedule: optim.Adam([p], lr=1e-3, clip_norm=1.0).",
         "global_norm": GLOBAL_NORM, "scale_by_adam": "optim.Adam", "adamw": "optim.AdamW",
         "set_to_zero": "p.trainable = False freezes a Parameter.",
-        "MultiSteps": "optim.Accumulator", "lamb": "optim.LAMB", "rmsprop": "optim.RMSprop",
+        "MultiSteps": "optim.Accumulator", "lamb": "optim.LAMB", "rmsprop": "optim.RMSprop", "muon": "optim.Muon",
+        "adafactor": "optim.Adafactor",
     },
     "pullback.random": {
         "PRNGKey": GENERATOR, "key": GENERATOR, "split": GENERATOR, "fold_in": GENERATOR, "wrap_key_data": GENERATOR,
