@@ -66,9 +66,12 @@ struct Run {
   std::vector<Splat> splats;
   std::vector<Piece> pieces;
   std::vector<Stream> streams;
-  std::vector<Part> program;       // does the work of all links; empty if they run one after another
+  std::vector<Part> program = {};  // does the work of all links; empty if they run one after another
   Compute compute = Compute::f32;  // of the program
 };
+
+// True for the launch of an elementwise op, which has a loop.
+inline bool is_map(const Step& step) { return step.launch.kernel->run == map; }
 
 class Pass {
  public:

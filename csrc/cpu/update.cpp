@@ -3,9 +3,9 @@
 #include "cpu/update.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
+#include "cpu/pieces.h"
 #include "cpu/pool.h"
 #include "cpu/scratch.h"
 #include "cpu/squares.h"
@@ -55,37 +55,6 @@ namespace pb::kernels {
 namespace {
 
 using namespace cpu;
-
-constexpr int64_t kGrain = 32 * 1024;  // the fewest elements per thread: Adam moves 28 bytes for each, about 10 us in all
-
-// The gradients of a launch in pieces of `piece` elements, which are numbered one after another: member by member, and entry by entry
-// within a member. The last piece of a part may be smaller. A missing gradient has no pieces.
-struct Pieces {
-  const View* gradients;
-  int64_t entries, members, piece;
-
-  int64_t of(int64_t t) const { return gradients[t].data ? (gradients[t].size() / members + piece - 1) / piece : 0; }
-  int64_t of_member() const {
-    int64_t count = 0;
-    for (int64_t t = 0; t < entries; ++t) count += of(t);
-    return count;
-  }
-  int64_t count() const { return members * of_member(); }
-  // Calls f(entry, member, first, last) for the pieces of each part that are within the pieces [begin, end).
-  template <class F> void each(int64_t begin, int64_t end, F&& f) const {
-    const int64_t in_member = of_member();
-    if (begin >= end) return;
-    int64_t member = begin / in_member, start = member * in_member;
-    for (; start < end; ++member) {
-      for (int64_t t = 0; t < entries && start < end; ++t) {
-        const int64_t stop = start + of(t);
-        if (std::max(begin, start) < std::min(end, stop))
-          f(t, member, std::max(begin, start) - start, std::min(end, stop) - start);
-        start = stop;
-      }
-    }
-  }
-};
 
 // The part of a block that follows the rule. Pointers are null for what an entry does not have.
 struct After {
@@ -239,7 +208,7 @@ void update(const Launch& launch) {
   const int64_t entries = launch.ints[0], members = launch.ints[1];
   const UpdateStep step(launch);
   const Pieces pieces{&launch.in(), entries, members, 1};
-  parallel_for(pieces.count(), kGrain, [&](int64_t begin, int64_t end) {
+  parallel_for(pieces.count(), kUpdateGrain, [&](int64_t begin, int64_t end) {
     pieces.each(begin, end, [&](int64_t t, int64_t member, int64_t first, int64_t last) {
       const int64_t start = Part(launch.out(int(t)), members, member).begin;
       step.run(t, start + first, start + last);
@@ -256,7 +225,7 @@ void measure(const Launch& launch) {
   Scratch scratch;
   double* const sums[2] = {scratch.take<double>(std::max<int64_t>(1, blocks.count())),
                            scratch.take<double>(std::max<int64_t>(1, blocks.count()))};
-  parallel_for(blocks.count(), std::max<int64_t>(1, kGrain / kBlock), [&](int64_t begin, int64_t end) {
+  parallel_for(blocks.count(), std::max<int64_t>(1, kUpdateGrain / kBlock), [&](int64_t begin, int64_t end) {
     int64_t at = begin;
     blocks.each(begin, end, [&](int64_t t, int64_t member, int64_t first, int64_t last) {
       const Entry entry(launch, t);
@@ -349,53 +318,6 @@ const std::vector<const Update*>& updates() {
 void executed_measure(const Launch& launch, Counts& work) {
   for (int64_t t = 0; t < launch.ints[0]; ++t)
     if (launch.in(int(t)).data) work.adds -= 2 * launch.ints[1];
-}
-
-// For each member one addition less than there are squares, and 1e-6 for each of its sets.
-void executed_clip_norm(const Launch& launch, Counts& work) {
-  const int64_t members = launch.ints[0];
-  const Pieces squares{&launch.in(), launch.inputs, members, 1};
-  work.adds = members * (std::max<int64_t>(0, squares.of_member() - 1) + launch.inputs);
-}
-
-// Sums the squares of each gradient, and then over the gradients, in the order of families/order.h. A block of the Reader holds
-// four of that order, so blocks can be summed independently.
-void clip_norm(const Launch& launch) {
-  static_assert(kBlock % kOrderBlock == 0 && ((kBlock / kOrderBlock) & (kBlock / kOrderBlock - 1)) == 0);
-  const int64_t members = launch.ints[0];
-  const View* gradients = &launch.in();
-  const Pieces blocks{gradients, launch.inputs, members, kBlock};
-  Scratch scratch;
-  double* const sums = scratch.take<double>(std::max<int64_t>(1, blocks.count()));
-  parallel_for(blocks.count(), 2 * kGrain / kBlock, [&](int64_t begin, int64_t end) {
-    double* sum = sums + begin;
-    blocks.each(begin, end, [&](int64_t t, int64_t member, int64_t first, int64_t last) {
-      const Part part(gradients[t], members, member);
-      const Compute compute = compute_type(gradients[t].dtype);
-      alignas(64) char buffer[kBlockBytes];
-      Reader reader(gradients[t], compute);
-      for (int64_t i = first * kBlock; i < std::min(part.size, last * kBlock); i += kBlock) {
-        const int64_t n = std::min(kBlock, part.size - i);
-        const void* x = reader.block(part.begin + i, n, buffer);
-        *sum++ = sum_of_squares(compute, n, x);
-      }
-    });
-  });
-  double* from = sums;
-  for (int64_t member = 0; member < members; ++member) {
-    double* const of_member = from;
-    int64_t given = 0;
-    for (int64_t t = 0; t < launch.inputs; ++t) {
-      if (blocks.of(t) == 0) continue;
-      reduce_pairs<sum_reduce>(blocks.of(t), 1, from);
-      of_member[given++] = *from;
-      from += blocks.of(t);
-    }
-    if (given > 0) reduce_pairs<sum_reduce>(given, 1, of_member);
-    const double norm = given > 0 ? m::sqrt(*of_member) : 0;
-    for (int64_t t = 0; t < launch.inputs; ++t)
-      clip_to_norm(launch.out().as<Setting>() + (t * members + member) * kSetSize, norm);
-  }
 }
 
 }  // namespace pb::kernels
