@@ -53,7 +53,7 @@ class Optimizer(Launcher):
             1e-6), as `torch.nn.utils.clip_grad_norm_` does.
         clip_value: a step clamps gradients to [-clip_value, clip_value], after clip_norm.
         clip_adaptive: the largest ratio of the norm of a unit's gradient to that of its weights, such as 0.01 (Brock et al. 2021).
-            A step scales larger gradients down to it, before clip_norm, in one launch more. The rows along the first axis are
+            A step scales larger gradients down to it, before clip_norm, in one more launch. The rows along the first axis are
             units, and a vector is one.
         groups: {pattern of names: {hyper-parameter: value}}, for Parameters that get other values. A pattern is a name, or matches
             names as `fnmatch` does. All patterns that match a name apply, and the last one that has a value decides. "lr" is
@@ -64,7 +64,7 @@ class Optimizer(Launcher):
             that changes below half a unit in the last place add up. A weight that is assigned replaces its master.
         stochastic_rounding: rounds each half precision weight, after the float32 sum with its change, up or down at random, with
             the probability that makes the sum the expected value: changes below half a unit in the last place then happen in a
-            share of the steps, without memory for masters. Weights of other dtypes are rounded as ever.
+            share of the steps, without memory for masters. Weights of other dtypes are rounded to the nearest.
 
     Every hyper-parameter is an attribute that can be set between two steps, and nothing waits or is recorded again:
     `opt.weight_decay = 0.1`. It changes all parameters but those of a group with a value of its own, which is set through
@@ -314,7 +314,7 @@ class Optimizer(Launcher):
             raise PullbackError(
                 f"minimize: a {type(loss_fn).__name__} was given, and not a function that computes the loss, which minimize has to "
                 f"record. Write opt.minimize(lambda: nn.mse(net(x), y)); or compute the loss inside `with pb.GradientTape() as "
-                f"tape:` and call opt.step(tape.gradient(loss, opt._parameters))."
+                f"tape:` and call opt.step(tape.gradient(loss, opt.parameters))."
             )
         gates.check(self, gate)
         with Tape() as tape:
