@@ -83,7 +83,7 @@ struct BesideOthers {
 };
 #else
 // Every replay holds this mutex in shared mode, and a fork waits until no replay does. A child process therefore finds no plan
-// half run, and no lock held or replay counted of a thread that does not exist there. A replay never requests the GIL while it holds the mutex,
+// half run, and no lock or count of a thread that does not exist there. A replay never requests the GIL while it holds the mutex,
 // because the forking thread has the GIL.
 std::shared_mutex& replays() {
   static std::shared_mutex* all = [] {
