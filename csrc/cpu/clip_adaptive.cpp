@@ -27,6 +27,20 @@ struct Units {
   bool is_long() const { return blocks > 1; }
 };
 
+// The weights and the gradient of one tensor, block by block. The blocks are staged in the same memory, as a Reader needs.
+class Blocks {
+ public:
+  explicit Blocks(const Units& units)
+      : weights_(flat_view(units.weights.data, units.weights.dtype, units.weights.size()), units.compute),
+        gradient_(units.gradient, units.compute) {}
+  const void* weights(int64_t i, int64_t n) { return weights_.block(i, n, staged_[0]); }
+  const void* gradient(int64_t i, int64_t n) { return gradient_.block(i, n, staged_[1]); }
+
+ private:
+  Reader weights_, gradient_;
+  alignas(64) char staged_[2][kBlockBytes];
+};
+
 class Clipping {
  public:
   explicit Clipping(const Launch& launch)
@@ -59,31 +73,29 @@ class Clipping {
   }
 
   void run() const {
-    each_piece(false, [&](const Units& units, Reader& weights, Reader& gradient, int64_t piece) {
-      if (units.is_long()) add_up(units, weights, gradient, piece);
-      else clip_short(units, weights, gradient, piece);
+    each_piece(false, [&](const Units& units, Blocks& blocks, int64_t piece) {
+      if (units.is_long()) add_up(units, blocks, piece);
+      else clip_short(units, blocks, piece);
     });
     if (!has_long_) return;
     for (int t = 0; t < used_; ++t)
       if (tensors_[t].is_long()) find_factors(tensors_[t]);
-    each_piece(true, [&](const Units& units, Reader&, Reader& gradient, int64_t piece) {
+    each_piece(true, [&](const Units& units, Blocks& blocks, int64_t piece) {
       const int64_t i = start_of(units, piece), n = end_of(units, piece) - i;
-      alignas(64) char staged[kBlockBytes];
-      scale(units, i, n, units.weight_sums[piece / units.blocks * units.blocks], gradient.block(i, n, staged));
+      scale(units, i, n, units.weight_sums[piece / units.blocks * units.blocks], blocks.gradient(i, n));
     });
   }
 
  private:
-  // Calls f(units, reader of the weights, reader of the gradient, piece) for all pieces, or for those of long units.
+  // Calls f(units, their blocks, piece) for all pieces, or for those of long units.
   template <class F> void each_piece(bool long_only, const F& f) const {
     parallel_for(pieces_, kGrain / kBlock, [&](int64_t begin, int64_t end) {
       for (int t = 0; t < used_; ++t) {
         const Units& units = tensors_[t];
         const int64_t from = std::max(begin, units.first), to = std::min(end, units.first + units.pieces);
         if (from >= to || (long_only && !units.is_long())) continue;
-        Reader weights(flat_view(units.weights.data, units.weights.dtype, units.weights.size()), units.compute);
-        Reader gradient(units.gradient, units.compute);
-        for (int64_t piece = from; piece < to; ++piece) f(units, weights, gradient, piece - units.first);
+        Blocks blocks(units);
+        for (int64_t piece = from; piece < to; ++piece) f(units, blocks, piece - units.first);
       }
     });
   }
@@ -97,18 +109,16 @@ class Clipping {
     return std::min((piece / units.blocks + 1) * units.length, start_of(units, piece) + kBlock);
   }
 
-  static void add_up(const Units& units, Reader& weights, Reader& gradient, int64_t piece) {
-    alignas(64) char staged[2][kBlockBytes];
+  static void add_up(const Units& units, Blocks& blocks, int64_t piece) {
     const int64_t i = start_of(units, piece), n = end_of(units, piece) - i;
-    units.weight_sums[piece] = sum_of_squares(units.compute, n, weights.block(i, n, staged[0]));
-    units.gradient_sums[piece] = sum_of_squares(units.compute, n, gradient.block(i, n, staged[1]));
+    units.weight_sums[piece] = sum_of_squares(units.compute, n, blocks.weights(i, n));
+    units.gradient_sums[piece] = sum_of_squares(units.compute, n, blocks.gradient(i, n));
   }
 
-  void clip_short(const Units& units, Reader& weights, Reader& gradient, int64_t piece) const {
-    alignas(64) char staged[2][kBlockBytes];
+  void clip_short(const Units& units, Blocks& blocks, int64_t piece) const {
     const int64_t start = start_of(units, piece), n = end_of(units, piece) - start, size = compute_size(units.compute);
-    const char* p = static_cast<const char*>(weights.block(start, n, staged[0]));
-    const char* g = static_cast<const char*>(gradient.block(start, n, staged[1]));
+    const char* p = static_cast<const char*>(blocks.weights(start, n));
+    const char* g = static_cast<const char*>(blocks.gradient(start, n));
     for (int64_t i = 0; i < n; i += units.length) {
       const double of_weights = sum_of_squares(units.compute, units.length, p + i * size);
       const double of_gradient = sum_of_squares(units.compute, units.length, g + i * size);

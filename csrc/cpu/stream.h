@@ -22,7 +22,8 @@ class Reader {
   // True if no block has to be copied.
   bool direct() const { return direct_; }
   // Returns elements [i, i + n): a pointer into the view if they are contiguous there, otherwise `buffer`, to which they are
-  // copied. n is at most kBlock unless direct().
+  // copied. n is at most kBlock unless direct(). All calls need the same buffer, with the contents that the last call left: an
+  // element that repeats is copied only once.
   const void* block(int64_t i, int64_t n, void* buffer);
 
  private:

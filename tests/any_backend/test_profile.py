@@ -174,11 +174,13 @@ def test_what_no_kernel_does_is_on_the_ledger_too() -> None:
 
 @pytest.mark.skipif(door.host_kernels is None, reason="the reference does what its formulas say")
 def test_what_is_executed_has_the_padding() -> None:
-    """Vectors have 1 to 16 lanes, depending on the SIMD level, and a GPU's smallest tiles and steps 16. See test_counted.py."""
+    """Vectors have 1 to 16 lanes, depending on the SIMD level. A GPU's smallest tiles have 16 rows and columns and steps of 64. See
+    test_counted.py.
+    """
     with pb.profile() as prof:
         pb.matmul(pb.ones((9, 7)), pb.ones((7, 9)))
     assert prof.total.flops == 2 * 9 * 7 * 9
-    whole = [2 * 9 * 7 * -(-9 // lanes) * lanes for lanes in (1, 2, 4, 8, 16)] + [2 * 16 * 16 * 16]
+    whole = [2 * 9 * 7 * -(-9 // lanes) * lanes for lanes in (1, 2, 4, 8, 16)] + [2 * 16 * 16 * 64]
     assert prof.total.executed_flops in whole
 
 

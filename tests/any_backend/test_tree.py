@@ -158,7 +158,7 @@ INSIDE = {  # functions of the module that other modules call and `dir(pb.tree)`
     "in_order": (lambda f: f({"b": [1, None], "a": (2,)}), [1, 2]),
     "beside": (lambda f: f([1, (2, None)], [None, (4, None)]), [None, 4]),
     "paths": (lambda f: f({"b": [1, None, 2], "a": (2,)}), ['["a"][0]', '["b"][0]', '["b"][2]']),
-    "named_leaves": (lambda f: f({"b": [1, None, 2], "a": (2,)}), [("a.0", 2), ("b.0", 1), ("b.2", 2)]),
+    "named_leaves": (lambda f: f({"b": [1, None, 2], "a": (2,)}, "save"), [("a.0", 2), ("b.0", 1), ("b.2", 2)]),
     "structure": (lambda f: f([1, (2,)]) == f([3, (4,)]) != f([3, [4]]), True),
     "shown": (lambda f: f([1, (2,)]), "[*, (*,)]"),
     "prefix_leaves": (lambda f: f([0, 1], *reversed(tree.flatten([1, (2, 3)])), "axes"), [0, 1, 1]),

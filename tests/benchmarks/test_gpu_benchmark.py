@@ -173,7 +173,8 @@ def test_an_interrupted_run_of_the_tests_leaves_its_report(
     assert (run.logs / "tests.xml").exists(), found
     assert "interrupted before the limit" in found["outcome"]
     assert found["rows"][0]["passed"] >= 1
-    assert [row["name"] for row in found["rows"][1:]] == ["test_slow::test_b"]
+    (failed,) = found["rows"][1:]
+    assert failed["name"].endswith("test_slow::test_b")  # after a path, if the repository and the file have a folder in common
     assert "wrong" in found["rows"][1]["failed"]
 
 
