@@ -165,9 +165,9 @@ def test_an_interrupted_run_of_the_tests_leaves_its_report(
     stages, suite = scripts("stages"), scripts("suite")
     monkeypatch.setattr(suite, "INTERRUPT", 60)
     (tmp_path / "test_slow.py").write_text(SLOW)
-    run = stages.Run(run.results, 90, run.logs, run.environment, run.folder)
+    run = stages.Run(run.results, 115, run.logs, run.environment, run.folder)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores SIGINT
-    run.perform([stages.Stage("tests", lambda run: suite.tests(run, 1, [str(tmp_path / "test_slow.py")]), 75)])
+    run.perform([stages.Stage("tests", lambda run: suite.tests(run, 1, [str(tmp_path / "test_slow.py")]), 100)])
     signal.signal(signal.SIGINT, before)
     found = stored(run)["tests"]
     assert (run.logs / "tests.xml").exists(), found
