@@ -197,3 +197,12 @@ FORMULAS: dict[str, tuple[Any, Next]] = {
     "lamb": (LAMB, lamb), "lars": (LARS, lars), "fromage": (Fromage, fromage),
 }  # fmt: skip
 REDUCING = ("lamb", "lars", "fromage")
+
+
+def simplex(v: Any) -> Any:
+    """Returns the nearest distribution to a vector by bisection: the number that is subtracted from all weights is unknown."""
+    low, high = v.max() - 1, v.max()
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.maximum(v - middle, 0).sum() > 1 else (low, middle)
+    return np.maximum(v - low, 0)

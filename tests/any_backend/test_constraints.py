@@ -13,6 +13,7 @@ import pytest
 import pullback as pb
 from captured_step import same
 from conftest import host
+from formulas import simplex
 from pullback.optim import constraints as c
 
 UNTYPED: Any = c  # for wrong arguments
@@ -29,15 +30,6 @@ ALL = {
     "function": lambda w: pb.tanh(w),
 }
 EPS = {"float32": 2.0**-23, "float64": 2.0**-52, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-
-
-def simplex(v: Any) -> Any:
-    """Returns the nearest distribution to a vector by bisection: the number that is subtracted from all weights is unknown."""
-    low, high = v.max() - 1, v.max()
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if np.maximum(v - middle, 0).sum() > 1 else (low, middle)
-    return np.maximum(v - low, 0)
 
 
 def nearest(constraint: Any, x: Any) -> Any:

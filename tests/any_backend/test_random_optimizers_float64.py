@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from conftest import host
+from formulas import simplex
 from pullback import optim
 from random_optimizer_runs import Run
 from random_optimizers import CLASSES, COUNT, Configuration, shrunk
@@ -129,15 +130,6 @@ def constrained(limit: Any, w: Any) -> Any:
     if isinstance(limit, optim.constraints.UnitNorm):
         return np.divide(w, norm, out=np.zeros_like(w), where=norm > 0)
     return np.where(norm <= limit.c, w, w * limit.c / np.maximum(norm, 1e-300))
-
-
-def simplex(row: Any) -> Any:
-    """Returns the nearest distribution (Duchi et al. 2008), whose threshold bisection finds."""
-    low, high = row.min() - 1.0, row.max()
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if np.maximum(row - middle, 0).sum() > 1 else (low, middle)
-    return np.maximum(row - low, 0)
 
 
 def clipped(run: Run, grads: list[Any], weights: list[Any]) -> list[Any]:
