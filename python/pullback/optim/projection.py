@@ -1,8 +1,13 @@
-"""Applies the constraints of Parameters that an update's kernel does not apply, right after the kernel."""
+"""Applies the constraints of Parameters that an update's kernel does not apply, right after the kernel.
+
+One launch for each kind of constraint along axes projects all Parameters that have one. Functions, and vectors along axes that are
+not neighbours, are computed with ops, Parameter by Parameter.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import ShapeError
@@ -16,7 +21,9 @@ from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from . import sets as c
-from .constraints import Constraint
+from .constraints import Constraint, MaxNorm, Simplex, UnitNorm
+
+LIMITS: Any = {MaxNorm: 0, UnitNorm: 1, Simplex: 2}  # the numbers of the constraints along axes in csrc/math/projection.h
 
 
 class Projection:
@@ -54,22 +61,35 @@ class Projection:
     def apply(self, deltas: list[Tensor] | None) -> None:
         """Applies the constraints to the values that the kernel has written, and corrects the list of what was added, if any.
 
-        All constraints are evaluated before the first result is written. If one raises, the others' results are written first.
+        All functions are evaluated before the first result is written. If one raises, the others' results are written first.
         """
         if not self._entries:
             return
-        failed: Exception | None = None
+        opt, failed = self._opt, None
         found: dict[int, Tensor] = {}
         with door.charged_to(door.OPTIMIZER):
+            fused = [i for i in self._entries if _vectors(opt, i)]
             for i in self._entries:
-                try:
-                    found[i] = projected(self._opt, i, _new(self._opt, i))
-                except Exception as error:
-                    failed = failed or error
+                if i not in fused:
+                    try:
+                        found[i] = projected(opt, i, _new(opt, i))
+                    except Exception as error:
+                        failed = failed or error
+            weights, copies = opt._weights(), opt._copies()
+            for limit, entries in _by_limit(opt, fused):
+                given = [(weights[i], *_vectors(opt, i), copies[i], deltas and deltas[i].array, *self._kept(i)) for i in entries]
+                opt._kernels.project(limit, given)
             for i, value in found.items():
                 self._write(i, value, deltas)
         if failed is not None:
             raise failed
+
+    def _kept(self, i: int) -> tuple[Any, ...]:
+        """Returns the moving average of parameter i, what its weights and its average were, its mask, and its sets."""
+        opt = self._opt
+        before, old = [kept[i].array if i in kept else None for kept in (self._before, self._averages)]
+        average = None if opt._averages is None else opt._averages[i]
+        return average, before, old, opt._masks and opt._masks[i], opt._sets[i * opt._members : (i + 1) * opt._members]
 
     def _write(self, i: int, value: Tensor, deltas: list[Tensor] | None) -> None:
         p, weights, low = self._opt._parameters[i], self._opt._weights()[i], self._opt._copies()[i]
@@ -84,13 +104,22 @@ class Projection:
 
     def changes(self, deltas: list[Tensor]) -> list[Tensor]:
         """Returns the changes that a preview computed, `deltas`, with the constraints applied to a copy of the values."""
-        result = list(deltas)
-        if self._entries:
-            with door.charged_to(door.OPTIMIZER):
-                for i in self._entries:
-                    before = _exact(self._opt, i)
-                    new = add(before, deltas[i])
-                    result[i] = _change(before, new, deltas[i], projected(self._opt, i, new))
+        result, opt = list(deltas), self._opt
+        if not self._entries:
+            return result
+        with door.charged_to(door.OPTIMIZER):
+            before = {i: _exact(opt, i) for i in self._entries}
+            new = {i: add(before[i], deltas[i]) for i in self._entries}
+            fused = [i for i in self._entries if _vectors(opt, i)]
+            for limit, entries in _by_limit(opt, fused):
+                given = [
+                    (new[i].array, *_vectors(opt, i), None, deltas[i].array, None, before[i].array, None, *self._kept(i)[3:])
+                    for i in entries
+                ]
+                opt._kernels.project(limit, given)
+            for i in self._entries:
+                if i not in fused:
+                    result[i] = _change(before[i], new[i], deltas[i], projected(opt, i, new[i]))
         return result
 
     def _averaged(self, i: int, value: Tensor) -> Tensor:
@@ -103,6 +132,29 @@ class Projection:
         keep, take = where(later, share, 0.0), where(later, subtract(1.0, share), 1.0)
         parts = [multiply(in_dtype(x, old.dtype), in_dtype(y, old.dtype)) for x, y in ((keep, old), (take, value))]
         return _masked(opt, i, add(*parts))
+
+
+def _vectors(opt: Any, i: int) -> tuple[int, int, float] | tuple[()]:
+    """Returns the length of the vectors that a constraint of the kernels projects, the distance of their elements, and the largest
+    norm. An empty tuple for other constraints, such as functions.
+    """
+    p = opt._parameters[i]
+    if opt._kernels is None or type(p.constraint) not in LIMITS or not p.size:
+        return ()
+    shape = p.shape[opt._lead :]
+    axes = sorted(p.constraint._axes(len(shape), shape))
+    first, end = (axes[0], axes[-1] + 1) if axes else (0, 0)
+    if end - first != len(axes):
+        return ()
+    return math.prod(shape[first:end]), math.prod(shape[end:]), getattr(p.constraint, "c", 1.0)
+
+
+def _by_limit(opt: Any, entries: Sequence[int]) -> Iterable[tuple[int, list[int]]]:
+    """Returns the entries of each kind of constraint, with its number."""
+    kinds: dict[int, list[int]] = {}
+    for i in entries:
+        kinds.setdefault(LIMITS[type(opt._parameters[i].constraint)], []).append(i)
+    return kinds.items()
 
 
 def projected(opt: Any, i: int, value: Tensor) -> Tensor:
