@@ -97,7 +97,7 @@ struct VectorTeam {
 // A vector is read from memory once, and then from the caches: a float weight takes 8 bytes of memory traffic without a delta and an
 // average. A vector of a norm is read three times, a distribution once more in each round.
 template <class A, bool is_norm>
-__global__ void __launch_bounds__(kThreads) project_kernel(const __grid_constant__ VectorJob job) {
+__global__ void __launch_bounds__(kThreads, 4) project_kernel(const __grid_constant__ VectorJob job) {
   const int t = job.chunks.find(blockIdx.x);
   const VectorRun& run = job.runs[t];
   const uint32_t chunk = blockIdx.x - job.chunks.first[t];
