@@ -32,7 +32,7 @@ View vectors_of(PyObject* object, int64_t length, int64_t inner) {
 }
 
 // project(limit, entries): projects vectors of weights in place. limit: 0 for a largest norm, 1 for the norm 1, 2 for distributions.
-// entries: for each tensor (weights, length, inner, most, low, delta, average, before, old average, mask, sets), where the weights are
+// entries: for each tensor (length, inner, most, weights, low, delta, average, before, old average, mask, sets), where the weights are
 // vectors of `length` elements that lie `inner` elements apart; most is the largest norm; the tensors, which may be None, are as in
 // families/projection.h.
 PyObject* call_project(const void*, PyObject* const* args, Py_ssize_t count) {
@@ -50,7 +50,7 @@ PyObject* call_project(const void*, PyObject* const* args, Py_ssize_t count) {
     const Items fields(given[t]);
     if (fields.size() != kFields) throw Refused{"an entry of other fields"};
     const auto operand = [&](int k) -> View& { return operands[size_t(k) * entries + t]; };
-    const View weights = operand(0) = vectors_of(fields[0], to_int(fields[1]), to_int(fields[2]));
+    const View weights = operand(0) = vectors_of(fields[3], to_int(fields[0]), to_int(fields[1]));
     const int64_t size = weights.size();
     const DType wide = storage_of(compute_type(weights.dtype));
     for (int k = 1; k < kOperands - 2; ++k) operand(k) = tensor_of(fields[3 + k], size);
@@ -67,7 +67,7 @@ PyObject* call_project(const void*, PyObject* const* args, Py_ssize_t count) {
     if (sets.dtype != DType::f64 || sets.ndim != 2 || sets.shape[1] != kSetSize || !sets.contiguous() || sets.shape[0] < 1 ||
         size % sets.shape[0] != 0)
       throw Refused{"not the sets of a tensor"};
-    numbers[t] = to_real(fields[3]);
+    numbers[t] = to_real(fields[2]);
     operand(8) = flat_view(&numbers[t], DType::f64, 1);
     operand(8).number = true;
     elements += size;

@@ -1,4 +1,4 @@
-// Projects vectors of weights. Each vector is staged in contiguous memory of its compute type.
+// Projects vectors of weights. Vectors are staged in contiguous memory of their compute type.
 #include "families/projection.h"
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 #include "cpu/pool.h"
 #include "cpu/scratch.h"
 #include "cpu/squares.h"
-#include "cpu/stream.h"
+#include "math/convert.h"
 
 namespace pb::kernels {
 namespace {
@@ -46,73 +46,108 @@ void make_distribution(int64_t n, const C* __restrict x, const char* mask, int64
   for (int64_t k = 0; k < n; ++k) y[k] = threshold.positive_part(y[k]);
 }
 
-// The vectors of one tensor. A position is the number of the first element of a vector; the others follow at distances of step().
-template <class C> class Vectors {
- public:
-  explicit Vectors(const ProjectedEntry& entry) : entry_(entry) {
-    const int64_t n = entry.length();
-    x_ = scratch_.take<C>(n), y_ = scratch_.take<C>(n), more_ = scratch_.take<C>(n);
+// Calls f(T{}) with the type that stores elements of a floating dtype.
+template <class F> void visit_float(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::f16: return f(float16{});
+    case DType::bf16: return f(bfloat16{});
+    case DType::f32: return f(float{});
+    default: return f(double{});
   }
+}
 
-  void project(int64_t vector) {
-    const int64_t n = entry_.length(), step = entry_.inner(), at = vector / step * n * step + vector % step;
-    const DType dtype = entry_.weights().dtype;
-    read(entry_.weights(), at, x_);
-    const char* const mask = entry_.mask().data ? entry_.mask().data + at : nullptr;
-    if (entry_.limit() == Limit::simplex) make_distribution(n, x_, mask, step, y_);
-    else rescale(entry_, n, x_, y_);
-    if (dtype != storage_of(kCompute)) round_to(dtype);
-    if (mask)
-      for (int64_t k = 0; k < n; ++k) y_[k] = mask[k * step] ? y_[k] : C(0);
-    if (entry_.delta().data) {  // The delta of an element that is not changed stays exact.
-      C* const before = more_;
-      read(entry_.before(), at, before);
-      for (int64_t k = 0; k < n; ++k) before[k] = y_[k] - before[k];
-      C* const delta = kept_ ? kept_ : kept_ = scratch_.take<C>(n);
-      read(entry_.delta(), at, delta);
-      for (int64_t k = 0; k < n; ++k) delta[k] = y_[k] == x_[k] ? delta[k] : before[k];
-      write(entry_.delta(), at, delta);
+constexpr int64_t kBundle = 16;  // a cache line of float elements
+
+// Bundles of up to kBundle neighbouring vectors of one tensor, whose elements lie in the same cache lines if the vectors are strided.
+template <class C> class Bundles {
+ public:
+  explicit Bundles(const ProjectedEntry& entry) : entry_(entry), n_(entry.length()), step_(entry.inner()) {
+    const int64_t room = n_ * std::min(kBundle, step_);
+    x_ = scratch_.take<C>(room), y_ = scratch_.take<C>(room), more_ = scratch_.take<C>(room);
+    delta_ = entry.delta().data ? scratch_.take<C>(room) : nullptr;
+  }
+  static int64_t count(const ProjectedEntry& entry) { return entry.outer() * per_outer(entry); }
+
+  void project(int64_t bundle) {
+    const int64_t each = per_outer(entry_), inner = bundle % each * kBundle;
+    first_ = bundle / each * n_ * step_ + inner;
+    width_ = std::min(kBundle, step_ - inner);
+    read(entry_.weights(), x_);
+    for (int64_t v = 0; v < width_; ++v) {
+      const C* const x = x_ + v * n_;
+      if (entry_.limit() == Limit::simplex) make_distribution(n_, x, mask(v), step_, y_ + v * n_);
+      else rescale(entry_, n_, x, y_ + v * n_);
     }
-    if (entry_.average().data) average(at, mask, step);
-    write(entry_.weights(), at, y_);
-    if (entry_.low().data) write(entry_.low(), at, y_);
+    finish();
   }
 
  private:
-  static constexpr Compute kCompute = compute_of<C>;
+  static int64_t per_outer(const ProjectedEntry& entry) { return (entry.inner() + kBundle - 1) / kBundle; }
+  const char* mask(int64_t v) const { return entry_.mask().data ? entry_.mask().data + first_ + v : nullptr; }
 
-  void read(const View& from, int64_t at, C* to) const {
-    const int64_t size = item_size(from.dtype);
-    load(from.dtype, kCompute, from.data + at * size, entry_.inner() * size, entry_.length(), to);
+  void finish() {
+    const int64_t size = width_ * n_;
+    visit_float(entry_.weights().dtype, [&](auto t) {
+      using T = decltype(t);
+      if constexpr (!std::is_same_v<T, C> && sizeof(T) == 2)
+        for (int64_t k = 0; k < size; ++k) y_[k] = C(T(y_[k]));
+    });
+    if (entry_.mask().data) clear(y_);
+    if (delta_) {  // The delta of an element that is not changed stays exact.
+      read(entry_.before(), more_);
+      read(entry_.delta(), delta_);
+      for (int64_t k = 0; k < size; ++k) more_[k] = y_[k] - more_[k];
+      for (int64_t k = 0; k < size; ++k) delta_[k] = y_[k] == x_[k] ? delta_[k] : more_[k];
+      write(entry_.delta(), delta_);
+    }
+    if (entry_.average().data) {
+      const Setting* const set = entry_.sets().as<Setting>() + first_ / entry_.member_size() * kSetSize;
+      const Finish<C> finish(0, 0, set[kStep], set[kKeep]);
+      read(entry_.old_average(), more_);
+      for (int64_t k = 0; k < size; ++k) more_[k] = finish.averaged(more_[k], y_[k]);
+      if (entry_.mask().data) clear(more_);
+      write(entry_.average(), more_);
+    }
+    write(entry_.weights(), y_);
+    if (entry_.low().data) write(entry_.low(), y_);
   }
-  void write(const View& to, int64_t at, const C* from) const {
-    const int64_t size = item_size(to.dtype);
-    store(kCompute, to.dtype, from, entry_.length(), to.data + at * size, entry_.inner() * size);
+
+  // Reads the bundle's elements of a tensor, vector by vector.
+  void read(const View& from, C* __restrict to) const {
+    visit_float(from.dtype, [&](auto t) {
+      const auto* __restrict x = from.as<decltype(t)>() + first_;
+      if (step_ == 1) return void(std::transform(x, x + n_, to, [](auto a) { return C(a); }));
+      for (int64_t k = 0; k < n_; ++k)
+        for (int64_t v = 0; v < width_; ++v) to[v * n_ + k] = C(x[k * step_ + v]);
+    });
   }
-  void round_to(DType dtype) {
-    uint16_t* const rounded = reinterpret_cast<uint16_t*>(more_);
-    store(kCompute, dtype, y_, entry_.length(), reinterpret_cast<char*>(rounded), 2);
-    load(dtype, kCompute, reinterpret_cast<const char*>(rounded), 2, entry_.length(), y_);
+  void write(const View& to, const C* __restrict from) const {
+    visit_float(to.dtype, [&](auto t) {
+      using T = decltype(t);
+      T* __restrict x = to.as<T>() + first_;
+      if (step_ == 1) return void(std::transform(from, from + n_, x, [](C a) { return m::narrow<T>(a); }));
+      for (int64_t k = 0; k < n_; ++k)
+        for (int64_t v = 0; v < width_; ++v) x[k * step_ + v] = m::narrow<T>(from[v * n_ + k]);
+    });
   }
-  void average(int64_t at, const char* mask, int64_t step) {
-    const Setting* const set = entry_.sets().as<Setting>() + at / entry_.member_size() * kSetSize;
-    const Finish<C> finish(0, 0, set[kStep], set[kKeep]);
-    read(entry_.old_average(), at, more_);
-    for (int64_t k = 0; k < entry_.length(); ++k)
-      more_[k] = m::select(mask && !mask[k * step], C(0), finish.averaged(more_[k], y_[k]));
-    write(entry_.average(), at, more_);
+  // Sets the elements that the mask excludes to 0.
+  void clear(C* x) const {
+    for (int64_t v = 0; v < width_; ++v)
+      for (int64_t k = 0; k < n_; ++k) x[v * n_ + k] = mask(v)[k * step_] ? x[v * n_ + k] : C(0);
   }
 
   const ProjectedEntry entry_;
+  const int64_t n_, step_;  // the elements of a vector, and their distance
   Scratch scratch_;
-  C *x_, *y_, *more_, *kept_ = nullptr;
+  C *x_, *y_, *more_, *delta_;
+  int64_t first_, width_;  // of the bundle: the position of its first element, and the number of vectors
 };
 
 template <class C> void project_all(const ProjectedEntry& entry) {
-  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, entry.length()));
-  parallel_for(entry.vectors(), grain, [&](int64_t begin, int64_t end) {
-    Vectors<C> vectors(entry);
-    for (int64_t vector = begin; vector < end; ++vector) vectors.project(vector);
+  const int64_t size = entry.length() * std::min(kBundle, entry.inner());
+  parallel_for(Bundles<C>::count(entry), std::max<int64_t>(1, kGrain / size), [&](int64_t begin, int64_t end) {
+    Bundles<C> bundles(entry);
+    for (int64_t bundle = begin; bundle < end; ++bundle) bundles.project(bundle);
   });
 }
 

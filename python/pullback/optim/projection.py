@@ -6,8 +6,9 @@ not neighbours, are computed with ops, Parameter by Parameter.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ShapeError
@@ -24,6 +25,7 @@ from . import sets as c
 from .constraints import Constraint, MaxNorm, Simplex, UnitNorm
 
 LIMITS: Any = {MaxNorm: 0, UnitNorm: 1, Simplex: 2}  # the numbers of the constraints along axes in csrc/math/projection.h
+Vectors = tuple[int, int, float]  # the length of vectors, the distance of their elements, and the largest norm
 
 
 class Projection:
@@ -46,12 +48,20 @@ class Projection:
         ]
         self._before: dict[int, Tensor] = {}
         self._averages: dict[int, Tensor] = {}
+        self._projected: dict[int, list[tuple[int, Vectors]]] = {}  # by the number of their limit
+        self._others: list[int] = []
         if not self._entries:
             return
         for i in self._entries:
             p = opt._parameters[i]
             if isinstance(p.constraint, Constraint):
                 p.constraint.check(p.shape[opt._lead :])
+            limit = LIMITS.get(type(p.constraint))
+            vectors = None if limit is None or opt._kernels is None else _vectors(p.constraint, p.shape[opt._lead :])
+            if vectors is None:
+                self._others.append(i)
+            else:
+                self._projected.setdefault(limit, []).append((i, vectors))
         with door.charged_to(door.OPTIMIZER):
             if wanted:
                 self._before = {i: copy(_exact(opt, i)) for i in self._entries}
@@ -68,21 +78,25 @@ class Projection:
         opt, failed = self._opt, None
         found: dict[int, Tensor] = {}
         with door.charged_to(door.OPTIMIZER):
-            fused = [i for i in self._entries if _vectors(opt, i)]
-            for i in self._entries:
-                if i not in fused:
-                    try:
-                        found[i] = projected(opt, i, _new(opt, i))
-                    except Exception as error:
-                        failed = failed or error
+            for i in self._others:
+                try:
+                    found[i] = projected(opt, i, _new(opt, i))
+                except Exception as error:
+                    failed = failed or error
             weights, copies = opt._weights(), opt._copies()
-            for limit, entries in _by_limit(opt, fused):
-                given = [(weights[i], *_vectors(opt, i), copies[i], deltas and deltas[i].array, *self._kept(i)) for i in entries]
-                opt._kernels.project(limit, given)
+            self._project(lambda i: (weights[i], copies[i], deltas and deltas[i].array, *self._kept(i)))
             for i, value in found.items():
                 self._write(i, value, deltas)
         if failed is not None:
             raise failed
+
+    def _project(self, tensors: Callable[[int], tuple[Any, ...]]) -> None:
+        """Launches the projections. tensors(i): the weights of parameter i, and what follows them in csrc/bindings/projection.cpp."""
+        for limit, entries in self._projected.items():
+            given = [(*vectors, *tensors(i)) for i, vectors in entries]
+            self._opt._kernels.project(limit, given)
+            if door.profiling:
+                door.charge("project")
 
     def _kept(self, i: int) -> tuple[Any, ...]:
         """Returns the moving average of parameter i, what its weights and its average were, its mask, and its sets."""
@@ -110,16 +124,9 @@ class Projection:
         with door.charged_to(door.OPTIMIZER):
             before = {i: _exact(opt, i) for i in self._entries}
             new = {i: add(before[i], deltas[i]) for i in self._entries}
-            fused = [i for i in self._entries if _vectors(opt, i)]
-            for limit, entries in _by_limit(opt, fused):
-                given = [
-                    (new[i].array, *_vectors(opt, i), None, deltas[i].array, None, before[i].array, None, *self._kept(i)[3:])
-                    for i in entries
-                ]
-                opt._kernels.project(limit, given)
-            for i in self._entries:
-                if i not in fused:
-                    result[i] = _change(before[i], new[i], deltas[i], projected(opt, i, new[i]))
+            self._project(lambda i: (new[i].array, None, deltas[i].array, None, before[i].array, None, *self._kept(i)[3:]))
+            for i in self._others:
+                result[i] = _change(before[i], new[i], deltas[i], projected(opt, i, new[i]))
         return result
 
     def _averaged(self, i: int, value: Tensor) -> Tensor:
@@ -134,27 +141,16 @@ class Projection:
         return _masked(opt, i, add(*parts))
 
 
-def _vectors(opt: Any, i: int) -> tuple[int, int, float] | tuple[()]:
-    """Returns the length of the vectors that a constraint of the kernels projects, the distance of their elements, and the largest
-    norm. An empty tuple for other constraints, such as functions.
+@functools.lru_cache(maxsize=1024)
+def _vectors(constraint: Any, shape: tuple[int, ...]) -> Vectors | None:
+    """Returns the vectors of a tensor of this shape that a constraint along axes projects. None if a kernel cannot do it: the axes
+    are not neighbours, or there are no elements.
     """
-    p = opt._parameters[i]
-    if opt._kernels is None or type(p.constraint) not in LIMITS or not p.size:
-        return ()
-    shape = p.shape[opt._lead :]
-    axes = sorted(p.constraint._axes(len(shape), shape))
+    axes = sorted(constraint._axes(len(shape), shape))
     first, end = (axes[0], axes[-1] + 1) if axes else (0, 0)
-    if end - first != len(axes):
-        return ()
-    return math.prod(shape[first:end]), math.prod(shape[end:]), getattr(p.constraint, "c", 1.0)
-
-
-def _by_limit(opt: Any, entries: Sequence[int]) -> Iterable[tuple[int, list[int]]]:
-    """Returns the entries of each kind of constraint, with its number."""
-    kinds: dict[int, list[int]] = {}
-    for i in entries:
-        kinds.setdefault(LIMITS[type(opt._parameters[i].constraint)], []).append(i)
-    return kinds.items()
+    if end - first != len(axes) or not math.prod(shape):
+        return None
+    return math.prod(shape[first:end]), math.prod(shape[end:]), getattr(constraint, "c", 1.0)
 
 
 def projected(opt: Any, i: int, value: Tensor) -> Tensor:
