@@ -139,6 +139,7 @@ class WithAuxiliary(Composed):
             )
         auxiliary._members, auxiliary._lead, auxiliary._averages_weights = members, lead, True
         auxiliary._rounds_at_random, auxiliary._first = self._rounds_at_random, len(self._parameters)
+        auxiliary._keeps_masters = self._keeps_masters
         self._auxiliary = auxiliary
 
     def _choose(self, values: list[Mapping[str, Any]]) -> None:
@@ -162,6 +163,7 @@ class WithAuxiliary(Composed):
             part._slots = [[self._slots[self.slot_names.index(name)][i] for i in self._others] for name in part.slot_names]
             part._averages_weights = self._averages_weights
             part._averages = None if self._averages is None else [self._averages[i] for i in self._others]
+            part._masters = self._masters and [self._masters[i] for i in self._others]
             part._masks, part._plan = None, None
 
     def _formula_name(self) -> str:

@@ -19,6 +19,7 @@ from ..tensors.tensor import Tensor
 from . import arena, sets as c
 from .composed import Composed, Hyper, Item
 from .formula_check import Trace, results, trace
+from .masters import exact
 from .optimizer import Optimizer
 
 JOINED: Final = 8192  # the most elements of a parameter that is computed together with others
@@ -203,11 +204,11 @@ class ByFormula(Composed):
 
     def _arrays(self, entries: list[int], grads: list[Any]) -> tuple[Any, Any]:
         """Returns the weights and the gradients of parameters that are computed together."""
-        first, params = entries[0], [self._parameters[i] for i in entries]
+        first = entries[0]
         if len(entries) == 1:
-            return params[0].array, grads[first]
+            return exact(self, first).array, grads[first]
         g = _flattened([grads[i] for i in entries])
-        return _flattened([p.array for p in params]) if self._traces[first].reads_weights else g, g
+        return _flattened([exact(self, i).array for i in entries]) if self._traces[first].reads_weights else g, g
 
     def _together(self, entries: list[int], p: Any, g: Any, h: Hyper, preview: bool) -> list[Any]:
         """Returns the changes of parameters that are computed together, and writes their slots. p, g: their arrays."""

@@ -20,6 +20,7 @@ from ..tensors import devices
 from ..tensors.tensor import Tensor
 from . import arena, reference, sets as c
 from .groups import Group
+from .masters import exact
 from .optimizer import Optimizer
 
 RECORDINGS: Final = 8  # the most kinds of steps, such as those that lack certain gradients, that an optimizer records
@@ -247,7 +248,7 @@ class Composed(Optimizer):
     def _item(self, i: int, m: int, g: Any, now: Any, clips: tuple[bool, bool]) -> Item:
         row = i * self._members + m
         h = Hyper(now[row : row + 1], (), arena.slot_dtype(g), self.hyper)
-        return Item(self._part(self._parameters[i].array, m), self._part(g, m), self._slots_of(i, m), h, clips)
+        return Item(self._part(exact(self, i).array, m), self._part(g, m), self._slots_of(i, m), h, clips)
 
     def _slots_of(self, i: int, m: int) -> list[Any]:
         """Returns the slots of parameter i that belong to network m."""
@@ -263,9 +264,9 @@ class Composed(Optimizer):
 
     def _as_change(self, change: Tensor, dtype: Any) -> Any:
         """Returns the array of a change of weights of this dtype, as the kernel takes it: in their dtype, or exact if the kernel
-        rounds their sum at random.
+        adds it to a master, or rounds their sum at random.
         """
-        return change.array if self._rounds_at_random else in_dtype(change, dtype).array
+        return change.array if self._rounds_at_random or self._keeps_masters else in_dtype(change, dtype).array
 
     def _write_slot(self, slot: Any, value: Tensor, mask: Any) -> None:
         """Writes a new slot, which is 0 for pruned weights if it has a number for each weight."""
