@@ -20,8 +20,8 @@ struct Run {
   Gradient gradient;
   int64_t part;
   Divider chunks;  // the number of chunks of a part
-  DType dtype;     // of the weights
-  uint32_t set;    // the set of the first member; those of the others follow
+  DType dtype, low_dtype;
+  uint32_t set;  // the set of the first member; those of the others follow
 };
 
 // The arguments of a launch, passed by value.
@@ -117,7 +117,7 @@ template <Reads reads, class A> struct ElementOf {
   __device__ A weight() const {
     A p = load(run.weights, dtype());
     if constexpr (reads == Reads::any)
-      if (run.low) refresh(run.gradient.dtype, run.low, i, p);
+      if (run.low) refresh(run.low_dtype, run.low, i, p);
     return p;
   }
   __device__ A gradient() const {
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(kThreads, kResident) update_kernel(const __gri
       if (job.preview) continue;
       at.store(run.weights, at.dtype(), after);
       if constexpr (reads == Reads::any)
-        if (run.low) at.store(run.low, run.gradient.dtype, after);
+        if (run.low) at.store(run.low, run.low_dtype, after);
 #pragma unroll
       for (int j = 0; j < U::kSlots; ++j) at.store(run.slots[j], at.kOwn, kept ? slots[k][j] : A(0));
       if (run.average) {
@@ -219,7 +219,7 @@ template <int kMax> void add_run(UpdateJob<kMax>& job, const Launch& launch, int
   run.weights = weights.data;
   run.delta = entry.delta().data, run.average = entry.average().data, run.mask = entry.mask().data;
   run.low = entry.low().data;
-  run.dtype = weights.dtype;
+  run.dtype = weights.dtype, run.low_dtype = entry.low().dtype;
   run.part = part;
   run.chunks = Divider(uint32_t(chunks));
   run.set = uint32_t(t * members);

@@ -185,7 +185,7 @@ class Composed(Optimizer):
             def run(*given: Tensor) -> list[Tensor]:
                 arrays = iter(given)
                 found = [None if none else next(arrays).array for none in missing]
-                outputs = [self._kernels.fill(p.shape, p.dtype, 0) for p in self._parameters] if wanted else None
+                outputs = [self._kernels.fill(p.shape, p.dtype, 0) for p in self._weights()] if wanted else None
                 self._run_ops(found, self._kernels.copy(self._sets) if preview else self._sets, outputs, preview)
                 return [Tensor(delta) for delta in outputs or ()]
 
