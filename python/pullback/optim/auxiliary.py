@@ -68,6 +68,7 @@ class WithAuxiliary(Composed):
     before it calls this class's `__init__`, and defines `_takes`.
     """
 
+    updates_each = False
     _given: tuple[Any, Mapping[str, Any], Sequence[str]]
     _auxiliary: Optimizer | None = None  # the auxiliary. It owns no sets, and its slots, averages and masks are this optimizer's.
     _mine: list[int]  # the parameters of the optimizer's own rule

@@ -43,6 +43,8 @@ class ByFormula(Composed):
     _whole: list[bool]  # True if the formula may run on all networks' parts of a parameter at once
     _shared: list[bool]  # for each result, True if it may share memory with the weights or a slot
     _batches: list[list[int]]
+    listed = (*Composed.listed, "_traces", "_whole", "_ages")
+    apart: Mapping[str, Any] = {**Composed.apart, "_batches": [], "_flat": {}}
     _flat: dict[int, list[Any]]  # by the first parameter of a batch, the joined memory of each slot
 
     if TYPE_CHECKING:
@@ -159,10 +161,14 @@ class ByFormula(Composed):
 
     def _run_ops(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
         super()._run_ops(grads, table, outputs, preview)
-        if not preview and any([g is None for g in grads]):
-            ages = _numbered(zip(self._ages, [g is None for g in grads]))
-            if len(set(ages)) > len(set(self._ages)):
-                self._ages = ages
+        if not preview:
+            self._skip([i for i, g in enumerate(grads) if g is None])
+
+    def _skip(self, entries: Iterable[int]) -> None:
+        without = {*entries}
+        ages = _numbered(zip(self._ages, [i in without for i in range(len(self._ages))]))
+        if len(set(ages)) > len(set(self._ages)):
+            self._ages = ages
 
     def _computed(self, grads: list[Any], now: Any, preview: bool) -> list[Any]:
         hypers: dict[Any, Hyper] = {}

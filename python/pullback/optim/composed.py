@@ -126,6 +126,7 @@ class Composed(Optimizer):
     _recorded: dict[Any, Any]  # recordings of steps, by the missing gradients and what is wanted
     _by_value: bool | None = None  # gradients are clipped by their value; None if that is not known
     _quick: Any = None  # the last recording of a step with all gradients, if a replay has no effects but those of its launches
+    apart: Mapping[str, Any] = {"_replays": False, "_recorded": {}, "_quick": None}  # A recording would be used for one step only.
     hyper: ClassVar[Mapping[str, int]] = {}
 
     def formula(self, p: Tensor, g: Tensor, slots: tuple[Tensor, ...], h: Hyper) -> tuple[Tensor, Sequence[Tensor]]:
@@ -196,8 +197,9 @@ class Composed(Optimizer):
         """Runs a step op by op."""
         self._same_device(grads)
         if capturing.thread.recording is not None:
-            facts, kept = self._facts(), (self._sets, self._pruning)  # kept, so that no other array gets the id of one of these
-            capturing.thread.recording.guard(self, lambda: bool(kept) and self._facts() == facts)
+            whole = self._of or self
+            facts, kept = whole._facts(), (whole._sets, whole._pruning)  # kept, so that no other array gets the id of one of these
+            capturing.thread.recording.guard(whole, lambda: bool(kept) and whole._facts() == facts)
         with devices.working(self._device):
             if self._most != math.inf:
                 self._clip_norm(grads, table)
@@ -210,7 +212,7 @@ class Composed(Optimizer):
     def _facts(self) -> Any:
         """Returns the facts that a recording of a step depends on."""
         masks = self._masks is None, id(self._pruning)  # A preview replaces the list of masks for a moment.
-        return self._clips(), self._most != math.inf, id(self._sets), masks
+        return self._clips(), self._most != math.inf, id(self._sets), masks, self._program.used
 
     def _clips(self) -> tuple[bool, bool]:
         """Returns two flags: gradients are scaled, by clip_norm or gradient_scale, and they are clipped by their value."""
