@@ -21,6 +21,7 @@ FINISHES = {
     "clipping": {"sgd": None, "adam": None},
     "delta": {"sgd": None, "adam": None},
     "average": {"sgd": None, "adam": None},
+    "norm": {"sgd": None, "adam": None},
     "all four": {"sgd": 1.8, "adam": 1.4},
 }
 

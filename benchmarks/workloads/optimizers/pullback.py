@@ -12,6 +12,7 @@ from ..eager.pullback import data, facts as facts
 from . import COUNT, RULES, SIZE
 
 BOX = optim.constraints.Box(-1.0, 1.0)
+NORM = optim.constraints.MaxNorm(300.0, None)
 
 
 def update(kind, options, bounds=None, masked=False, delta=False, **more):
@@ -143,6 +144,7 @@ for name in ("sgd", "adam"):
         f"{name}, clipping": partial(update, *rule, clip_norm=1.0),
         f"{name}, delta": partial(update, *rule, delta=True),
         f"{name}, average": partial(update, *rule, ema=0.999),
+        f"{name}, norm": partial(update, *rule, bounds=NORM),
         f"{name}, all four": partial(update, *rule, bounds=BOX, masked=True, delta=True, clip_norm=1.0),
     }
 for name, make in (("plain", plain), ("with everything", with_everything)):
