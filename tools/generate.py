@@ -35,16 +35,17 @@ DECLARING = ("elementwise", "gamma")  # modules of ops whose public functions ar
 
 COUNTED = (
     '"""The work of one element in each {kernel}: (additions, multiplications, special ops), measured by running its\n'
-    'functor on the counting scalar. Written by tools/generate.py; a test compares it with the native module."""\n\n'
+    'functor on the counting scalar{more}.\n\nWritten by tools/generate.py; a test compares it with the native module.\n"""\n\n'
     "from typing import Final\n\n"
-    "{name}: Final[dict[str, tuple[int, int, int]]] = {{\n{rows}}}\n"
+    "{name}: Final[dict[str, tuple[{kinds}]]] = {{\n{rows}}}\n"
 )
 
 
-def counted(name: str, kernel: str, table: dict[str, tuple[int, int, int]]) -> str:
-    """Returns the text of a module with the work per element of each kernel in a table."""
+def counted(name: str, kernel: str, table: dict[str, tuple[int, ...]], more: str = "") -> str:
+    """Returns the text of a module with the work per element of each kernel in a table. more: what further figures are."""
     rows = "".join(f'    "{row}": {figures},\n' for row, figures in sorted(table.items()))
-    return COUNTED.format(name=name, kernel=kernel, rows=rows)
+    kinds = ", ".join(["int"] * len(next(iter(table.values()))))
+    return COUNTED.format(name=name, kernel=kernel, rows=rows, kinds=kinds, more=more)
 
 
 ACTIVATIONS = (
@@ -251,7 +252,12 @@ def main() -> int:
     else:
         files[REPRODUCIBILITY] = with_ops(REPRODUCIBILITY.read_text())
         files[PACKAGE / "ops" / "_counts.py"] = counted("COUNTS", "elementwise op", native.module.counts) + activations()
-        files[PACKAGE / "optim" / "_counts.py"] = counted("UPDATE_COUNTS", "update rule", native.module.update_counts)
+        files[PACKAGE / "optim" / "_counts.py"] = counted(
+            "UPDATE_COUNTS",
+            "update rule",
+            native.module.update_counts,
+            ", and the number of settings of a set that a step writes",
+        )
     stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
     for path in stale:
         if "--check" not in sys.argv:

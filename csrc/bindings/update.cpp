@@ -330,12 +330,14 @@ PyObject* call_write_settings(const void*, PyObject* const* args, Py_ssize_t cou
 }  // namespace
 
 void bind_update(PyObject* module) {
-  PyObject* counts = PyDict_New();  // name -> (additions, multiplications, special ops) per element, for the layers above
+  PyObject* counts =
+      PyDict_New();  // name -> (additions, multiplications, special ops) per element, and settings that a step writes
   if (!counts || PyModule_AddObject(module, "update_counts", counts) < 0) throw PythonError{};
   for (const Update* op : kernels::updates()) {
     define(module, op->kernel.name, call_step, op);
     if (op->measure.run) define(module, op->measure.name, call_measure, op);
-    PyObject* figures = Py_BuildValue("(iii)", int(op->counts.adds), int(op->counts.multiplies), int(op->counts.special));
+    PyObject* figures = Py_BuildValue("(iiii)", int(op->counts.adds), int(op->counts.multiplies), int(op->counts.special),
+                                      kernels::settings_in(op->writes));
     if (!figures || PyDict_SetItemString(counts, op->kernel.name, figures) < 0) throw PythonError{};
     Py_DECREF(figures);
   }

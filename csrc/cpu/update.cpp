@@ -23,6 +23,7 @@ PreparedSets::PreparedSets(const Launch& launch, bool advances, void (*measuring
   Setting now[kSetSize], before[kSetSize], advanced[kSetSize];
   const PreparedSet* last = nullptr;
   Compute compute = Compute::f32;
+  const auto& op = static_cast<const HostUpdate&>(*static_cast<const Update*>(launch.table));
   for (int64_t s = 0; s < entries * members; ++s) {
     const View& g = launch.in(int(s / members));
     Setting* const set = sets + s * kSetSize;
@@ -33,7 +34,6 @@ PreparedSets::PreparedSets(const Launch& launch, bool advances, void (*measuring
     // Most sets of an optimizer are equal, so that most are not computed again.
     std::memcpy(now, set, sizeof now);
     if (!last || compute != compute_type(g.dtype) || std::memcmp(now, before, sizeof before) != 0) {
-      const auto& op = static_cast<const HostUpdate&>(*static_cast<const Update*>(launch.table));
       compute = compute_type(g.dtype);
       std::memcpy(before, now, sizeof before);
       std::memcpy(advanced, now, sizeof advanced);
@@ -45,7 +45,9 @@ PreparedSets::PreparedSets(const Launch& launch, bool advances, void (*measuring
       last = next++;
     }
     of_set_[s] = last;
-    if (advances) std::memcpy(set, advanced, sizeof advanced);
+    if (advances)
+      for (int k = 0; k < kSetSize; ++k)
+        if (op.writes >> k & 1) set[k] = advanced[k];
   }
 }
 

@@ -124,7 +124,8 @@ void clip_norm(const Launch& launch) {
 }
 
 // Besides the squares: additions in all lanes of a warp for each block of elements and for its neighbours, in all threads for the
-// warps of a chunk, and in the last block for the chunks and the gradients. Then 1e-6 is added for each set.
+// warps of a chunk, and in the last block for the chunks and the gradients. Then all lanes compute the root, and 1e-6 is
+// added for each set.
 void executed_clip_norm(const Launch& launch, Counts& work) {
   using cuda::kWarp, cuda::kWarps;
   const cuda::Extent extent(launch);
@@ -138,6 +139,7 @@ void executed_clip_norm(const Launch& launch, Counts& work) {
   });
   work.adds = adds + extent.members * (cuda::combinations_of_results(extent.entries) + launch.inputs),
   work.multiplies = squares + extent.members * launch.inputs;
+  if (extent.entries > 0) work.special += extent.members * (kWarp - 1);
 }
 
 }  // namespace pb::kernels

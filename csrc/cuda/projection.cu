@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kThreads, 4) project_kernel(const __grid_const
       top = team.keeps(k) && x > top ? x : top;
     }
     top = team.fold<max_reduce>(top);
-    const auto relative = [&](int64_t k) { return (team.keeps(k) ? team.weight<A>(k) : kNone)-top; };
+    const auto relative = [&](int64_t k) { return (team.keeps(k) ? team.weight<A>(k) : kNone) - top; };
     Threshold threshold;
     const auto above = [&] {
       int64_t count = 0;
@@ -174,7 +174,7 @@ template <class A, bool is_norm> void project_tensors(const Launch& launch) {
     run.weights = entry.weights().data, run.low = entry.low().data, run.delta = entry.delta().data;
     run.average = entry.average().data, run.before = entry.before().data, run.old_average = entry.old_average().data;
     run.mask = entry.mask().data, run.sets = entry.sets().as<Setting>();
-    run.most = entry.most(), run.shortened = entry.shortened();
+    if constexpr (is_norm) run.most = entry.most(), run.shortened = entry.shortened();
     run.length = entry.length(), run.each = each_of(run.length), run.member_size = entry.member_size();
     run.inner = Divider(uint32_t(entry.inner())), run.vectors = uint32_t(vectors);
     run.dtype = entry.weights().dtype, run.low_dtype = entry.low().dtype;

@@ -107,6 +107,7 @@ template <Reads reads> constexpr int64_t kChunk = int64_t{kEach<reads>} * kThrea
 // One element of a tensor.
 template <Reads reads, class A> struct ElementOf {
   static constexpr DType kOwn = std::is_same_v<A, float> ? DType::f32 : DType::f64;
+  static constexpr bool kMayBeHalf = reads == Reads::any && std::is_same_v<A, float>;
   const Run& run;
   int64_t i;
 
@@ -126,15 +127,18 @@ template <Reads reads, class A> struct ElementOf {
   }
   // Rounds a number to the dtype of the weights.
   __device__ A rounded(A x) const {
-    if constexpr (reads == Reads::any && std::is_same_v<A, float>)
+    if constexpr (kMayBeHalf)
       if (run.dtype != DType::f32) return run.dtype == DType::f16 ? float(float16(x)) : float(bfloat16(x));
     return x;
   }
   // Rounds a sum to half precision at random. parameter, step, position: of the element, which choose its bits.
   __device__ A rounded_by_chance(A sum, uint32_t parameter, Setting step, int64_t position) const {
-    const random::Words words = rounding_words(parameter, uint64_t(step), uint64_t(position) / kRoundingLanes);
-    const uint32_t bits = rounding_bits(words, int(uint64_t(position) % kRoundingLanes));
-    return run.dtype == DType::f16 ? rounded_at_random<float16>(sum, bits) : rounded_at_random<bfloat16>(sum, bits);
+    if constexpr (kMayBeHalf) {
+      const random::Words words = rounding_words(parameter, uint64_t(step), uint64_t(position) / kRoundingLanes);
+      const uint32_t bits = rounding_bits(words, int(uint64_t(position) % kRoundingLanes));
+      return run.dtype == DType::f16 ? rounded_at_random<float16>(sum, bits) : rounded_at_random<bfloat16>(sum, bits);
+    }
+    return sum;
   }
 };
 
@@ -173,19 +177,15 @@ __global__ void __launch_bounds__(kThreads, kResident) update_kernel(const __gri
       const A old = p[k], change = kernels::change_of<U>(f, old, g[k], slots[k]);
       // A change is rounded before it is added, so that before + delta = after holds bit for bit where no bound cuts it off.
       const A added = at.rounded(change);
-      A next = at.rounded(old + added);
-      bool exact = true;
-      if constexpr (reads == Reads::any && std::is_same_v<A, float>) {
-        if (job.rounding != 0 && run.dtype != DType::f32) {
-          next = at.rounded_by_chance(old + change, job.rounding - 1 + run.set / job.members, rule.step(), at.i - begin);
-          exact = false;
-        }
-      }
+      const bool by_chance = job.rounding != 0 && at.kMayBeHalf && run.dtype != DType::f32;
+      const uint32_t parameter = job.rounding - 1 + run.set / job.members;
+      const A next =
+          by_chance ? at.rounded_by_chance(old + change, parameter, rule.step(), at.i - begin) : at.rounded(old + added);
       const bool kept = !run.mask || run.mask[at.i] != 0;
       const A bounded = at.rounded(finish.bounded(next)), after = kept ? bounded : A(0);
       if (run.delta) {
         const A moved = at.rounded(after - old);
-        at.store(run.delta, at.dtype(), exact && after == next ? added : moved);
+        at.store(run.delta, at.dtype(), !by_chance && after == next ? added : moved);
       }
       if (job.preview) continue;
       at.store(run.weights, at.dtype(), after);

@@ -26,7 +26,8 @@ constexpr int kMaxSlots = 3;
 struct Update {
   Kernel kernel;
   int slots;
-  Counts counts;  // the work of one element, p += delta included, measured by running the rule on the counting scalar
+  Counts counts;    // the work of one element, p += delta included, measured by running the rule on the counting scalar
+  uint32_t writes;  // a bit for each setting that a step writes into a set, measured by beginning a step
   // The launch before the update, for rules that need it; run is null for others. Its operands are those of the update, and it
   // writes the trust ratio of each part with a gradient into its set.
   Kernel measure;
@@ -53,9 +54,16 @@ constexpr int kTensorsBesidesSlots = 5;  // the weights, their average, mask, co
 inline Setting* sets_of(const Launch& launch) { return launch.out(launch.outputs - 1).as<Setting>(); }
 inline const Setting* program_of(const Launch& launch) { return sets_of(launch) + launch.ints[0] * launch.ints[1] * kSetSize; }
 
+inline int settings_in(uint32_t mask) {
+  int count = 0;
+  for (; mask != 0; mask &= mask - 1) ++count;
+  return count;
+}
+
 inline void update_cost(const Launch& launch, Cost& cost) {
   const auto& op = *static_cast<const Update*>(launch.table);
   const int64_t entries = launch.ints[0], set_bytes = launch.ints[1] * kSetBytes;
+  const int64_t written_bytes = launch.ints[1] * settings_in(op.writes) * int64_t(sizeof(Setting));
   const bool preview = launch.ints[2];
   for (int64_t t = 0; t < entries; ++t) {
     const Entry entry(launch, t);
@@ -70,7 +78,7 @@ inline void update_cost(const Launch& launch, Cost& cost) {
     cost.add(op.counts, p.size());
     if (averages) cost.adds += p.size(), cost.multiplies += 2 * p.size();
     cost.bytes_read += p.bytes() + g.distinct_bytes() + state + set_bytes;
-    cost.bytes_written += (preview ? 0 : p.bytes() + state + set_bytes);
+    cost.bytes_written += preview ? 0 : p.bytes() + state + written_bytes;
     if (entry.low().data) cost.bytes_read += entry.low().bytes(), cost.bytes_written += preview ? 0 : entry.low().bytes();
     if (entry.mask().data) cost.bytes_read += p.size();
     if (entry.delta().data) cost.bytes_written += p.bytes(), cost.adds += p.size();  // what was added: after - before
@@ -181,6 +189,18 @@ template <class U, class A> PB_HD A change_of(const typename U::template Element
   return change_of<U>(f, p, g, slots, std::make_index_sequence<U::kSlots>());
 }
 
+// Returns a bit for each setting that a step of rule U writes: those that change, whatever they were.
+template <class U> uint32_t settings_written() {
+  uint32_t written = 1u << kClock;
+  for (const Setting before : {0.5, 0.25}) {
+    Setting set[kSetSize];
+    for (Setting& x : set) x = before;
+    begin<U>(set, 0.125);
+    for (int k = 0; k < kSetSize; ++k) written |= uint32_t(set[k] != before) << k;
+  }
+  return written;
+}
+
 // Returns the row's entry for the bindings.
 template <class U> Update entry(const char* name, void (*run)(const Launch&), const char* measure,
                                 void (*ratio)(const Launch&)) {
@@ -192,7 +212,7 @@ template <class U> Update entry(const char* name, void (*run)(const Launch&), co
   CountingScalar slots[kMaxSlots] = {p, p, p};
   const Counts counts = counts_of([&] { (void)(p + change_of<U>(f, p, g, slots)); });
   const Kernel before{measure, kMeasured<U> ? ratio : nullptr, measure_cost, executed_measure};
-  return {{name, run, update_cost, executed_update}, U::kSlots, counts, before};
+  return {{name, run, update_cost, executed_update}, U::kSlots, counts, settings_written<U>(), before};
 }
 
 }  // namespace pb::kernels

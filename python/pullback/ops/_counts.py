@@ -1,5 +1,8 @@
 """The work of one element in each elementwise op: (additions, multiplications, special ops), measured by running its
-functor on the counting scalar. Written by tools/generate.py; a test compares it with the native module."""
+functor on the counting scalar.
+
+Written by tools/generate.py; a test compares it with the native module.
+"""
 
 from typing import Final
 

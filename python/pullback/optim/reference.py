@@ -213,7 +213,7 @@ def _cost(
     """Returns the cost of a step by the formula of its kernel, whichever backend runs it; None for a rule without a kernel."""
     if kernel not in UPDATE_COUNTS:
         return None
-    adds, multiplies, special = UPDATE_COUNTS[kernel]
+    adds, multiplies, special, settings = UPDATE_COUNTS[kernel]
     figures = dict.fromkeys(("adds", "multiplies", "special_ops", "bytes_read", "bytes_written"), 0)
     for i, (p, low, g) in enumerate(zip(opt._weights(), opt._copies(), grads)):
         if g is None or not g.size:
@@ -225,17 +225,17 @@ def _cost(
         figures["adds"] += p.size * (adds + len(averages) + (outputs is not None))
         figures["multiplies"] += p.size * (multiplies + 2 * len(averages))
         figures["special_ops"] += p.size * special
-        changed = p.nbytes + slot_bytes + members * c.BYTES + (0 if low is None else low.nbytes)
+        changed = p.nbytes + slot_bytes + (0 if low is None else low.nbytes)
         masked = opt._masks is not None and opt._masks[i] is not None
-        figures["bytes_read"] += changed + distinct_bytes(g) + (p.size if masked else 0)
-        figures["bytes_written"] += (0 if preview else changed) + (0 if outputs is None else p.nbytes)
+        figures["bytes_read"] += changed + members * c.BYTES + distinct_bytes(g) + (p.size if masked else 0)
+        figures["bytes_written"] += (0 if preview else changed + 8 * members * settings) + (0 if outputs is None else p.nbytes)
     return {"dtype": opt._parameters[0].dtype, **figures}
 
 
 def _measure_cost(opt: Any, kernel: str, slots: list[list[Any]], grads: list[Any], members: int) -> dict[str, Any] | None:
     if kernel not in UPDATE_COUNTS:
         return None
-    adds, multiplies, special = UPDATE_COUNTS[kernel]
+    adds, multiplies, special, _ = UPDATE_COUNTS[kernel]
     figures = dict.fromkeys(("adds", "multiplies", "special_ops", "bytes_read", "bytes_written"), 0)
     for i, (p, low, g) in enumerate(zip(opt._weights(), opt._copies(), grads)):
         if g is None or not g.size:
