@@ -195,7 +195,7 @@ template <class U> uint32_t settings_written() {
   for (const Setting before : {0.5, 0.25}) {
     Setting set[kSetSize];
     for (Setting& x : set) x = before;
-    begin<U>(set, 0.125);
+    begin<U>(set, 1 / before / before);
     for (int k = 0; k < kSetSize; ++k) written |= uint32_t(set[k] != before) << k;
   }
   return written;
