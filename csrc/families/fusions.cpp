@@ -105,12 +105,6 @@ void fuse_linear(Plan& plan, bool (*keeps_bits)(int64_t m, int64_t n, int64_t k)
 
 namespace {
 
-// Calls f(operand, written) for each operand of a step.
-template <class F> void each_operand(Plan& plan, const Step& step, F&& f) {
-  for (int k = 0; k < step.launch.outputs + step.launch.inputs; ++k)
-    f(plan.operands[step.operand + k], k < step.launch.outputs);
-}
-
 // True if a step of [first, last) touches memory of the operand; with `writes`, only if one writes to it.
 bool touched(Plan& plan, int first, int last, const Operand& operand, bool writes) {
   bool found = false;
