@@ -166,7 +166,7 @@ def norm(function: Any, vectors: int) -> Call:
 def cross_entropy(rng: Any) -> None:
     n, classes = length(rng), length(rng)
     labels = pb.asarray(rng.integers(0, classes, n))
-    how = {"reduction": rng.choice(["mean", "sum"]), "label_smoothing": rng.choice([0.0, 0.1])}
+    how = {"reduction": str(rng.choice(["mean", "sum", "none"])), "label_smoothing": rng.choice([0.0, 0.1])}
     with_gradients(rng, lambda x: functional.cross_entropy(x, labels, **how), tensor(rng, (n, classes)))
 
 
