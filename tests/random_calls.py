@@ -170,6 +170,12 @@ def cross_entropy(rng: Any) -> None:
     with_gradients(rng, lambda x: functional.cross_entropy(x, labels, **how), tensor(rng, (n, classes)))
 
 
+def squared_error(rng: Any) -> None:
+    shape, dtype = shape_of(rng) if rng.random() < 0.5 else (length(rng), length(rng)), str(rng.choice(FLOATS))
+    how = {"reduction": str(rng.choice(["mean", "sum"]))}
+    with_gradients(rng, lambda x, target: functional.mse(x, target, **how), tensor(rng, shape, dtype), tensor(rng, shape, dtype))
+
+
 def sizes(rng: Any) -> list[int]:
     return [int(rng.integers(1, rng.choice([5, 20, 70]))) for _ in range(3)]
 
@@ -310,6 +316,7 @@ FAMILIES: dict[str, dict[str, Call]] = {
         "layer_norm": norm(functional.layer_norm, 2),
         "rms_norm": norm(functional.rms_norm, 1),
         "cross_entropy": cross_entropy,
+        "squared_error": squared_error,
     },
     "products": {"matmul": matmul, "linear": linear},
     "updates": {

@@ -75,7 +75,8 @@ def mse(x: ArrayLike, target: ArrayLike, *, reduction: Reduction = "mean") -> Te
         and dtypes.is_float(x.dtype)
         and dtypes.is_float(target.dtype)
     ):
-        return squared_error(*same_dtype([x, target]), reduction == "mean")
+        x, target = same_dtype([x, target])
+        return squared_error(x, target, reduction == "mean")
     x, target, dtype = _pair("mse", x, target)
     return _reduced("mse", square(x - target), reduction, dtype)
 

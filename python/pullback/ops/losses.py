@@ -177,10 +177,15 @@ _divide_by_count = op("divide_by_count", kind=OWN, batch=everywhere, tangent=lin
                       example=normal((3,), np.array([[0, 1, -1], [2, -1, -1], [1, 1, 0]]), params=(-1,)))  # fmt: skip
 
 
-_pull_error = fused("squared_error")
+def _fused_errors() -> tuple[Any, Any] | None:
+    """Returns the native pullbacks of x and of the target."""
+    of_x = fused("squared_error")
+    return None if of_x is None else (of_x, lambda *values: -of_x(*values))
+
+
 _squared_error = op("squared_error", kind=OWN, batch=_errors_each, reference=_squared_error_reference, inputs=2, takes="float",
                     pullback=(_squared_error_pullback, lambda g, x, target, mean: -_squared_error_pullback(g, x, target, mean)),
-                    fused=_pull_error and (_pull_error, lambda *values: -_pull_error(*values)), cost=_squared_error_cost,
+                    fused=_fused_errors(), cost=_squared_error_cost,
                     example=normal((3, 4), (3, 4), params=(True,)))  # fmt: skip
 
 # ---- public functions
