@@ -30,10 +30,8 @@ void fuse_launches(Plan& plan, Fusion fusion) {
   kernels::fuse_losses(plan);
   if (fusion == Fusion::fast) kernels::fuse_linear(plan, [](int64_t, int64_t, int64_t) { return true; });
   else kernels::fuse_linear(plan, [](int64_t m, int64_t n, int64_t k) { return !is_large(m, n, k); });
-  kernels::fuse_head(plan, [](const Step& product, int64_t rows, int64_t classes, int64_t k) {
-    const bool exact = product.attribution.precision == uint8_t(kernels::Precision::exact);
-    return exact && is_head(rows, classes, k) && !is_large(rows, classes, k);
-  });
+  // The head multiplies in the order of families/order.h. Products do so only in this mode; otherwise their tiles decide.
+  if (kernels::everywhere()) kernels::fuse_head(plan, is_head);
   if (fusion == Fusion::fast) kernels::fuse_accumulation(plan);
 }
 

@@ -121,16 +121,17 @@ void fuse_linear(Plan& plan, bool (*keeps_bits)(int64_t m, int64_t n, int64_t k)
   }
 }
 
-void fuse_head(Plan& plan, bool (*fits)(const Step& product, int64_t rows, int64_t classes, int64_t k)) {
+void fuse_head(Plan& plan, bool (*fits)(int64_t rows, int64_t classes, int64_t k)) {
   Uses uses(plan);
   for (int s = 0; s < int(plan.steps.size()); ++s) {
     const Step& layer = plan.steps[s];
     if (uses.merged(s) || layer.launch.kernel != &linear_forward().kernel || layer.launch.ints[0]) continue;
     const Operand logits = plan.out(layer);
     if (logits.view.ndim != 2 || logits.view.shape[1] > kMostHeadClasses || !is_wide(logits.view)) continue;
+    if (Precision(layer.attribution.precision) != Precision::exact) continue;
     const std::vector<Operand> of_layer(plan.operands.begin() + layer.operand + 1,
                                         plan.operands.begin() + layer.operand + 1 + layer.launch.inputs);
-    if (!fits(layer, logits.view.shape[0], logits.view.shape[1], of_layer[0].view.shape[1])) continue;
+    if (!fits(logits.view.shape[0], logits.view.shape[1], of_layer[0].view.shape[1])) continue;
     for (int t = s + 1; t < int(plan.steps.size()); ++t) {
       const Step& loss = plan.steps[t];
       if (loss.launch.kernel != &cross_entropy_total_with_gradient || !same_view(plan.in(loss, 1), logits)) continue;

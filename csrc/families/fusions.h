@@ -10,8 +10,9 @@ void fuse_losses(Plan& plan);
 // if keeps_bits(m, n, k) is true: if it has the same bits in a layer.
 void fuse_linear(Plan& plan, bool (*keeps_bits)(int64_t m, int64_t n, int64_t k));
 // Fuses a linear layer without an activation, of few classes, and a loss of its result that was fused with its pullback. Only layers
-// are fused for which fits(product, rows, classes, k) is true: if the head's kernel keeps the bits of their products.
-void fuse_head(Plan& plan, bool (*fits)(const Step& product, int64_t rows, int64_t classes, int64_t k));
+// are fused that do not round their factors, and for which fits(rows, classes, k) is true: if the head's kernel keeps the bits of
+// their products.
+void fuse_head(Plan& plan, bool (*fits)(int64_t rows, int64_t classes, int64_t k));
 // Lets an elementwise op write to the memory into which its result is copied by a later launch, such as a parameter that is assigned.
 // The copy is left out.
 void write_in_place(Plan& plan);
