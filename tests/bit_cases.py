@@ -118,14 +118,14 @@ def reductions(op: Op, rng: Any) -> Iterator[Case]:
 def row_ops(op: Op, rng: Any) -> Iterator[Case]:
     """Yields rows of every length for softmax, the norms and cross entropy, whose second input may be one label per row."""
     _, params = example(op, np.float32)
-    labelled = op.name == "cross_entropy"
+    labelled = op.name in ("cross_entropy", "cross_entropy_total")
     vectors = 0 if labelled else len(op.names) - op.params - 1  # the weight and the bias of a norm
 
     def inputs(dtype: str, rows: int, n: int) -> tuple[Any, ...]:
         made, _ = normal((rows, n), *[(n,)] * vectors)(rng, dtype_of(dtype))
         return (*made, rng.integers(0, n, rows)) if labelled else made
 
-    own = (0, 1) if labelled else (0,)
+    own = () if op.name == "cross_entropy_total" else (0, 1) if labelled else (0,)
     for dtype, full in dtypes_of(op):
         if dtype not in FLOATS:
             continue
@@ -269,7 +269,7 @@ BY_KIND: Final[dict[str, Callable[[Op, Any], Iterator[Case]]]] = {
     "unary": elementwise, "binary": elementwise, "select": elementwise, "reduce": reductions, "rows": row_ops,
 }  # fmt: skip
 MAKERS: Final = {
-    **dict.fromkeys(("layer_norm", "rms_norm", "cross_entropy"), row_ops),
+    **dict.fromkeys(("layer_norm", "rms_norm", "cross_entropy", "cross_entropy_total"), row_ops),
     **dict.fromkeys(SIZED, sized),
     "matmul": products, "linear": layers, "linear_activated": layers,
 }  # fmt: skip

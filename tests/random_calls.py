@@ -166,8 +166,14 @@ def norm(function: Any, vectors: int) -> Call:
 def cross_entropy(rng: Any) -> None:
     n, classes = length(rng), length(rng)
     labels = pb.asarray(rng.integers(0, classes, n))
-    how = {"reduction": rng.choice(["mean", "sum"]), "label_smoothing": rng.choice([0.0, 0.1])}
+    how = {"reduction": str(rng.choice(["mean", "sum", "none"])), "label_smoothing": rng.choice([0.0, 0.1])}
     with_gradients(rng, lambda x: functional.cross_entropy(x, labels, **how), tensor(rng, (n, classes)))
+
+
+def squared_error(rng: Any) -> None:
+    shape, dtype = shape_of(rng) if rng.random() < 0.5 else (length(rng), length(rng)), str(rng.choice(FLOATS))
+    how = {"reduction": str(rng.choice(["mean", "sum"]))}
+    with_gradients(rng, lambda x, target: functional.mse(x, target, **how), tensor(rng, shape, dtype), tensor(rng, shape, dtype))
 
 
 def sizes(rng: Any) -> list[int]:
@@ -334,6 +340,7 @@ FAMILIES: dict[str, dict[str, Call]] = {
         "layer_norm": norm(functional.layer_norm, 2),
         "rms_norm": norm(functional.rms_norm, 1),
         "cross_entropy": cross_entropy,
+        "squared_error": squared_error,
     },
     "products": {"matmul": matmul, "linear": linear},
     "updates": {

@@ -263,14 +263,18 @@ PyObject* plan_run(const void*, PyObject* const* args, Py_ssize_t count) {
   return results;
 }
 
-// plan_done(plan) -> (complete steps, recorded launches that the unfinished step had begun, the name of the last of these) of the
-// last run, which an exception ended.
+// plan_done(plan) -> (complete steps, recorded launches that the unfinished step had begun, the name of the last of these, or of
+// the launch that checks indices if the last run together) of the last run, which an exception ended.
 PyObject* plan_done(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
   const OwnedPlan& owned = plan_or_refuse(args[0]);
   const auto [passes, launches] = done(owned);
   const int begun = owned.progress.begun;
-  const char* name = begun ? (owned.ran_plain ? owned.plain : owned.plan).steps[begun - 1].names.front() : "";
+  const char* name = "";
+  if (begun) {
+    const Step& step = (owned.ran_plain ? owned.plain : owned.plan).steps[begun - 1];
+    name = step.names[step.checks];
+  }
   return Py_BuildValue("(Lis)", (long long)passes, launches, name);
 }
 

@@ -1,5 +1,6 @@
-// Binds the ops that work on whole rows: softmax and its relatives, the norms, cross entropy.
+// Binds the ops that work on whole rows: softmax and its relatives, the norms, cross entropy; and the squared error.
 #include "families/rows.h"
+#include "families/squared_error.h"
 
 #include "bindings/indexed.h"
 #include "bindings/tables.h"
@@ -9,9 +10,14 @@ namespace {
 
 constexpr int64_t kExpWork = 4;  // the work per element of ops with exponentials, in flops
 
-View rows_or_refuse(PyObject* object) {
+View floats_or_refuse(PyObject* object) {
   const View v = view_or_refuse(object);
   if (!is_float(v.dtype)) throw Refused{"not a float dtype"};
+  return v;
+}
+
+View rows_or_refuse(PyObject* object) {
+  const View v = floats_or_refuse(object);
   if (v.ndim == 0) throw Refused{"a row needs an axis"};
   return v;
 }
@@ -175,6 +181,40 @@ PyObject* call_cross_entropy_pullback(const void* table, PyObject* const* args, 
   return gx.hand_out();
 }
 
+// Returns the view of a single number of dtype x.
+View scalar_or_refuse(PyObject* object, const View& x) {
+  const View v = view_or_refuse(object);
+  if (v.ndim != 0 || v.dtype != x.dtype) throw Refused{"not a single number of the same dtype"};
+  return v;
+}
+
+// cross_entropy_total(logits, labels, ignore_index, label_smoothing, mean)
+PyObject* call_cross_entropy_total(const void* table, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 5);
+  View views[3];
+  const View& x = views[1] = rows_or_refuse(args[0]);
+  views[2] = labels_or_refuse(args[1], x);
+  Result loss(x.dtype, 0, nullptr, views[0]);
+  const Launch launch{
+      static_cast<const Kernel*>(table), 1, 2, views, {to_int(args[2]), to_bool(args[4])}, {to_real(args[3])}, nullptr};
+  run_indexed(launch, x.size() * kExpWork);
+  return loss.hand_out();
+}
+
+// cross_entropy_total_pullback(g, logits, labels, ignore_index, label_smoothing, mean)
+PyObject* call_cross_entropy_total_pullback(const void* table, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 6);
+  View views[4];
+  const View& x = views[2] = rows_or_refuse(args[1]);
+  views[1] = scalar_or_refuse(args[0], x);
+  views[3] = labels_or_refuse(args[2], x);
+  Result gx(x.dtype, x.ndim, x.shape, views[0]);
+  const Launch launch{
+      static_cast<const Kernel*>(table), 1, 3, views, {to_int(args[3]), to_bool(args[5])}, {to_real(args[4])}, nullptr};
+  run_indexed(launch, x.size() * kExpWork);
+  return gx.hand_out();
+}
+
 // divide_by_count(x, labels, ignore_index)
 PyObject* call_divide_by_count(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel kernel{"divide_by_count", kernels::divide_by_count, kernels::divide_by_count_cost};
@@ -187,6 +227,29 @@ PyObject* call_divide_by_count(const void*, PyObject* const* args, Py_ssize_t co
   Result result(x.dtype, x.ndim, x.shape, views[0]);
   run_released({&kernel, 1, 2, views, {to_int(args[2])}, {}, nullptr}, labels.size());
   return result.hand_out();
+}
+
+// squared_error(x, target, mean)
+PyObject* call_squared_error(const void* table, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 3);
+  View views[3];
+  const View& x = views[1] = floats_or_refuse(args[0]);
+  views[2] = like_or_refuse(args[1], x);
+  Result loss(x.dtype, 0, nullptr, views[0]);
+  run_released({static_cast<const Kernel*>(table), 1, 2, views, {to_bool(args[2])}, {}, nullptr}, 3 * x.size());
+  return loss.hand_out();
+}
+
+// squared_error_pullback(g, x, target, mean)
+PyObject* call_squared_error_pullback(const void* table, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 4);
+  View views[4];
+  const View& x = views[2] = floats_or_refuse(args[1]);
+  views[1] = scalar_or_refuse(args[0], x);
+  views[3] = like_or_refuse(args[2], x);
+  Result gx(x.dtype, x.ndim, x.shape, views[0]);
+  run_released({static_cast<const Kernel*>(table), 1, 3, views, {to_bool(args[3])}, {}, nullptr}, 2 * x.size());
+  return gx.hand_out();
 }
 
 void bind(PyObject* module, const Kernel& kernel, Call call) { define(module, kernel.name, call, &kernel); }
@@ -207,6 +270,10 @@ void bind_rows(PyObject* module) {
   define(module, "divide_by_count", call_divide_by_count, nullptr);
   bind(module, kernels::cross_entropy, call_cross_entropy);
   bind(module, kernels::cross_entropy_pullback, call_cross_entropy_pullback);
+  bind(module, kernels::cross_entropy_total, call_cross_entropy_total);
+  bind(module, kernels::cross_entropy_total_pullback, call_cross_entropy_total_pullback);
+  bind(module, kernels::squared_error, call_squared_error);
+  bind(module, kernels::squared_error_pullback, call_squared_error_pullback);
 }
 
 }  // namespace pb

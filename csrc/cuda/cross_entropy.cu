@@ -1,151 +1,30 @@
-// Cross entropy of rows of logits with class numbers, its pullback, and both at once. If a row fits into registers, its logits are
-// read once. Longer rows are read once in each pass: for the largest logit, for the sum of exponentials, and for the gradient.
-#include "cuda/row_launch.cuh"
+// Cross entropy of rows of logits with class numbers, its pullback, and both at once, with a loss and a cotangent for each row.
+#include "cuda/cross_entropy.cuh"
 
 namespace pb::cuda {
 namespace {
 
-using kernels::LogSum;
+// Row, with a cotangent of its own for each row.
+template <class Row> struct EachRow {
+  static constexpr int kOperands = Row::kOperands;
+  Row row;
 
-// The labels of the rows. A label out of range is reported, and its row is left out as if it were ignored.
-struct Labels {
-  DType dtype;
-  int64_t ignored;
-  double smoothing;
-  FaultSink sink;
-
-  explicit Labels(const Launch& launch)
-      : dtype(launch.in(launch.inputs - 1).dtype),
-        ignored(launch.ints[0]),
-        smoothing(launch.reals[0]),
-        sink(fault_sink(launch)) {}
-
-  struct Target {
-    int64_t label;  // the label, or 0 if the label is out of range
-    bool counts;    // true if the row contributes to the loss
-  };
-  template <class Over> __device__ Target read(const Over& over, const Line& line, int64_t row) const {
-    const int64_t label = convert_from<int64_t>(dtype, line.data);
-    const bool valid = label >= 0 && label < over.n;
-    if (!valid && label != ignored && over.active && over.team.rank == 0) report(sink, row, label, over.n);
-    return {valid ? label : 0, valid && label != ignored};
+  template <class Over> __device__ void operator()(const Over& over, const Line* line, int64_t r) const {
+    row(over, line, r, [&] { return over.load_one(line[Row::kCotangent]); });
   }
 };
-
-// Computes the loss of a row from x and its label.
-struct LossRow {
-  static constexpr int kOperands = 3;
-  Labels labels;
-
-  template <class T, bool kBlock>
-  __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t row) const {
-    using C = acc_t<T>;
-    const auto target = labels.read(over, line[2], row);
-    C x[kShare], loss = C(0);
-    const auto held = over.load(line[1], x);
-    if (over.n > 0)
-      loss = kernels::cross_entropy_of(over, held, kernels::log_sum_exp(over, held), target.label, C(labels.smoothing));
-    over.store_one(line[0], target.counts ? loss : C(0));
-  }
-  template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t row) const {
-    using C = acc_t<T>;
-    const auto target = labels.read(over, line[2], row);
-    const auto x = over.memory_row(line[1]);
-    const C loss = kernels::cross_entropy_of(over, x, kernels::log_sum_exp(over, x), target.label, C(labels.smoothing));
-    over.store_one(line[0], target.counts ? loss : C(0));
-  }
-};
-
-template <class T, bool kBlock>
-__device__ __forceinline__ void put_gradient(const RegisterRow<T, kBlock>& over, acc_t<T> (&gx)[kShare], bool counts,
-                                             const Line& out) {
-#pragma unroll
-  for (int s = 0; s < kShare; ++s) gx[s] = counts ? gx[s] : acc_t<T>(0);
-  over.store(out, gx);
-}
-template <class T, class X, class E>
-__device__ __forceinline__ void put_gradient(const Streamed<T>& over, acc_t<T> g, const X& x, const E& e,
-                                             const Labels::Target& target, acc_t<T> smoothing, const Line& out) {
-  using C = acc_t<T>;
-  const C top = e.top, scale = g / e.sum;
-  const bool smooth = smoothing != C(0), counts = target.counts;
-  const C everywhere = smooth ? over.mean(C(g * smoothing)) : C(0), here = smooth ? C(g * (C(1) - smoothing)) : g;
-  const int64_t label = target.label;
-  const auto gx = over.written(out);
-  over.each([=](auto i) {
-    const C y = m::exp_nonpositive(C(x[i] - top)) * scale - everywhere;
-    gx[i] = counts ? i.column == label ? C(y - here) : y : C(0);
-  });
-}
-
-// Computes gx of a row from g, x and its label.
-struct GradientRow {
-  static constexpr int kOperands = 4;
-  Labels labels;
-
-  template <class T, bool kBlock>
-  __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t row) const {
-    using C = acc_t<T>;
-    const auto target = labels.read(over, line[3], row);
-    C x[kShare];
-    const auto held = over.load(line[2], x);
-    kernels::cross_entropy_gradient(over, over.load_one(line[1]), held, target.label, C(labels.smoothing), held);
-    put_gradient(over, x, target.counts, line[0]);
-  }
-  template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t row) const {
-    const auto target = labels.read(over, line[3], row);
-    const auto x = over.memory_row(line[2]);
-    put_gradient(over, over.load_one(line[1]), x, exponentials(over, x), target, acc_t<T>(labels.smoothing), line[0]);
-  }
-};
-
-// Computes the loss and gx of a row from g, x and its label.
-struct LossAndGradientRow {
-  static constexpr int kOperands = 5;
-  Labels labels;
-
-  template <class T, bool kBlock>
-  __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t row) const {
-    using C = acc_t<T>;
-    const auto target = labels.read(over, line[4], row);
-    C x[kShare], loss = C(0);
-    const auto held = over.load(line[3], x);
-    const C g = over.load_one(line[2]);
-    if (over.n > 0) loss = kernels::cross_entropy_and_gradient(over, g, held, target.label, C(labels.smoothing), held);
-    over.store_one(line[0], target.counts ? loss : C(0));
-    put_gradient(over, x, target.counts, line[1]);
-  }
-  template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t row) const {
-    using C = acc_t<T>;
-    const auto target = labels.read(over, line[4], row);
-    const auto x = over.memory_row(line[3]);
-    const auto e = exponentials(over, x);
-    const bool infinite = m::isinf(e.top);
-    const LogSum<C> sum{infinite ? C(0) : e.top, m::log(infinite ? kernels::ends_of(over, x) : e.sum)};
-    const C smoothing = C(labels.smoothing);
-    const C loss = kernels::cross_entropy_of(over, x, sum, target.label, smoothing);
-    over.store_one(line[0], target.counts ? loss : C(0));
-    put_gradient(over, over.load_one(line[2]), x, e, target, smoothing, line[1]);
-  }
-};
-
-// Rows without classes are processed too, because their labels are out of range and must be reported.
-template <class Row> void run(const Launch& launch) {
-  constexpr int kCount = Row::kOperands;
-  View operands[kCount];
-  for (int k = 0; k < kCount; ++k) operands[k] = launch.operands[k];
-  View& labels = operands[kCount - 1];  // reads the labels of shape (rows,) as (rows, 1)
-  labels.shape[1] = 1, labels.stride[1] = item_size(labels.dtype), labels.ndim = 2;
-  run_rows(operands, operands[kCount - 2], Row{Labels(launch)});
-}
 
 }  // namespace
 }  // namespace pb::cuda
 
 namespace pb::kernels {
 
-void run_cross_entropy(const Launch& launch) { cuda::run<cuda::LossRow>(launch); }
-void run_cross_entropy_pullback(const Launch& launch) { cuda::run<cuda::GradientRow>(launch); }
-void run_cross_entropy_with_gradient(const Launch& launch) { cuda::run<cuda::LossAndGradientRow>(launch); }
+using namespace cuda;
+
+void run_cross_entropy(const Launch& launch) { run_labelled(launch.operands, LossRow{Labels(launch)}); }
+void run_cross_entropy_pullback(const Launch& launch) { run_labelled(launch.operands, EachRow<GradientRow>{{Labels(launch)}}); }
+void run_cross_entropy_with_gradient(const Launch& launch) {
+  run_labelled(launch.operands, EachRow<LossAndGradientRow>{{Labels(launch)}});
+}
 
 }  // namespace pb::kernels

@@ -10,9 +10,11 @@
 
 #include "cuda/gemm.h"
 #include "cuda/graph_memory.h"
+#include "cuda/head.h"
 #include "cuda/launch.cuh"
 #include "cuda/slots.cuh"
 #include "families/fusions.h"
+#include "families/matmul.h"
 #include "launch/denormals.h"
 #include "launch/plan.h"
 
@@ -25,9 +27,11 @@ const int64_t kArenaAlign = 512;
 // Fusing a bias into a large product is not exact, because the library may choose a different kernel for it. pullback's own choice
 // of kernel depends on the shape alone.
 void fuse_launches(Plan& plan, Fusion fusion) {
-  kernels::fuse_cross_entropy(plan);
+  kernels::fuse_losses(plan);
   if (fusion == Fusion::fast) kernels::fuse_linear(plan, [](int64_t, int64_t, int64_t) { return true; });
   else kernels::fuse_linear(plan, [](int64_t m, int64_t n, int64_t k) { return !is_large(m, n, k); });
+  // The head multiplies in the order of families/order.h. Products do so only in this mode; otherwise their tiles decide.
+  if (kernels::everywhere()) kernels::fuse_head(plan, is_head);
   if (fusion == Fusion::fast) kernels::fuse_accumulation(plan);
 }
 

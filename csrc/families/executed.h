@@ -31,6 +31,12 @@ struct Walks {
 Walks walks_of(const Launch& launch, const View& x);
 Walks walks_of_norm(const Launch& launch);
 Walks walks_of_norm_pullback(const Launch& launch);
+// Adds the work of a loss over all rows besides its walks over the rows of x: sums, and divisions by the number of rows that count.
+void executed_total(const Launch& launch, const View& x, bool loss, bool gradient, Counts& work);
+// Returns the work of the formula of a loss and its gradient, with label smoothing or without.
+Counts work_of_loss_and_gradient(bool smooth, const Walks& walks);
+void executed_head(const Launch& launch, Counts& work);
+void executed_squared_error(const Launch& launch, bool loss, bool gradient, Counts& work);
 // Adds a norm's pullback's work on the `sums` sums of the gradients of weight and bias.
 void executed_sums(const Launch& launch, int sums, Counts& work);
 

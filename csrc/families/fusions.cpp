@@ -5,8 +5,10 @@
 
 #include "families/copy.h"
 #include "families/elementwise.h"
+#include "families/head.h"
 #include "families/matmul.h"
 #include "families/rows.h"
+#include "families/squared_error.h"
 
 namespace pb::kernels {
 namespace {
@@ -15,25 +17,41 @@ bool same_numbers(const Launch& a, const Launch& b) {
   return !std::memcmp(a.ints, b.ints, sizeof a.ints) && !std::memcmp(a.reals, b.reals, sizeof a.reals);
 }
 
+// A loss of two operands, its pullback, whose operands are g and those two, and the kernel that does the work of both.
+struct LossKernels {
+  const Kernel *loss, *pullback, *both;
+};
+constexpr LossKernels kLosses[] = {
+    {&cross_entropy, &cross_entropy_pullback, &cross_entropy_with_gradient},
+    {&cross_entropy_total, &cross_entropy_total_pullback, &cross_entropy_total_with_gradient},
+    {&squared_error, &squared_error_pullback, &squared_error_with_gradient},
+};
+
+// Fuses the loss in step s and a later pullback of it. Returns false if there is none that can be fused. Another step may then be
+// number s.
+bool fuse_loss(Plan& plan, int s, const LossKernels& kernels) {
+  for (int t = s + 1; t < int(plan.steps.size()); ++t) {
+    const Step &loss = plan.steps[s], &pullback = plan.steps[t];
+    if (pullback.launch.kernel != kernels.pullback || !same_numbers(loss.launch, pullback.launch)) continue;
+    if (!same_view(plan.in(loss, 0), plan.in(pullback, 1)) || !same_view(plan.in(loss, 1), plan.in(pullback, 2))) continue;
+    const int place = bring_together(plan, s, t);
+    if (place < 0) continue;
+    const Step &first = plan.steps[place], &second = plan.steps[place + 1];
+    Launch both = second.launch;
+    both.kernel = kernels.both, both.outputs = 2;
+    replace(plan, place, 2, both,
+            {plan.out(first), plan.out(second), plan.in(second, 0), plan.in(second, 1), plan.in(second, 2)});
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
-void fuse_cross_entropy(Plan& plan) {
-  for (int s = 0; s < int(plan.steps.size()); ++s) {
-    if (plan.steps[s].launch.kernel != &cross_entropy) continue;
-    for (int t = s + 1; t < int(plan.steps.size()); ++t) {
-      const Step &loss = plan.steps[s], &pullback = plan.steps[t];
-      if (pullback.launch.kernel != &cross_entropy_pullback || !same_numbers(loss.launch, pullback.launch)) continue;
-      if (!same_view(plan.in(loss, 0), plan.in(pullback, 1)) || !same_view(plan.in(loss, 1), plan.in(pullback, 2))) continue;
-      const int place = bring_together(plan, s, t);
-      if (place < 0) continue;
-      const Step &first = plan.steps[place], &second = plan.steps[place + 1];
-      Launch both = second.launch;
-      both.kernel = &cross_entropy_with_gradient, both.outputs = 2;
-      replace(plan, place, 2, both,
-              {plan.out(first), plan.out(second), plan.in(second, 0), plan.in(second, 1), plan.in(second, 2)});
-      break;
-    }
-  }
+void fuse_losses(Plan& plan) {
+  for (int s = 0; s < int(plan.steps.size()); ++s)
+    for (const LossKernels& kernels : kLosses)
+      while (plan.steps[s].launch.kernel == kernels.loss && fuse_loss(plan, s, kernels)) {}
 }
 
 namespace {
@@ -103,13 +121,33 @@ void fuse_linear(Plan& plan, bool (*keeps_bits)(int64_t m, int64_t n, int64_t k)
   }
 }
 
-namespace {
-
-// Calls f(operand, written) for each operand of a step.
-template <class F> void each_operand(Plan& plan, const Step& step, F&& f) {
-  for (int k = 0; k < step.launch.outputs + step.launch.inputs; ++k)
-    f(plan.operands[step.operand + k], k < step.launch.outputs);
+void fuse_head(Plan& plan, bool (*fits)(int64_t rows, int64_t classes, int64_t k)) {
+  Uses uses(plan);
+  for (int s = 0; s < int(plan.steps.size()); ++s) {
+    const Step& layer = plan.steps[s];
+    if (uses.merged(s) || layer.launch.kernel != &linear_forward().kernel || layer.launch.ints[0]) continue;
+    const Operand logits = plan.out(layer);
+    if (logits.view.ndim != 2 || logits.view.shape[1] > kMostHeadClasses || !is_wide(logits.view)) continue;
+    if (Precision(layer.attribution.precision) != Precision::exact) continue;
+    const std::vector<Operand> of_layer(plan.operands.begin() + layer.operand + 1,
+                                        plan.operands.begin() + layer.operand + 1 + layer.launch.inputs);
+    if (!fits(logits.view.shape[0], logits.view.shape[1], of_layer[0].view.shape[1])) continue;
+    for (int t = s + 1; t < int(plan.steps.size()); ++t) {
+      const Step& loss = plan.steps[t];
+      if (loss.launch.kernel != &cross_entropy_total_with_gradient || !same_view(plan.in(loss, 1), logits)) continue;
+      if (!uses.may_follow(s, t)) break;
+      Launch launch = loss.launch;
+      launch.kernel = &head, launch.outputs = 3, launch.inputs = 2 + layer.launch.inputs;
+      std::vector<Operand> operands = {plan.out(loss, 0), plan.out(loss, 1), logits, plan.in(loss, 0), plan.in(loss, 2)};
+      operands.insert(operands.end(), of_layer.begin(), of_layer.end());
+      uses.merge(s, t, launch, operands);
+      plan.steps[s].checks = 1;
+      break;
+    }
+  }
 }
+
+namespace {
 
 // True if a step of [first, last) touches memory of the operand; with `writes`, only if one writes to it.
 bool touched(Plan& plan, int first, int last, const Operand& operand, bool writes) {

@@ -4,11 +4,15 @@
 
 namespace pb::kernels {
 
-// Fuses a loss and its pullback, with one exponential per logit.
-void fuse_cross_entropy(Plan& plan);
+// Fuses a loss and its pullback. In a cross entropy both then share one exponential per logit.
+void fuse_losses(Plan& plan);
 // Fuses a product, the bias that is added to it and an activation into a linear layer. A product (m, k) @ (k, n) is fused only
 // if keeps_bits(m, n, k) is true: if it has the same bits in a layer.
 void fuse_linear(Plan& plan, bool (*keeps_bits)(int64_t m, int64_t n, int64_t k));
+// Fuses a linear layer without an activation, of few classes, and a loss of its result that was fused with its pullback. Only layers
+// are fused that do not round their factors, and for which fits(rows, classes, k) is true: if the head's kernel keeps the bits of
+// their products.
+void fuse_head(Plan& plan, bool (*fits)(int64_t rows, int64_t classes, int64_t k));
 // Lets an elementwise op write to the memory into which its result is copied by a later launch, such as a parameter that is assigned.
 // The copy is left out.
 void write_in_place(Plan& plan);

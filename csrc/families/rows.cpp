@@ -1,7 +1,11 @@
 // The kernels of ops that own a row, and their costs, which are measured by running the formulas on the counting scalar.
 #include "families/rows.h"
 
+#include <algorithm>
+#include <string>
+
 #include "families/executed.h"
+#include "families/reduce.h"
 
 namespace pb::kernels {
 namespace {
@@ -158,11 +162,39 @@ template <bool kLoss, bool kGradient> struct CrossEntropy {
   }
 };
 
+// The losses of all rows as one number.
+template <bool kLoss, bool kGradient> struct CrossEntropyTotal : CrossEntropy<kLoss, kGradient> {
+  using Rows = CrossEntropy<kLoss, kGradient>;
+
+  static void cost(const Launch& launch, Cost& cost) {
+    const int64_t rows = row_count(Rows::x(launch));
+    Rows::cost(launch, cost);
+    if (kLoss) cost.adds += std::max<int64_t>(0, rows - 1);
+    if (launch.ints[1]) cost.special += kLoss + kGradient, cost.integer_ops = rows;
+  }
+  static void executed(const Launch& launch, Counts& work) {
+    const View& x = Rows::x(launch);
+    work = {};
+    if (row_length(x)) Rows::executed(launch, work);
+    executed_total(launch, x, kLoss, kGradient, work);
+  }
+};
+
 template <class Op> constexpr Kernel kernel_of(const char* name, void (*run)(const Launch&)) {
   return {name, run, Op::cost, Op::executed};
 }
 
 }  // namespace
+
+Counts work_of_loss_and_gradient(bool smooth, const Walks& walks) { return CrossEntropy<true, true>::row(smooth).of(walks); }
+
+void sum_all(const View& out, const View& x) {
+  static const Reduction& sum =
+      **std::find_if(reductions().begin(), reductions().end(), [](auto* op) { return op->kernel.name == std::string("sum"); });
+  View views[] = {out, x};
+  const Launch launch{&sum.kernel, 1, 1, views, {(int64_t{1} << x.ndim) - 1}, {}, &sum};
+  sum.kernel.run(launch);
+}
 
 void divide_by_count_cost(const Launch& launch, Cost& cost) {
   cost.integer_ops = launch.in(1).size();  // one addition per label
@@ -187,5 +219,10 @@ const Kernel cross_entropy_pullback =
     kernel_of<CrossEntropy<false, true>>("cross_entropy_pullback", run_cross_entropy_pullback);
 const Kernel cross_entropy_with_gradient =
     kernel_of<CrossEntropy<true, true>>("cross_entropy_with_gradient", run_cross_entropy_with_gradient);
+const Kernel cross_entropy_total = kernel_of<CrossEntropyTotal<true, false>>("cross_entropy_total", run_cross_entropy_total);
+const Kernel cross_entropy_total_pullback =
+    kernel_of<CrossEntropyTotal<false, true>>("cross_entropy_total_pullback", run_cross_entropy_total_pullback);
+const Kernel cross_entropy_total_with_gradient =
+    kernel_of<CrossEntropyTotal<true, true>>("cross_entropy_total_with_gradient", run_cross_entropy_total_with_gradient);
 
 }  // namespace pb::kernels

@@ -28,6 +28,11 @@ extern const Kernel layer_norm, layer_norm_pullback, rms_norm, rms_norm_pullback
 // are 0.
 extern const Kernel cross_entropy, cross_entropy_pullback, cross_entropy_with_gradient;
 
+// The losses of all rows as one number: their sum, or with ints[1] their mean over the rows that count. Operands, ints and reals are
+// those of the kernels above, but the loss and g are single numbers. The bits are those of a sum of the rows' losses and of
+// divide_by_count, for the loss as for g.
+extern const Kernel cross_entropy_total, cross_entropy_total_pullback, cross_entropy_total_with_gradient;
+
 // out[r] = x[r] / (number of labels in row r that differ from ints[0]). in: x, one value per row; labels, of any integer dtype.
 void divide_by_count(const Launch& launch);
 void divide_by_count_cost(const Launch& launch, Cost& cost);
@@ -46,6 +51,9 @@ void run_rms_norm_pullback(const Launch& launch);
 void run_cross_entropy(const Launch& launch);
 void run_cross_entropy_pullback(const Launch& launch);
 void run_cross_entropy_with_gradient(const Launch& launch);
+void run_cross_entropy_total(const Launch& launch);
+void run_cross_entropy_total_pullback(const Launch& launch);
+void run_cross_entropy_total_with_gradient(const Launch& launch);
 
 inline int64_t row_length(const View& v) { return v.shape[v.ndim - 1]; }
 inline int64_t row_count(const View& v) {
@@ -53,6 +61,9 @@ inline int64_t row_count(const View& v) {
   for (int d = 0; d + 1 < v.ndim; ++d) rows *= v.shape[d];
   return rows;
 }
+
+// Sets the single element of `out` to the sum of all elements of x, by the reduction of the backend.
+void sum_all(const View& out, const View& x);
 
 // ---- the formulas: each runs on any walk over a row, which is a loop, the threads of a GPU, or the walk that counts
 //

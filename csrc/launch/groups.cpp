@@ -10,14 +10,6 @@
 namespace pb {
 namespace {
 
-// Calls f(operand, written) for each operand of a step that has memory; `written` is true for its outputs.
-template <class F> void each_operand(const Plan& plan, const Step& step, F&& f) {
-  for (int k = 0; k < step.launch.outputs + step.launch.inputs; ++k) {
-    const Operand& operand = plan.operand(step, k);
-    if (!operand.view.number && operand.view.data) f(operand, k < step.launch.outputs);
-  }
-}
-
 // Where an operand begins: an offset in its block, or an address.
 int64_t position(const Operand& operand) {
   return operand.location.block >= 0 ? operand.location.offset : reinterpret_cast<intptr_t>(operand.view.data);

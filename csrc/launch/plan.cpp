@@ -3,15 +3,9 @@
 
 #include <algorithm>
 
+#include "launch/rewrite.h"
+
 namespace pb {
-namespace {
-
-// Calls f(operand, written) for each operand of a step; `written` is true for its outputs.
-template <class F> void each_operand(const Plan& plan, const Step& step, F&& f) {
-  for (int k = 0; k < step.launch.outputs + step.launch.inputs; ++k) f(plan.operand(step, k), k < step.launch.outputs);
-}
-
-}  // namespace
 
 void Plan::finish(Fusion fusion, int64_t align) {
   if (fusion != Fusion::none) drop_dead();
@@ -54,7 +48,7 @@ void Plan::drop_dead() {
     bool alive = false;
     each_operand(*this, steps[s], [&](const Operand& operand, bool written) {
       const int block = operand.location.block;
-      alive |= written && (block < 0 ? operand.view.data != nullptr : bool(needed[block]));
+      alive |= written && (block < 0 || needed[block]);
     });
     if (!alive) continue;
     each_operand(*this, steps[s], [&](const Operand& operand, bool) {

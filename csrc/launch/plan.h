@@ -46,6 +46,7 @@ struct Step {
   int number;                            // the launch's number in the recording
   std::vector<const char*> names;        // the names of the recorded launches that it performs
   const char* unfused_reason = nullptr;  // why it is not in the group of the previous step
+  int checks = 0;                        // of these launches, the number of the one that checks indices
 };
 
 // A chain is a run of elementwise steps of one shape: element i of each output depends on elements i of the inputs, and on inputs

@@ -83,20 +83,16 @@ void replace(Plan& plan, int first, int count, Launch launch, const std::vector<
 Uses::Uses(Plan& plan) : plan_(plan), at_(plan.steps.size()), touched_(plan.blocks.size()), written_(plan.blocks.size()) {
   for (int s = 0; s < int(plan.steps.size()); ++s) {
     at_[s] = s;
-    const Step& step = plan.steps[s];
-    for (int k = 0; k < step.launch.outputs + step.launch.inputs; ++k) {
-      const Operand& operand = plan.operand(step, k);
+    each_operand(plan, plan.steps[s], [&](const Operand& operand, bool written) {
       const int block = operand.location.block;
-      const bool written = k < step.launch.outputs;
       if (block < 0) {
-        if (operand.view.number || !operand.view.data) continue;
         outside_.push_back({s, operand});
         if (written) outside_written_.push_back({s, operand});
-        continue;
+        return;
       }
       if (touched_[block].empty() || touched_[block].back() != s) touched_[block].push_back(s);
       if (written && (written_[block].empty() || written_[block].back() != s)) written_[block].push_back(s);
-    }
+    });
   }
 }
 
@@ -140,16 +136,13 @@ bool Uses::between(const std::vector<Outside>& found, const Operand& operand, in
 }
 
 bool Uses::may_follow(int s, int reader) const {
-  const Step& step = plan_.steps[reader];
-  for (int k = 0; k < step.launch.outputs + step.launch.inputs; ++k) {
-    const Operand& operand = plan_.operand(step, k);
+  bool may = true;
+  each_operand(plan_, plan_.steps[reader], [&](const Operand& operand, bool written) {
     const int block = operand.location.block;
-    const bool written = k < step.launch.outputs;
-    if (block >= 0 ? between((written ? touched_ : written_)[block], s, reader)
-                   : between(written ? outside_ : outside_written_, operand, s, reader))
-      return false;
-  }
-  return true;
+    may = may && !(block >= 0 ? between((written ? touched_ : written_)[block], s, reader)
+                              : between(written ? outside_ : outside_written_, operand, s, reader));
+  });
+  return may;
 }
 
 bool Uses::sum_in_place(const Operand& before, const Operand& sum, int s, int reader) {
@@ -160,13 +153,10 @@ bool Uses::sum_in_place(const Operand& before, const Operand& sum, int s, int re
     if (t >= s && t != reader && (from != to || t < reader)) return false;
   }
   if (from == to) return true;
-  for (const int touching : touched_[from]) {
-    const Step& step = plan_.steps[at_[touching]];
-    for (int k = 0; k < step.launch.outputs + step.launch.inputs; ++k) {
-      Operand& operand = plan_.operands[step.operand + k];
+  for (const int touching : touched_[from])
+    each_operand(plan_, plan_.steps[at_[touching]], [&](Operand& operand, bool) {
       if (operand.location.block == from) operand.location.block = to;
-    }
-  }
+    });
   for (auto* lists : {&touched_, &written_}) {
     std::vector<int> both;
     std::set_union((*lists)[from].begin(), (*lists)[from].end(), (*lists)[to].begin(), (*lists)[to].end(),

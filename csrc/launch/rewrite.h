@@ -4,6 +4,15 @@
 
 namespace pb {
 
+// Calls f(operand, written) for each operand of a step that has memory, which numbers passed by value and operands that are not
+// given have not. `written` is true for the outputs.
+template <class AnyPlan, class F> void each_operand(AnyPlan& plan, const Step& step, F&& f) {
+  for (int k = 0; k < step.launch.outputs + step.launch.inputs; ++k) {
+    auto& operand = plan.operands[step.operand + k];
+    if (!operand.view.number && operand.view.data) f(operand, k < step.launch.outputs);
+  }
+}
+
 // A range of memory: `end` is one byte past the last element.
 struct Extent {
   const char *begin, *end;

@@ -47,6 +47,11 @@ def outputs(x: Any, g: Any, column: Any, w: Any, b: Any, labels: Any) -> tuple[d
         how = (labels, IGNORED, smoothing)
         rows[f"cross_entropy {smoothing}"] = kernel("cross_entropy")(x, *how)
         rows[f"cross_entropy_pullback {smoothing}"] = kernel("cross_entropy_pullback")(column, x, *how)
+        for mean in (False, True):
+            which = f"{smoothing}{' mean' * mean}"
+            sums[f"cross_entropy_total {which}"] = kernel("cross_entropy_total")(x, *how, mean)
+            g = column[:1].reshape(())
+            sums[f"cross_entropy_total_pullback {which}"] = kernel("cross_entropy_total_pullback")(g, x, *how, mean)
     return tuple({name: host(pb.asarray(one)) for name, one in some.items()} for some in (rows, sums))
 
 

@@ -17,7 +17,8 @@ from random_calls import FAMILIES, KERNELS, tensor, with_gradients
 GATHERS = ("searchsorted", "nonzero_flat", "take", "take_along_axis")
 # Of a row that does not fit a GPU's registers, these kernels compute differences and exponentials again, and the stated work is a
 # lower bound.
-COMPUTED_AGAIN = ("softmax", "log_softmax", "cross_entropy_pullback", "layer_norm_pullback", "rms_norm_pullback")
+LOSSES = ("cross_entropy_pullback", "cross_entropy_total_pullback")
+COMPUTED_AGAIN = ("softmax", "log_softmax", *LOSSES, "layer_norm_pullback", "rms_norm_pullback")
 LONGEST_HELD = {"float16": 4096, "bfloat16": 4096, "float32": 4096, "float64": 2048}
 VIEWS = {"sum_pullback"}  # these calls launch nothing
 SHAPES = 200  # the least number of calls per family; each kernel is called at least three times
@@ -38,7 +39,7 @@ def differences(launch: watched.Launch, name: str = "") -> dict[str, tuple[int, 
     if launch.kernel in GATHERS and launch.kernel != name:
         said["bytes_read"] = min(said["bytes_read"], launch.counted["bytes_read"])
     if watched.ON_GPU and launch.kernel in COMPUTED_AGAIN:
-        x = launch.inputs[-2 if launch.kernel == "cross_entropy_pullback" else 0]
+        x = launch.inputs[-2 if launch.kernel in LOSSES else 0]
         if x.shape[-1] > LONGEST_HELD[x.dtype]:
             said |= {n: max(said[n], launch.counted[n]) for n in watched.COUNTS}
     return {n: (launch.counted[n], said[n]) for n in (*watched.COUNTS, *watched.BYTES) if launch.counted[n] != said[n]}
@@ -210,7 +211,7 @@ def test_long_rows(shape: tuple[int, int], dtype: str) -> None:
     for smoothing in (0.0, 0.1):
         with_gradients(rng, lambda x, s=smoothing: functional.cross_entropy(x, labels, label_smoothing=s), x)
     launches = watched.take()
-    assert {"softmax_pullback", "layer_norm_pullback", "cross_entropy"} <= {launch.kernel for launch in launches}
+    assert {"softmax_pullback", "layer_norm_pullback", "cross_entropy_total"} <= {launch.kernel for launch in launches}
     assert [(launch.kernel, found) for launch in launches if (found := differences(launch))] == []
 
 

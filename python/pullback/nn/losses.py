@@ -10,10 +10,12 @@ from ..errors import DTypeError, PullbackError, ShapeError
 from ..interop.wrong_calls import explain_call
 from ..launch import capturing
 from ..ops._shapes import real
+from ..ops.conversion import same_dtype
 from ..ops.elementwise import abs, exp, less, log, log1p, not_equal, softplus as _softplus, square, where
 from ..ops.gather import take, take_along_axis
+from ..ops.losses import cross_entropy_rows, divide_by_count, squared_error
 from ..ops.reduce import mean, sum
-from ..ops.rows import cross_entropy_rows, divide_by_count, log_softmax
+from ..ops.rows import log_softmax
 from ..ops.shape import expand_dims, moveaxis, reshape, squeeze
 from ..tensors import devices, dtypes
 from ..tensors.operand import as_tensor
@@ -66,6 +68,15 @@ def _pair(name: str, x: Any, target: Any) -> tuple[Tensor, Tensor, Any]:
 @explain_call
 def mse(x: ArrayLike, target: ArrayLike, *, reduction: Reduction = "mean") -> Tensor:
     """Returns (x - target)², reduced. Raises ShapeError if the shapes differ."""
+    x, target = as_tensor(x), as_tensor(target)
+    if (
+        _known("mse", reduction) != "none"
+        and x.shape == target.shape
+        and dtypes.is_float(x.dtype)
+        and dtypes.is_float(target.dtype)
+    ):
+        x, target = same_dtype([x, target])
+        return squared_error(x, target, reduction == "mean")
     x, target, dtype = _pair("mse", x, target)
     return _reduced("mse", square(x - target), reduction, dtype)
 
@@ -230,8 +241,8 @@ def cross_entropy(
         return _with_probabilities(logits, target, weight, label_smoothing, reduction)
     rows, labels = _rows_and_labels("cross_entropy", logits, target, ignore_index)
     if weight is None:
-        loss = cross_entropy_rows(rows, labels.numbers, ignore_index, label_smoothing)
-        return _finished("cross_entropy", loss, labels, None, reduction, rows.dtype)
+        loss = cross_entropy_rows(rows, labels.numbers, ignore_index, label_smoothing, reduction)
+        return reshape(loss, labels.shape) if reduction == "none" else loss
     class_weights = _class_weights("cross_entropy", weight, rows)
     sharp = cross_entropy_rows(rows, labels.numbers, ignore_index)
     smooth = None

@@ -1,4 +1,4 @@
-"""Ops on whole rows: softmax and its relatives, layer and RMS norm, cross entropy. The kernels work on the last axis.
+"""Ops on whole rows: softmax and its relatives, layer and RMS norm. The kernels work on the last axis.
 
 Each pullback consists of differentiable ops on the inputs of the forward pass and computes means and scales again. Second
 derivatives are therefore exact: no value that depends on x is treated as a constant.
@@ -10,25 +10,21 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
-import numpy as np
-
 from ..autodiff.batching import pull
 from ..autodiff.primitive import Op, Rule, apply
 from ..backends import kernel_for
-from ..errors import DTypeError, ShapeError
+from ..errors import ShapeError
 from ..interop.unknown_names import unexpected
-from ..launch.refusal import BadIndex
-from ..tensors.creation import ones, zeros_like
+from ..tensors.creation import ones
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from ._shapes import Shape, ints, normalize_axes
-from .by_name import all_on, in_dtype, lifted, reshaped, spread, widened
+from .by_name import all_on, in_dtype, lifted, spread, widened
 from .conversion import same_dtype, settled
 from .declare import normal, op
-from .elementwise import equal, exp, not_equal, rsqrt, square, where
-from .gather import one_hot
-from .kinds import OWN, ROWS, everywhere, linear
+from .elementwise import equal, exp, rsqrt, square, where
+from .kinds import OWN, ROWS
 from .linear import ABSENT, exact_product
 from .movement import concat
 from .reduce import mean, sum
@@ -37,19 +33,19 @@ from .shape import expand_dims, inverse, permute_dims, reshape
 # ---- references over the last axis, which compute half precision in float32 as the kernels do
 
 
-def _wide(xp: Any, x: Any) -> Any:
+def wide(xp: Any, x: Any) -> Any:
     return x.astype(xp.float32) if x.dtype.itemsize == 2 else x
 
 
 def _softmax_reference(xp: Any, x: Any) -> Any:
     if not x.shape[-1]:
         return x
-    z = _wide(xp, x)
+    z = wide(xp, x)
     e = xp.exp(z - z.max(axis=-1, keepdims=True))
     return (e / e.sum(axis=-1, keepdims=True)).astype(x.dtype)
 
 
-def _log_sum(xp: Any, z: Any) -> tuple[Any, Any]:
+def log_sum(xp: Any, z: Any) -> tuple[Any, Any]:
     """Returns (a, b) with log(sum(exp(z))) = a + b, the axis kept. b is the largest element: adding it would round a away.
 
     A row of -inf or an empty row gives (-inf, 0).
@@ -62,56 +58,32 @@ def _log_sum(xp: Any, z: Any) -> tuple[Any, Any]:
 
 
 def _log_softmax_reference(xp: Any, x: Any) -> Any:
-    z = _wide(xp, x)
-    total, top = _log_sum(xp, z)
+    z = wide(xp, x)
+    total, top = log_sum(xp, z)
     return ((z - top) - total).astype(x.dtype)
 
 
 def _logsumexp_reference(xp: Any, x: Any) -> Any:
-    total, top = _log_sum(xp, _wide(xp, x))
+    total, top = log_sum(xp, wide(xp, x))
     return (total + top)[..., 0].astype(x.dtype)
 
 
 def _layer_norm_reference(xp: Any, x: Any, weight: Any, bias: Any, eps: float) -> Any:
-    z = _wide(xp, x)
+    z = wide(xp, x)
     centred = z - z.mean(axis=-1, keepdims=True) if x.shape[-1] else z
     return _scaled(xp, x, centred, weight, bias, eps)
 
 
 def _rms_norm_reference(xp: Any, x: Any, weight: Any, eps: float) -> Any:
-    return _scaled(xp, x, _wide(xp, x), weight, None, eps)
+    return _scaled(xp, x, wide(xp, x), weight, None, eps)
 
 
 def _scaled(xp: Any, x: Any, z: Any, weight: Any, bias: Any, eps: float) -> Any:
     if not x.shape[-1]:
         return x
     y = z / xp.sqrt((z * z).mean(axis=-1, keepdims=True) + eps)
-    y = y if weight is None else y * _wide(xp, weight)
-    return (y if bias is None else y + _wide(xp, bias)).astype(x.dtype)
-
-
-def _divide_by_count_reference(xp: Any, x: Any, labels: Any, ignore_index: int) -> Any:
-    z = _wide(xp, x)
-    return (z / (labels != ignore_index).sum(axis=-1).astype(z.dtype)).astype(x.dtype)
-
-
-def _cross_entropy_reference(xp: Any, logits: Any, labels: Any, ignore_index: int, label_smoothing: float) -> Any:
-    z = _wide(xp, logits)
-    classes = z.shape[-1]
-    counts = labels != ignore_index
-    wrong = counts & ((labels < 0) | (labels >= classes))
-    if wrong.any():
-        where_wrong = int(xp.argmax(wrong))
-        raise BadIndex(where_wrong, int(labels[where_wrong]), classes)
-    if not classes:  # then every label is ignore_index
-        return xp.zeros(labels.shape, logits.dtype)
-    safe = xp.where(counts, labels, xp.zeros_like(labels))
-    total, top = _log_sum(xp, z)
-    z, total = z - top, total[..., 0]
-    loss = total - (xp.take_along_axis(z, safe[:, None].astype(xp.int64), -1)[:, 0] if len(labels) else 0)
-    if label_smoothing:
-        loss = (1 - label_smoothing) * loss + label_smoothing * (total - z.mean(axis=-1))
-    return xp.where(counts, loss, xp.zeros_like(loss)).astype(logits.dtype)
+    y = y if weight is None else y * wide(xp, weight)
+    return (y if bias is None else y + wide(xp, bias)).astype(x.dtype)
 
 
 # ---- pullbacks by definition
@@ -162,42 +134,26 @@ def _narrowed(x: Tensor | None, dtype: Any) -> Tensor | None:
     return None if x is None else in_dtype(x, dtype)
 
 
-def _cross_entropy_pullback(g: Tensor, logits: Tensor, labels: Tensor, ignore_index: int, label_smoothing: float) -> Tensor:
-    """softmax(logits) minus the target distribution, times g; 0 for rows whose label is ignored."""
-    classes = logits.shape[-1]
-    if not classes:
-        return zeros_like(logits)
-    counts = not_equal(labels, ignore_index)
-    target = one_hot(where(counts, labels, 0), classes, dtype=logits.dtype)
-    if label_smoothing:
-        target = target * (1 - label_smoothing) + label_smoothing / classes
-    return expand_dims(where(counts, g, 0.0), axis=-1) * (apply(_softmax, (logits,)) - target)
-
-
 # ---- costs of n elements in r rows. A sum of n elements takes n - 1 additions; exp, log, rsqrt and division are special ops;
 # maxima are comparisons, which do not count. csrc/cpu gets the same numbers by running a row on the counting scalar.
 
 
-def _rows_cost(x: Any, element: tuple[int, int, int], row: tuple[int, int, int]) -> dict[str, int]:
+def rows_cost(x: Any, element: tuple[int, int, int], row: tuple[int, int, int]) -> dict[str, int]:
     """Returns the cost from the (additions, multiplications, special ops) of each element and of each row."""
     rows = x.size // x.shape[-1] if x.size else 0
     return {figure: x.size * of + rows * more for figure, of, more in zip(("adds", "multiplies", "special_ops"), element, row)}
 
 
 def _cost(element: tuple[int, int, int], row: tuple[int, int, int]) -> Callable[..., dict[str, int]]:
-    return lambda x, *rest: _rows_cost(x, element, row)
+    return lambda x, *rest: rows_cost(x, element, row)
 
 
 def _layer_norm_cost(x: Any, weight: Any, bias: Any, eps: float, y: Any) -> dict[str, int]:
-    return _rows_cost(x, (4 + (bias is not None), 2 + (weight is not None), 0), (-1, 0, 3))  # x - mean is computed twice
+    return rows_cost(x, (4 + (bias is not None), 2 + (weight is not None), 0), (-1, 0, 3))  # x - mean is computed twice
 
 
 def _rms_norm_cost(x: Any, weight: Any, eps: float, y: Any) -> dict[str, int]:
-    return _rows_cost(x, (1, 2 + (weight is not None), 0), (0, 0, 2))
-
-
-def _cross_entropy_cost(logits: Any, labels: Any, ignore_index: int, label_smoothing: float, y: Any) -> dict[str, int]:
-    return _rows_cost(logits, (4, 0, 1), (2, 2, 2)) if label_smoothing else _rows_cost(logits, (2, 0, 1), (1, 0, 1))
+    return rows_cost(x, (1, 2 + (weight is not None), 0), (0, 0, 2))
 
 
 # ---- a batch axis
@@ -251,24 +207,10 @@ def _over_rows(terms: Tensor) -> Tensor:
     return sum(concat(sums, axis=1), axis=(1, 2)) if sums else sum(rows, axis=1)
 
 
-def _losses_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """For cross_entropy(logits, labels, …): joins the rows of all examples."""
-    logits, labels = all_on(size, xs, on)
-    y = apply(op, (reshaped(logits, (labels.size, logits.shape[-1])), reshaped(labels, (labels.size,))), tuple(params))
-    return reshaped(y, labels.shape)
-
-
-def _pull_losses_each(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) -> Tensor:
-    """For the pullback of cross_entropy: joins the rows of all examples."""
-    g, logits, labels = all_on(size, values[:3], on)
-    rows = reshaped(logits, (labels.size, logits.shape[-1]))
-    return reshaped(pull(rule, reshaped(g, (labels.size,)), rows, reshaped(labels, (labels.size,)), *values[3:]), logits.shape)
-
-
 # ---- declarations
 
 
-def _fused(name: str, joint: bool = False) -> Callable[..., Any] | None:
+def fused(name: str, joint: bool = False) -> Callable[..., Any] | None:
     """Returns the native pullback as a rule from tensors to tensors, or None. The kernel does not take `needs`."""
     pull, _ = kernel_for(f"{name}_pullback")
     if pull is None:
@@ -286,28 +228,17 @@ def _fused(name: str, joint: bool = False) -> Callable[..., Any] | None:
 
 
 _softmax = op("softmax", kind=ROWS, reference=_softmax_reference, takes="float", pullback=_softmax_pullback,
-              fused=_fused("softmax"), cost=_cost((2, 1, 1), (-1, 0, 1)), example=normal((4, 5)))  # fmt: skip
+              fused=fused("softmax"), cost=_cost((2, 1, 1), (-1, 0, 1)), example=normal((4, 5)))  # fmt: skip
 _log_softmax = op("log_softmax", kind=ROWS, reference=_log_softmax_reference, takes="float", pullback=_log_softmax_pullback,
-                  fused=_fused("log_softmax"), cost=_cost((3, 0, 1), (-1, 0, 1)), example=normal((4, 5)))  # fmt: skip
+                  fused=fused("log_softmax"), cost=_cost((3, 0, 1), (-1, 0, 1)), example=normal((4, 5)))  # fmt: skip
 _logsumexp = op("logsumexp", kind=ROWS, reference=_logsumexp_reference, takes="float", pullback=_logsumexp_pullback,
-                fused=_fused("logsumexp"), cost=_cost((2, 0, 1), (0, 0, 1)), example=normal((4, 5)))  # fmt: skip
+                fused=fused("logsumexp"), cost=_cost((2, 0, 1), (0, 0, 1)), example=normal((4, 5)))  # fmt: skip
 _layer_norm = op("layer_norm", kind=OWN, batch=_norm_each, reference=_layer_norm_reference, inputs=3, joint=True, takes="float",
-                 pullback=_layer_norm_pullback, fused=_fused("layer_norm", True), pull=_pull_norm_each, cost=_layer_norm_cost,
+                 pullback=_layer_norm_pullback, fused=fused("layer_norm", True), pull=_pull_norm_each, cost=_layer_norm_cost,
                  example=normal((4, 5), (5,), (5,), params=(1e-5,)))  # fmt: skip
 _rms_norm = op("rms_norm", kind=OWN, batch=_norm_each, reference=_rms_norm_reference, inputs=2, joint=True, takes="float",
-               pullback=_rms_norm_pullback, fused=_fused("rms_norm", True), pull=_pull_norm_each, cost=_rms_norm_cost,
+               pullback=_rms_norm_pullback, fused=fused("rms_norm", True), pull=_pull_norm_each, cost=_rms_norm_cost,
                example=normal((4, 5), (5,), params=(1e-6,)))  # fmt: skip
-_cross_entropy = op("cross_entropy", kind=OWN, batch=_losses_each, reference=_cross_entropy_reference, inputs=2, takes="float",
-                    pull=_pull_losses_each, pullback=(_cross_entropy_pullback, None), fused=(_fused("cross_entropy"), None),
-                    cost=_cross_entropy_cost,
-                    example=normal((4, 5), np.array([0, 3, -100, 4]), params=(-100, 0.1)))  # fmt: skip
-
-_divide_by_count = op("divide_by_count", kind=OWN, batch=everywhere, tangent=linear, reference=_divide_by_count_reference, inputs=2,
-                      takes="float", pullback=(lambda g, labels, ignore_index: divide_by_count(g, labels, ignore_index), None),
-                      cost=lambda x, labels, ignore_index, y: {"integer_ops": labels.size, "special_ops": y.size},
-                      example=normal((3,), np.array([[0, 1, -1], [2, -1, -1], [1, 1, 0]]), params=(-1,)))  # fmt: skip
-
-
 # ---- public functions
 
 
@@ -412,37 +343,3 @@ def _normed(op: Any, x: Any, affine: list[tuple[str, Any]], axis: Any, eps: floa
 def _flat(x: Tensor, lengths: Shape) -> Tensor:
     """Returns x with its last len(lengths) axes joined to one."""
     return x if len(lengths) == 1 else reshape(x, (*x.shape[: x.ndim - len(lengths)], math.prod(lengths)))
-
-
-def divide_by_count(x: Tensor, labels: Tensor, ignore_index: int) -> Tensor:
-    """Returns x (…) divided by the number of labels (…, n) in each row that are not ignore_index, in one launch."""
-    return apply(_divide_by_count, (x, labels), (ignore_index,))
-
-
-def cross_entropy_rows(logits: Tensor, labels: Tensor, ignore_index: int = -100, label_smoothing: float = 0.0) -> Tensor:
-    """Returns -log softmax(logits)[label] of each row, and 0 if its label is ignore_index.
-
-    Args:
-        logits: (n, classes) float tensor.
-        labels: (n,) integers in [0, classes), or ignore_index.
-        label_smoothing: the share of the target that is spread evenly over all classes, in [0, 1].
-
-    Returns: (n,). Raises: ShapeError, DTypeError; IndexError naming the label that is out of range.
-    """
-    if logits.ndim != 2 or labels.shape != logits.shape[:1]:
-        raise ShapeError(
-            f"cross_entropy: logits {logits.shape} and labels {labels.shape} do not fit: (n, classes) and (n,) are needed."
-        )
-    if labels.dtype.kind not in "iu":
-        raise DTypeError(f"cross_entropy: labels have dtype {labels.dtype}; class numbers are integers. Use .astype(pb.int64).")
-    try:
-        return apply(_cross_entropy, (logits, labels), (ignore_index, float(label_smoothing)))
-    except IndexError as error:
-        bad = error if isinstance(error, BadIndex) else error.__cause__  # raised by the reference, or the cause of a kernel's error
-        if not isinstance(bad, BadIndex):
-            raise
-        position, label, classes = bad.args[:3]
-        raise IndexError(
-            f"cross_entropy: label {label} at position {position} is not a class: logits {logits.shape} have classes 0 to "
-            f"{classes - 1}. Only ignore_index={ignore_index} marks a row to leave out."
-        ) from None
