@@ -1,9 +1,9 @@
 // Chooses the tile and the slices of a product on a GPU. Pure host code: shapes come in, numbers go out. gemm.cuh has the kernels.
 //
-// A block of threads computes one tile of a result, or one slice of that tile's contraction. The sums of all slices are then added
-// up. The choice depends on shapes and on the constants of choice.cpp alone, so that the same product has the same bits on every
-// device of a kind. In the mode "everywhere" sums follow families/order.h: a group of threads has one block of the contraction, so a
-// tile decides the slices, and no choice changes a bit.
+// A block of threads computes one tile of a result, or one slice of that tile's contraction. The sums of all slices are then
+// added up. The choice depends on shapes and on the constants of choice.cpp alone, so that the same product has the same bits on
+// every device of a kind. In the mode "everywhere" sums follow families/order.h: a group of threads has one block of the
+// contraction, so a tile decides the slices, and no choice changes a bit.
 #pragma once
 #include <cstdint>
 
@@ -13,9 +13,9 @@ namespace pb::cuda {
 // copied straight to shared memory. `words16` are tensor cores that take words of two 16-bit numbers.
 enum class TileSet : uint8_t { f32, f32_staged, f64, i32, i64, tf32, words16 };
 
-// A size of tiles. A step of the contraction has `depth` elements, and `groups` groups of threads share a slice evenly. The costs are
-// cycles per element of the contraction: `latency` of a block that is alone on its multiprocessor, and `throughput` of a fully
-// occupied multiprocessor per block.
+// A size of tiles. A step of the contraction has `depth` elements, and `groups` groups of threads share a slice evenly. The costs
+// are cycles per element of the contraction: `latency` of a block that is alone on its multiprocessor, and `throughput` of a
+// fully occupied multiprocessor per block.
 struct Tile {
   int m, n, depth, groups;
   bool sums;  // true if the kernels can also sum the rows of a
@@ -60,8 +60,8 @@ struct Choice {
 // program has few shapes.
 const Choice& choose(const Question& question);
 
-// The tile of the generic kernels on tensor cores. There the slices alone decide the bits of a result, so that factors that cannot be
-// read in packs may have another tile than the choice, with the same slices.
+// The tile of the generic kernels on tensor cores. There the slices alone decide the bits of a result, so that factors that
+// cannot be read in packs may have another tile than the choice, with the same slices.
 constexpr int kGenericCores = 1;
 Choice in_tiles(const Choice& choice, int tile, const Question& question);
 

@@ -20,12 +20,12 @@
 namespace pb::cuda {
 
 // How a kernel reads factors. `generic` reads any dtype and layout, and rounds and pulls back if asked to. The others are:
-//   direct  the numbers as they are: f32 copied straight to shared memory, or packs of what tensor cores take, which may be pulled back
+//   direct  the numbers as they are: f32 copied straight to shared memory, or packs for tensor cores, which may be pulled back
 //   pulled  f32 through registers, where a is pulled back
 enum class Way : uint8_t { direct, pulled, generic };
 
-// How a kernel ends, beyond storing the tile. `any` can do everything: what the others do, and tanh and sigmoid, which are hundreds of
-// instructions that most products should not have to load.
+// How a kernel ends, beyond storing the tile. `any` can do everything: what the others do, and tanh and sigmoid, which are hundreds
+// of instructions that most products should not have to load.
 //   layer     adds a bias; relu, which is one instruction per element
 //   gradient  adds to the contents of out; sums the rows of a
 enum class End : uint8_t { layer, gradient, any };
@@ -36,9 +36,9 @@ struct Problem {
   int64_t k, slice;  // the length of the contraction, and of a block's slice of it, which its groups of threads share evenly
   int slices;
   unsigned first;      // the number of the problem's first block in the launch
-  Divider tiles;       // by the number of tiles of all results
-  Divider tiles_each;  // by the number of tiles of a result
-  Divider tiles_down;  // by the number of tiles from top to bottom of a result
+  Divider tiles;       // divides by the number of tiles of all results
+  Divider tiles_each;  // divides by the number of tiles of one result
+  Divider tiles_down;  // divides by the number of tiles from top to bottom of a result
   DType dtype;         // of the factors and the result
   int size;            // bytes of an element
   Reading reading_a, reading_b;
@@ -193,8 +193,8 @@ template <int kRun, class V> __device__ inline V add_run(const V* first, int64_t
   return add_pairs<kRun>(int(count < kRun ? count : kRun), [&](int i) { return load_past_cache(first + i * step); });
 }
 
-// Returns the sum of `count` partial results. If there are more than kRun, the sums of runs replace the first results of the runs, and
-// are added in the same way.
+// Returns the sum of `count` partial results. If there are more than kRun, the sums of runs replace the first results of the runs,
+// and are added in the same way.
 template <int kRun, class V> __device__ inline V add_partials(V* first, int64_t step, int count) {
   V sum;
 #pragma unroll 1
@@ -235,9 +235,9 @@ __device__ inline void finish(const Problem& p, const TilePosition& at, int row,
         for (int j = 0; j < 4; ++j) x.v[j] = relu_forward()(x.v[j]);
       }
     } else if constexpr (kEnd == End::any) {
+      // The code for two elements runs twice: it is half as long, and two chains of multiply-adds keep a warp busy.
       if (p.activation)
         kernels::visit_activation(p.activation, [&](auto forward, auto) {
-      // The code for two elements runs twice: it is half as long, and two chains of multiply-adds keep a warp busy.
 #pragma unroll 1
           for (int half = 0; half < 2; ++half) {
             const C first = forward(x.v[0]), second = forward(x.v[1]);
@@ -262,9 +262,9 @@ __device__ inline void finish(const Problem& p, const TilePosition& at, int row,
   each([&](int j) { store_element<C, T>(p.dtype, to + j * size, x.v[j]); });
 }
 
-// Carries a tile from the registers of a block to memory, kRows rows at a time. Rows lie kPitch elements apart in shared memory, with
-// a copy for each group of threads that had a share of the contraction, at most kCopies. T is the type of the result in memory, or
-// void.
+// Carries a tile from the registers of a block to memory, kRows rows at a time. Rows lie kPitch elements apart in shared memory,
+// with a copy for each group of threads that had a share of the contraction, at most kCopies. T is the type of the result in
+// memory, or void.
 template <class C, class T, End kEnd, int kM, int kN, int kRows, int kCopies, int kThreadsOf> struct Exit {
   static constexpr int kPitch = kN + 16 / int(sizeof(C)), kPart = kRows * kPitch, kFours = kN / 4, kParts = kM / kRows;
   // The largest tile's own sums, which stay in registers until the end, leave room for four partial results of slices.
@@ -320,12 +320,12 @@ template <class C, class T, End kEnd, int kM, int kN, int kRows, int kCopies, in
   }
 };
 
-// Kernels are instantiated in sources that CMake generates, because they take long to compile. Each function returns the launcher of
-// a tile, by its number in the set.
+// Kernels are instantiated in sources that CMake generates, because they take long to compile. Each function returns the launcher
+// of a tile, by its number in the set.
 using Launcher = void (*)(const Group&, unsigned blocks);
 
-// Without tensor cores, for a computing dtype: f32, f64, i32 or i64, where signed and unsigned integers give the same bits. Only f32
-// has ways other than Way::generic.
+// Without tensor cores, for a computing dtype: f32, f64, i32 or i64, where signed and unsigned integers give the same bits. Only
+// f32 has ways other than Way::generic.
 template <DType kComputed> Launcher plain_kernel(int tile, Way way, End end);
 
 // On tensor cores. kRounds: the factors are float32 and are rounded to the format Kind; otherwise they already have that format.

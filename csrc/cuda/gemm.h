@@ -36,8 +36,8 @@ struct Product {
 
 // Computes one or two products, in a single launch if pullback's own kernels compute both.
 void multiply(const Product* products, int count);
-// Returns the work that multiply() would do. Products left to cuBLASLt count by the formula. Only the alignment of pointers matters,
-// and whether they are null: nothing is read.
+// Returns the work that multiply() would do. Products left to cuBLASLt count by the formula. Only the alignment of pointers
+// matters, and whether they are null: nothing is read.
 Counts work_of(const Product* products, int count);
 
 // True if products of this dtype go through tensor cores, on this device, in this mode and in this thread's precision.
@@ -46,8 +46,8 @@ bool by_tensor_cores(DType dtype);
 // "everywhere".
 bool is_large(int64_t m, int64_t n, int64_t k, int64_t batches = 1);
 
-// True if a float32 product with a pullback or sums is so large that pull_back_columns() in a launch of its own, before the product,
-// saves time: the product then uses the largest tiles, and copies its factors straight to shared memory.
+// True if a float32 product with a pullback or sums is so large that pull_back_columns() in a launch of its own, before the
+// product, saves time: the product then uses the largest tiles, and copies its factors straight to shared memory.
 bool is_worth_a_launch(int64_t m, int64_t n, int64_t k);
 
 // Computes gz, the pullback of g (rows, n) through an activation with output y, and the column sums of gz. Both are contiguous and

@@ -33,8 +33,8 @@ struct F16 {
 // loads of fragments (4 rows of 8 neighbours) nor the stores (16 rows of 8 neighbours, or packs of 4 in a row) have bank conflicts.
 constexpr int kWords = 16;
 __device__ inline int column_of(int word, int outer) { return outer ^ (word >> 2 & 3) << 3; }
-// column_of(word, outer + more) for the fragments of a warp, whose first element of the outer axis is a multiple of kWarpWide. more: a
-// multiple of 8 that the compiler knows. If kWarpWide is a multiple of 32, the shift moves nothing but `more`.
+// column_of(word, outer + more) for the fragments of a warp, whose first element of the outer axis is a multiple of kWarpWide.
+// more: a multiple of 8 that the compiler knows. If kWarpWide is a multiple of 32, the shift moves nothing but `more`.
 template <int kWarpWide> __device__ inline int column_of(int word, int outer, int more) {
   if constexpr (kWarpWide % 32 == 0) return outer + (more ^ (word >> 2 & 3) << 3);
   else return column_of(word, outer + more);
@@ -43,8 +43,8 @@ template <int kWarpWide> __device__ inline int column_of(int word, int outer, in
 // Brings the steps of one factor to shared memory: fetch() loads a step to registers, and put() stores it later. A quad is four
 // words that are neighbours along the contraction or along the outer axis, whichever the factor is contiguous along.
 //
-// kPacks: a quad is read in packs of 16 bytes, or of 8 along the outer axis of 16-bit numbers. Otherwise element by element, with any
-// strides.
+// kPacks: a quad is read in packs of 16 bytes, or of 8 along the outer axis of 16-bit numbers. Otherwise element by element, with
+// any strides.
 template <class Kind, class Source, int kWide, int kThreadsOf, bool kPacks> struct CoreLoader {
   static constexpr int kPer = Kind::kPer, kPitch = kWide + 8, kElements = kPitch * kWords;
   static constexpr int kQuads = kWide * kWords / 4 / kThreadsOf, kSize = int(sizeof(Source));

@@ -6,10 +6,10 @@
 
 namespace pb::cuda {
 
-// Tiles of kM × kN elements, in steps of kDepth along the contraction, kStages of which are in shared memory. A thread computes kTM
-// × kTN sums. kGroups groups of threads divide the contraction among them: group g has the g-th of kGroups equal shares of a slice,
-// and a step brings kPiece elements of every share. So each sum of a thread is one chain of multiply-adds over consecutive elements.
-// kUnroll elements of a piece are one turn of the main loop.
+// Tiles of kM × kN elements, in steps of kDepth along the contraction, kStages of which are in shared memory. A thread computes
+// kTM × kTN sums. kGroups groups of threads divide the contraction among them: group g has the g-th of kGroups equal shares of a
+// slice, and a step brings kPiece elements of every share. So each sum of a thread is one chain of multiply-adds over consecutive
+// elements. kUnroll elements of a piece are one turn of the main loop.
 template <int kM_, int kN_, int kDepth_, int kTM_, int kTN_, int kGroups_, int kStages_, int kBlocks_,
           int kUnroll_> struct Shape {
   static constexpr int kM = kM_, kN = kN_, kDepth = kDepth_, kTM = kTM_, kTN = kTN_, kGroups = kGroups_, kStages = kStages_,
@@ -36,8 +36,8 @@ __device__ inline void multiply_add(double& sum, double a, double b) { sum = fma
 __device__ inline void multiply_add(uint32_t& sum, uint32_t a, uint32_t b) { sum += a * b; }
 __device__ inline void multiply_add(uint64_t& sum, uint64_t a, uint64_t b) { sum += a * b; }
 
-// Calls f(T) for the type T in which elements of the dtype are stored, as unsigned integers if C is one: modulo the size of a result,
-// signed and unsigned integers have the same products and sums.
+// Calls f(T) for the type T in which elements of the dtype are stored, as unsigned integers if C is one: modulo the size of a
+// result, signed and unsigned integers have the same products and sums.
 template <class C, Way kWay, class F> __device__ inline void visit_stored(DType dtype, int size, F&& f) {
   if constexpr (std::is_same_v<C, float> && kWay == Way::generic) {
     if (dtype == DType::f32) f(Tag<float>());
@@ -55,9 +55,10 @@ template <class C, Way kWay, class F> __device__ inline void visit_stored(DType 
   }
 }
 
-// Brings the steps of one factor, kWide × kDepth elements each, to shared memory as [depth][outer] with rows kPitch elements apart.
-// The rows are the pieces of all groups, one after another. A thread has kEach elements of a step: along the outer axis if the factor
-// is contiguous along the depth, and along the depth otherwise, so that neighbouring threads read neighbouring elements.
+// Brings the steps of one factor, kWide × kDepth elements each, to shared memory as [depth][outer] with rows kPitch elements
+// apart. The rows are the pieces of all groups, one after another. A thread has kEach elements of a step: along the outer axis if
+// the factor is contiguous along the depth, and along the depth otherwise, so that neighbouring threads read neighbouring
+// elements.
 //
 //   contiguous along the depth: a warp reads 4 rows of 8 neighbours      along the outer axis: a warp reads 32 neighbours
 template <class C, int kWide, class S> struct Loader {
@@ -148,8 +149,9 @@ template <class C, class S, Way kWay, End kEnd> struct Plain {
   static constexpr size_t kBytes = kElements * sizeof(C);
 };
 
-// Computes a tile, or a slice of it. Per step of kDepth elements the block reads kDepth * (kM + kN) numbers (and as many of y as of a,
-// if a is pulled back), and a thread reads kPiece * (kTM + kTN) numbers from shared memory for kPiece * kTM * kTN multiply-adds.
+// Computes a tile, or a slice of it. Per step of kDepth elements the block reads kDepth * (kM + kN) numbers (and as many of y as
+// of a, if a is pulled back), and a thread reads kPiece * (kTM + kTN) numbers from shared memory for kPiece * kTM * kTN
+// multiply-adds.
 //
 //             threads  numbers per multiply-add   blocks per multiprocessor   shared memory, direct
 //   SmallestTile      256    1/8 read, 1 shared         2                           40 KiB

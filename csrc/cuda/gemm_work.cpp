@@ -18,8 +18,9 @@ Counts formula_of(const PlannedProduct& w) {
   return work;
 }
 
-// All groups of threads multiply whole tiles and steps, including padding, also those without a share. The sums of groups with a share
-// and of slices are added up. An activation computes four elements at once, and a tile pulls back all elements of a that it reads.
+// All groups of threads multiply whole tiles and steps, including padding, also those without a share. The sums of groups with a
+// share and of slices are added up. An activation computes four elements at once, and a tile pulls back all elements of a that it
+// reads.
 Counts work_in_tiles(const PlannedProduct& w, const Tile& tile, const Slicing& s) {
   const Product& p = w.product;
   const int64_t area = tile.m * tile.n, results = w.batches * p.m * p.n;

@@ -47,12 +47,12 @@ Product product_of(const Launch& launch, cuda::Scratch* scratch) {
   return p;
 }
 
-// The products of a pullback, of which those from `first` to `end` - 1 are needed: gx = gz @ w and gw = gz.T @ x. gz is the pullback of
-// g through the activation, and gb is the sum of its rows.
+// The products of a pullback, of which those from `first` to `end` - 1 are needed: gx = gz @ w and gw = gz.T @ x. gz is the
+// pullback of g through the activation, and gb is the sum of its rows.
 //
-// If `apart`, a separate launch comes first, which computes gz and gb. Otherwise the products do both while they read g. Products by
-// cuBLASLt cannot do that, nor can products that round float32, because the sums are those of gz before it is rounded. Large ones
-// of float32 would have to use smaller tiles.
+// If `apart`, a separate launch comes first, which computes gz and gb. Otherwise the products do both while they read g. Products
+// by cuBLASLt cannot do that, nor can products that round float32, because the sums are those of gz before it is rounded. Large
+// ones of float32 would have to use smaller tiles.
 struct Pullback {
   DType dtype;
   int64_t m, n, k;
