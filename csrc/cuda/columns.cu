@@ -76,7 +76,7 @@ template <class C, class T> __global__ void __launch_bounds__(kAcross* kDown) pu
     const int64_t length = int64_t{kRun} << shift;
 #pragma unroll 1
     for (int64_t first = down * length; first < c.chunks && column < c.n; first += kDown * length) {
-      const C sum = add_run<kRun>(partial + first * c.n, c.n << shift, (c.chunks - first + (length / kRun) - 1) >> shift);
+      const C sum = sum_of_run<kRun>(partial + first * c.n, c.n << shift, (c.chunks - first + (length / kRun) - 1) >> shift);
       if (length >= c.chunks) *sums = T(sum);
       else partial[first * c.n] = sum;
     }

@@ -189,7 +189,7 @@ template <int kMost, class Load> __device__ inline auto add_pairs(int count, Loa
 }
 
 // Returns the sum of the first kRun of `count` partial results, which are `step` apart. A thread has kRun loads under way.
-template <int kRun, class V> __device__ inline V add_run(const V* first, int64_t step, int64_t count) {
+template <int kRun, class V> __device__ inline V sum_of_run(const V* first, int64_t step, int64_t count) {
   return add_pairs<kRun>(int(count < kRun ? count : kRun), [&](int i) { return load_past_cache(first + i * step); });
 }
 
@@ -202,7 +202,7 @@ template <int kRun, class V> __device__ inline V add_partials(V* first, int64_t 
     const bool is_last = count <= kRun;
 #pragma unroll 1
     for (int begin = 0; begin < count; begin += kRun) {
-      sum = add_run<kRun>(first + begin * step, step, count - begin);
+      sum = sum_of_run<kRun>(first + begin * step, step, count - begin);
       if (!is_last) first[begin * step] = sum;
     }
     if (is_last) return sum;

@@ -23,6 +23,7 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from . import sets as c
 from .constraints import Constraint, MaxNorm, Simplex, UnitNorm
+from .masters import exact
 
 LIMITS: Any = {MaxNorm: 0, UnitNorm: 1, Simplex: 2}  # the numbers of the constraints along axes in csrc/math/projection.h
 Vectors = tuple[int, int, float]  # the length of vectors, the distance of their elements, and the largest norm
@@ -57,14 +58,14 @@ class Projection:
             if isinstance(p.constraint, Constraint):
                 p.constraint.check(p.shape[opt._lead :])
             limit = LIMITS.get(type(p.constraint))
-            vectors = None if limit is None or opt._kernels is None else _vectors(p.constraint, p.shape[opt._lead :])
-            if vectors is None:
+            found = None if limit is None or opt._kernels is None else _vectors(p.constraint, p.shape[opt._lead :])
+            if limit is None or found is None:
                 self._others.append(i)
             else:
-                self._projected.setdefault(limit, []).append((i, vectors))
+                self._projected.setdefault(limit, []).append((i, found))
         with door.charged_to(door.OPTIMIZER):
             if wanted:
-                self._before = {i: copy(_exact(opt, i)) for i in self._entries}
+                self._before = {i: copy(exact(opt, i)) for i in self._entries}
             if opt._averages is not None:
                 self._averages = {i: copy(Tensor(opt._averages[i])) for i in self._entries}
 
@@ -91,7 +92,7 @@ class Projection:
             raise failed
 
     def _project(self, tensors: Callable[[int], tuple[Any, ...]]) -> None:
-        """Launches the projections. tensors(i): the weights of parameter i, and what follows them in csrc/bindings/projection.cpp."""
+        """Launches the projections. tensors(i): parameter i's weights, and what follows them in csrc/bindings/projection.cpp."""
         for limit, entries in self._projected.items():
             given = [(*vectors, *tensors(i)) for i, vectors in entries]
             self._opt._kernels.project(limit, given)
@@ -122,7 +123,7 @@ class Projection:
         if not self._entries:
             return result
         with door.charged_to(door.OPTIMIZER):
-            before = {i: _exact(opt, i) for i in self._entries}
+            before = {i: exact(opt, i) for i in self._entries}
             new = {i: add(before[i], deltas[i]) for i in self._entries}
             self._project(lambda i: (new[i].array, None, deltas[i].array, None, before[i].array, None, *self._kept(i)[3:]))
             for i in self._others:
@@ -177,12 +178,6 @@ def _masked(opt: Any, i: int, value: Tensor, pruned: float = 0.0) -> Tensor:
 def _change(before: Tensor, new: Tensor, delta: Tensor, value: Tensor) -> Tensor:
     """Returns what a step adds to `before`, of which the kernel made `new` by adding `delta`, and a constraint then `value`."""
     return where(equal(value, new), delta, subtract(value, before))
-
-
-def _exact(opt: Any, i: int) -> Tensor:
-    """Returns the weights that an update changes: parameter i, or its master where the parameter is the master's rounded value."""
-    p, master = Tensor(opt._parameters[i].array), Tensor(opt._weights()[i])
-    return p if p.dtype == master.dtype else where(equal(in_dtype(master, p.dtype), p), master, in_dtype(p, master.dtype))
 
 
 def _new(opt: Any, i: int) -> Tensor:
