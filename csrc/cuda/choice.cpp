@@ -1,3 +1,4 @@
+// The estimate of time by which a tile and slices are chosen, and its constants.
 #include "cuda/choice.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Facts about products that decide their kernels, and the cutting of products that are too large for one launch.
 #include "cuda/gemm_parts.h"
 
 #include <cstdlib>
