@@ -8,13 +8,10 @@ namespace {
 
 using kernels::kOrderBlock;
 
-// Threads of a block: the number of columns, and of rows that are pulled back at once. kStage rows are pulled back before they are
-// added to the sums.
-constexpr int kAcross = 32, kDown = 8, kStage = 64;
+// A block sums kOrderBlock rows of kAcross columns. Each thread has kEach rows of one column.
+constexpr int kAcross = 16, kDown = 32, kEach = int(kOrderBlock) / kDown, kRun = 8;
 
 struct Columns {
-  DType dtype;
-  int size;
   int64_t rows, n, pitch;  // pitch: elements from row to row of gz
   unsigned chunks;         // chunks of kOrderBlock rows, one for each block
   Factor g, y;             // the outer axis is the rows
@@ -24,48 +21,67 @@ struct Columns {
   unsigned* arrivals;
 };
 
-// Sums each column in the order of families/order.h, as a sum of products with ones.
-template <class C> __global__ void __launch_bounds__(kAcross* kDown) pull_chunk(const __grid_constant__ Columns c) {
-  __shared__ C stage[kStage][kAcross];
+// Pulls g back through an activation, and sums each column in the order of families/order.h, as a sum of products with ones.
+//
+// A block reads 256 x 16 numbers of g, and as many of y, writes as many of gz, and keeps 16 KiB of them in shared memory (32 of
+// double). All of a thread's loads are under way at once. Then one thread per column adds 256 numbers, one after the other: this
+// chain is the longest part of the kernel. The last block of a strip of columns adds up the sums of all chunks.
+template <class C, class T> __global__ void __launch_bounds__(kAcross* kDown) pull_chunk(const __grid_constant__ Columns c) {
+  __shared__ C stage[kOrderBlock][kAcross];
   const unsigned chunk = blockIdx.x % c.chunks, strip = blockIdx.x / c.chunks;
-  const int across = int(threadIdx.x) % kAcross, down = int(threadIdx.x) / kAcross;
+  const int across = int(threadIdx.x % kAcross), down = int(threadIdx.x / kAcross);
   const int64_t column = int64_t(strip) * kAcross + across, begin = chunk * kOrderBlock;
-  const int rows = int(c.rows - begin < kOrderBlock ? c.rows - begin : kOrderBlock);
-  C sum = 0;
-  for (int first = 0; first < rows; first += kStage) {
+  const int rows = column >= c.n ? 0 : int(c.rows - begin < kOrderBlock ? c.rows - begin : kOrderBlock);
+
+  const auto each = [&](auto&& f) {
 #pragma unroll
-    for (int i = down; i < kStage; i += kDown) {
-      const int64_t row = begin + first + i;
-      if (first + i >= rows || column >= c.n) break;
-      C g = load_element<C>(c.dtype, c.g.data + row * c.g.outer + column * c.g.depth);
-      if (c.activation) {
-        const C y = load_element<C>(c.dtype, c.y.data + row * c.y.outer + column * c.y.depth);
-        kernels::visit_activation(c.activation, [&](auto, auto pullback) { g = pullback(g, y, y); });
-      }
-      if (c.gz) store_element<C>(c.dtype, c.gz + (row * c.pitch + column) * c.size, g);
-      stage[i][across] = g;
-    }
-    __syncthreads();
-    if (c.sums && down == 0 && column < c.n) {
-#pragma unroll 8
-      for (int i = 0; i < (rows - first < kStage ? rows - first : kStage); ++i) sum += stage[i][across];
-    }
-    __syncthreads();
+    for (int e = 0; e < kEach; ++e)
+      if (down + e * kDown < rows) f(e);
+  };
+  C value[kEach], y[kEach];
+  const auto load = [&](C(&to)[kEach], const Factor& f) {
+    const char* const at = f.data + (begin + down) * f.outer + column * f.depth;
+    const int64_t step = kDown * f.outer;
+    each([&](int e) { to[e] = C(*reinterpret_cast<const T*>(at + e * step)); });
+  };
+  load(value, c.g);
+  if (c.activation) {
+    load(y, c.y);
+    kernels::visit_activation(c.activation,
+                              [&](auto, auto pullback) { each([&](int e) { value[e] = pullback(value[e], y[e], y[e]); }); });
+  }
+  if (c.gz) {
+    T* const gz = reinterpret_cast<T*>(c.gz) + (begin + down) * c.pitch + column;
+    const int64_t step = kDown * c.pitch;
+    each([&](int e) { gz[e * step] = T(value[e]); });
   }
   if (!c.sums) return;
-  C* const partial = static_cast<C*>(c.partial);
+
+#pragma unroll
+  for (int e = 0; e < kEach; ++e) stage[down + e * kDown][across] = value[e];
+  __syncthreads();
+  C* const partial = static_cast<C*>(c.partial) + column;
+  T* const sums = reinterpret_cast<T*>(c.sums) + column;
   if (down == 0 && column < c.n) {
-    if (c.chunks == 1) store_element<C>(c.dtype, c.sums + column * c.size, sum);
-    else partial[chunk * c.n + column] = sum;
+    C sum = 0;
+#pragma unroll 8
+    for (int i = 0; i < rows; ++i) sum += stage[i][across];
+    if (c.chunks == 1) *sums = T(sum);
+    else partial[chunk * c.n] = sum;
   }
   if (c.chunks == 1 || !last_to_arrive(c.arrivals + strip, c.chunks)) return;
-  add_runs<kAcross * kDown>(c.chunks, kAcross, [&](int, const Run& run) {
-    if (column >= c.n) return;
-    const auto place = [&](int i) { return partial + (run.first + i * run.apart) * c.n + column; };
-    const C all = add_pairs<Run::kMost>(run.count, [&](int i) { return C(__ldcg(place(i))); });
-    if (run.is_last) store_element<C>(c.dtype, c.sums + column * c.size, all);
-    else *place(0) = all;
-  });
+  // In every round, runs of neighbouring chunks are added by different threads. Chunks that are left are 2^shift apart.
+#pragma unroll 1
+  for (int shift = 0; (c.chunks - 1) >> shift; shift += 3) {
+    const int64_t length = int64_t{kRun} << shift;
+#pragma unroll 1
+    for (int64_t first = down * length; first < c.chunks && column < c.n; first += kDown * length) {
+      const C sum = sum_of_run<kRun>(partial + first * c.n, c.n << shift, (c.chunks - first + (length / kRun) - 1) >> shift);
+      if (length >= c.chunks) *sums = T(sum);
+      else partial[first * c.n] = sum;
+    }
+    __syncthreads();
+  }
 }
 
 struct Rows {
@@ -101,7 +117,7 @@ template <class C, int kCount> __global__ void __launch_bounds__(kThreads) finis
 
 }  // namespace
 
-void pull_columns(const View& g, const View& y, int activation, char* gz, char* sums) {
+void pull_back_columns(const View& g, const View& y, int activation, char* gz, char* sums) {
   const int64_t rows = g.shape[0], n = g.shape[1], size = item_size(g.dtype);
   if (n == 0 || (rows == 0 && !sums)) return;
   const int64_t chunks = std::max<int64_t>(1, kernels::order_blocks(rows));
@@ -109,30 +125,20 @@ void pull_columns(const View& g, const View& y, int activation, char* gz, char* 
   for (int64_t first = 0; first < n; first += most) {
     const int64_t some = std::min(most, n - first), blocks = chunks * ((some + kAcross - 1) / kAcross);
     Scratch scratch;
-    const Columns c{g.dtype,
-                    int(size),
-                    rows,
-                    some,
-                    n,
-                    unsigned(chunks),
-                    {g.data + first * g.stride[1], g.stride[0], g.stride[1]},
-                    {y.data + first * y.stride[1], y.stride[0], y.stride[1]},
-                    activation,
-                    gz ? gz + first * size : nullptr,
-                    sums ? sums + first * size : nullptr,
-                    sums && chunks > 1 ? scratch.take<double>(chunks * some) : nullptr,
-                    tickets()};
-    const auto kernel = g.dtype == DType::f64 ? pull_chunk<double> : pull_chunk<float>;
+    Columns c{};
+    c.rows = rows, c.n = some, c.pitch = n, c.chunks = unsigned(chunks);
+    c.g = {g.data + first * g.stride[1], g.stride[0], g.stride[1]};
+    c.y = {y.data + first * y.stride[1], y.stride[0], y.stride[1]};
+    c.activation = activation;
+    c.gz = gz ? gz + first * size : nullptr, c.sums = sums ? sums + first * size : nullptr;
+    c.partial = sums && chunks > 1 ? scratch.take<double>(chunks * some) : nullptr;
+    c.arrivals = tickets();
+    const auto kernel = g.dtype == DType::f64   ? pull_chunk<double, double>
+                        : g.dtype == DType::f32 ? pull_chunk<float, float>
+                        : g.dtype == DType::f16 ? pull_chunk<float, float16>
+                                                : pull_chunk<float, bfloat16>;
     start(kernel, dim3(unsigned(blocks)), dim3(kAcross * kDown), 0, c);
   }
-}
-
-// Each column takes an addition for every row, and then one for every chunk but one.
-Counts work_of_columns(int64_t rows, int64_t n, int activation, bool sums) {
-  Counts work;
-  work.add(kernels::linear_backward().counts[activation], rows * n);
-  if (sums) work.adds += n * (rows + std::max<int64_t>(1, kernels::order_blocks(rows)) - 1);
-  return work;
 }
 
 void finish_rows(DType dtype, char* x, int64_t rows, int64_t n, const char* bias, int64_t bias_step, int activation) {

@@ -3,7 +3,9 @@
 
 #include <pthread.h>
 
+#include <map>
 #include <mutex>
+#include <utility>
 
 #include "cuda/launch.cuh"
 
@@ -135,6 +137,16 @@ OnStream::OnStream(Stream stream) : before_(redirected) {
 }
 OnStream::~OnStream() { redirected = before_; }
 int multiprocessors() { return here().multiprocessors; }
+
+bool needs_more_shared(const void* kernel, size_t bytes) {
+  static std::mutex mutex;
+  static std::map<std::pair<int, const void*>, size_t> granted;
+  const std::lock_guard<std::mutex> lock(mutex);
+  size_t& most = granted[{current_device(), kernel}];
+  if (bytes <= most) return false;
+  most = bytes;
+  return true;
+}
 bool usable() { return !forked; }
 
 void synchronize() {

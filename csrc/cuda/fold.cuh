@@ -39,21 +39,36 @@ template <class R, int kOf = int(kThreads), class A> __device__ inline A fold_bl
   return a;
 }
 
+// Adds 1 to a ticket, and returns its value before. All that the calling thread knows to be written is visible to every thread that
+// adds to the ticket later.
+__device__ inline unsigned take_ticket(unsigned* ticket) {
+#if defined(__CUDA_ARCH__)
+  unsigned before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(ticket) : "memory");
+  return before;
+#else
+  __threadfence();
+  const unsigned before = atomicAdd(ticket, 1u);
+  __threadfence();
+  return before;
+#endif
+}
+
 // Returns true in the last of the `expected` blocks that arrive at the ticket. All threads of the block must call it, and all get
 // the same result. Everything that the other blocks wrote before they arrived is visible to the last block, which can therefore
 // combine their results in a fixed order. It must read them past the L1 cache (__ldcg), which may hold stale lines.
+//
+// One thread speaks for its block: what the others wrote before the first barrier is ordered before the ticket, and what they read
+// after the second barrier is ordered after it.
 __device__ inline bool last_to_arrive(unsigned* ticket, unsigned expected) {
   __shared__ int last;
-  __threadfence();
   __syncthreads();
   if (threadIdx.x == 0 && threadIdx.y == 0) {
-    last = atomicAdd(ticket, 1u) + 1 == expected;
+    last = take_ticket(ticket) + 1 == expected;
     if (last) *ticket = 0;
   }
   __syncthreads();
-  const bool answer = last;
-  __threadfence();
-  return answer;
+  return last;
 }
 
 }  // namespace pb::cuda

@@ -1,8 +1,17 @@
-// Products of matrices: the parts that all kernels share. A block computes one tile of one result, or one slice of that tile's
-// contraction. The last of a tile's slices to arrive adds up the sums of all slices, in pairs of neighbours.
+// Products of matrices: the parts that all kernels share. A product goes this way:
+//
+//   multiply()       gemm.cu                 leaves it to cuBLASLt or to product_tiny.cu, or asks choose() and fills in a Problem
+//   choose()         choice.cpp              the size of tiles, and the slices of the contraction
+//   launch_tiles()   gemm.cu                 chooses the Way and the End, and so the kernel
+//   multiply_plain() gemm_plain.cuh          a block multiplies one tile, or one slice of it, in steps through shared memory,
+//   multiply_cores() gemm_cores.cuh            without or with tensor cores
+//   Exit::store()    here                    adds up the sums of groups of threads and of slices, and ends in finish()
+//
+// Hot kernels know the type of their numbers and how the product ends. What they decide at run time is uniform and outside the main
+// loop.
 #pragma once
 #include "cuda/fold.cuh"
-#include "cuda/gemm.h"
+#include "cuda/gemm_parts.h"
 #include "cuda/operand.cuh"
 #include "families/activations.h"
 #include "families/matmul.h"
@@ -10,24 +19,35 @@
 
 namespace pb::cuda {
 
-// The axis of a factor whose elements lie closest together. The *_packs readings also guarantee that runs of contiguous elements
-// begin at a multiple of a pack and are a multiple of a pack long.
-enum class Reading : uint8_t { depth, outer, depth_packs, outer_packs };
+// How a kernel reads factors. `generic` reads any dtype and layout, and rounds and pulls back if asked to. The others are:
+//   direct  the numbers as they are: f32 copied straight to shared memory, or packs for tensor cores, which may be pulled back
+//   pulled  f32 through registers, where a is pulled back
+enum class Way : uint8_t { direct, pulled, generic };
+
+// How a kernel ends, beyond storing the tile. `any` can do everything: what the others do, and tanh and sigmoid, which are hundreds
+// of instructions that most products should not have to load.
+//   layer     adds a bias; relu, which is one instruction per element
+//   gradient  adds to the contents of out; sums the rows of a
+enum class End : uint8_t { layer, gradient, any };
 
 // result (m, n) = a (m, k) @ b (k, n), for every element of a batch.
 struct Problem {
   int m, n;
-  int64_t k, slice;     // the length of the contraction, and of a block's slice of it, which its groups of threads share evenly
-  int tiles_m, slices;  // tiles from top to bottom of a result; slices of the contraction
-  unsigned tiles, first;  // tiles of all results; the number of the problem's first block in the launch
-  DType dtype;            // of the factors and the result
-  int size;               // bytes of an element
+  int64_t k, slice;  // the length of the contraction, and of a block's slice of it, which its groups of threads share evenly
+  int slices;
+  unsigned first;      // the number of the problem's first block in the launch
+  Divider tiles;       // divides by the number of tiles of all results
+  Divider tiles_each;  // divides by the number of tiles of one result
+  Divider tiles_down;  // divides by the number of tiles from top to bottom of a result
+  DType dtype;         // of the factors and the result
+  int size;            // bytes of an element
   Reading reading_a, reading_b;
   kernels::Precision rounding;  // of float32 factors that do not go through tensor cores
   Factor a, b, y;
   Walk<2> batch;  // byte offsets of a result's factors, by position in the batch
   char* out;
-  int64_t pitch;  // elements from row to row of the result; the results of a batch are m * pitch elements apart
+  int64_t pitch;   // elements from row to row of the result; the results of a batch are m * pitch elements apart
+  bool packs_out;  // rows of out are whole packs of four elements
   const char* bias;
   int64_t bias_step;
   int activation;      // applied after the bias
@@ -45,36 +65,63 @@ struct Group {
   int count;
 };
 
+// Where the factors of a result begin, in bytes. A batch rarely has more than one axis, so a loop is shorter than Walk::offsets().
+struct Offsets {
+  int64_t a = 0, b = 0;
+};
+__device__ inline Offsets offsets_of(const Walk<2>& batch, unsigned which) {
+  Offsets at;
+#pragma unroll 1
+  for (int d = batch.ndim - 1; d >= 0; --d) {
+    const unsigned rest = batch.length[d].divide(which), i = which - rest * batch.length[d].divisor;
+    at.a += int64_t(i) * batch.stride[0][d], at.b += int64_t(i) * batch.stride[1][d];
+    which = rest;
+  }
+  return at;
+}
+
 // The part of the work that a block computes.
 struct TilePosition {
   int row, column;  // the tile's first row and column
   int slice;
   unsigned tile;
   int64_t begin, end;  // the slice's part of the contraction
-  int64_t a, b, out;   // where the result's factors begin, in bytes, and where the result begins, in elements
+  unsigned which;      // the result's position in the batch
+  Offsets factors;
 };
+
+__device__ inline const Problem& problem_of_block(const Group& group) {
+  return group.problems[group.count > 1 && blockIdx.x >= group.problems[1].first];
+}
 
 template <int kM, int kN> __device__ inline TilePosition position_of(const Problem& p) {
   TilePosition at;
-  const unsigned block = blockIdx.x - p.first, across = (unsigned(p.n) + kN - 1) / kN, each = p.tiles_m * (across ? across : 1);
-  at.slice = int(block / p.tiles);
-  at.tile = block % p.tiles;
-  const unsigned which = at.tile / each, tile = at.tile % each;
-  at.row = int(tile % unsigned(p.tiles_m)) * kM, at.column = int(tile / unsigned(p.tiles_m)) * kN;
+  const unsigned block = blockIdx.x - p.first, slice = p.tiles.divide(block);
+  at.slice = int(slice);
+  at.tile = block - slice * p.tiles.divisor;
+  at.which = p.tiles_each.divide(at.tile);
+  const unsigned tile = at.tile - at.which * p.tiles_each.divisor;
+  const unsigned across = p.tiles_down.divide(tile), down = tile - across * p.tiles_down.divisor;
+  at.row = int(down) * kM, at.column = int(across) * kN;
   at.begin = at.slice * p.slice;
   at.end = at.begin + p.slice < p.k ? at.begin + p.slice : p.k;
-  int64_t offset[2];
-  p.batch.offsets(which, offset);
-  at.a = offset[0], at.b = offset[1], at.out = int64_t(which) * p.m * p.pitch;
+  at.factors = offsets_of(p.batch, at.which);
   return at;
 }
 
-// ---- elements in the type that products are computed in
+// ---- elements in the type C that products are computed in, stored as T. T is void if the dtype is known at run time only.
+
+template <class T> __device__ inline int size_in_memory(const Problem& p) {
+  if constexpr (std::is_void_v<T>) return p.size;
+  else return int(sizeof(T));
+}
 
 // C is uint32_t for integers of at most 32 bits, and uint64_t for 64-bit integers modulo 2^64 and for bool, which is true if the
 // sum is not 0.
-template <class C> __device__ inline C load_element(DType dtype, const char* p) {
-  if constexpr (std::is_same_v<C, float>) {
+template <class C, class T = void> __device__ inline C load_element(DType dtype, const char* p) {
+  if constexpr (!std::is_void_v<T>) {
+    return C(*reinterpret_cast<const T*>(p));
+  } else if constexpr (std::is_same_v<C, float>) {
     return load_as<float>(dtype, p);
   } else if constexpr (std::is_same_v<C, double>) {
     return *reinterpret_cast<const double*>(p);
@@ -84,8 +131,10 @@ template <class C> __device__ inline C load_element(DType dtype, const char* p) 
     return uint32_t(load_as<int64_t>(dtype, p));
   }
 }
-template <class C> __device__ inline void store_element(DType dtype, char* p, C x) {
-  if constexpr (std::is_same_v<C, float>) {
+template <class C, class T = void> __device__ inline void store_element(DType dtype, char* p, C x) {
+  if constexpr (!std::is_void_v<T>) {
+    *reinterpret_cast<T*>(p) = T(x);
+  } else if constexpr (std::is_same_v<C, float>) {
     store_as<float>(dtype, p, x);
   } else if constexpr (std::is_same_v<C, double>) {
     *reinterpret_cast<double*>(p) = x;
@@ -112,7 +161,7 @@ template <class C> __device__ inline Four<C> operator+(Four<C> x, const Four<C>&
   for (int j = 0; j < 4; ++j) x.v[j] += y.v[j];
   return x;
 }
-template <class C> __device__ inline Four<C> load_past_cache(const C* p) {
+template <class C> __device__ inline Four<C> load_past_cache(const Four<C>* p) {
   constexpr int kPieces = 4 * int(sizeof(C)) / 16;
   Four<C> four;
   uint4 piece[kPieces];
@@ -121,6 +170,7 @@ template <class C> __device__ inline Four<C> load_past_cache(const C* p) {
   memcpy(&four, piece, sizeof four);
   return four;
 }
+template <class C> __device__ inline C load_past_cache(const C* p) { return C(__ldcg(p)); }
 
 // ---- sums of partial results, in pairs of neighbours (rule 3 of families/order.h)
 
@@ -138,144 +188,151 @@ template <int kMost, class Load> __device__ inline auto add_pairs(int count, Loa
   return x[0];
 }
 
-// Some of the partial results in working memory: `count` of them, from `first` on, each `apart` after the one before it.
-struct Run {
-  static constexpr int kMost = 8;  // a thread has this many loads under way
-  int64_t first, apart;
-  int count;
-  bool is_last;  // true if their sum is the sum of all partial results; otherwise it must replace the first of them
-};
+// Returns the sum of the first kRun of `count` partial results, which are `step` apart. A thread has kRun loads under way.
+template <int kRun, class V> __device__ inline V sum_of_run(const V* first, int64_t step, int64_t count) {
+  return add_pairs<kRun>(int(count < kRun ? count : kRun), [&](int i) { return load_past_cache(first + i * step); });
+}
 
-// Adds up `partials` partial results of `elements` elements each: calls add(element, run) for runs of neighbours, then for runs of
-// their sums, and so on. All threads of a block must call it.
-template <int kThreadsOf, class Add> __device__ inline void add_runs(int64_t partials, int elements, Add&& add) {
-  for (int64_t apart = 1; apart < partials; apart *= Run::kMost) {
-    const int64_t length = apart * Run::kMost, runs = (partials + length - 1) / length;
+// Returns the sum of `count` partial results. If there are more than kRun, the sums of runs replace the first results of the runs,
+// and are added in the same way.
+template <int kRun, class V> __device__ inline V add_partials(V* first, int64_t step, int count) {
+  V sum;
 #pragma unroll 1
-    for (int64_t q = threadIdx.x; q < runs * elements; q += kThreadsOf) {
-      const int64_t first = q / elements * length, count = (partials - first + apart - 1) / apart;
-      add(int(q % elements), Run{first, apart, int(count < Run::kMost ? count : Run::kMost), runs == 1});
+  do {
+    const bool is_last = count <= kRun;
+#pragma unroll 1
+    for (int begin = 0; begin < count; begin += kRun) {
+      sum = sum_of_run<kRun>(first + begin * step, step, count - begin);
+      if (!is_last) first[begin * step] = sum;
     }
-    __syncthreads();
-  }
+    if (is_last) return sum;
+    step *= kRun, count = (count + kRun - 1) / kRun;
+  } while (true);
 }
 
 // ---- the end of a tile
 
-// Completes elements (row, column) to (row, column + 3) of the result and stores them: adds the contents of `out` if the product
-// accumulates, otherwise adds the bias and applies the activation.
-template <class C> __device__ inline void finish(const Problem& p, const TilePosition& at, int row, int column, Four<C> x) {
+// Completes elements (row, column) to (row, column + 3) of the result and stores them.
+template <class C, class T, End kEnd>
+__device__ inline void finish(const Problem& p, const TilePosition& at, int row, int column, Four<C> x) {
   if (row >= p.m || column >= p.n) return;
-  const int count = p.n - column < 4 ? p.n - column : 4, size = p.size;
-  char* const to = p.out + (at.out + row * p.pitch + column) * size;
+  const int count = p.n - column, size = size_in_memory<T>(p);
+  char* const to = p.out + ((int64_t(at.which) * p.m + row) * p.pitch + column) * size;
+  const auto each = [&](auto&& f) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      if (j < count) f(j);
+  };
   if constexpr (std::is_floating_point_v<C>) {
-    if (p.adds) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-        if (j < count) x.v[j] += load_element<C>(p.dtype, to + j * size);
+    if (kEnd != End::layer && p.adds) each([&](int j) { x.v[j] += load_element<C, T>(p.dtype, to + j * size); });
+    if (kEnd != End::gradient && p.bias) {
+      const char* const bias = p.bias + column * p.bias_step;
+      each([&](int j) { x.v[j] += load_element<C, T>(p.dtype, bias + j * p.bias_step); });
     }
-    if (p.bias) {
+    if constexpr (kEnd == End::layer) {
+      if (p.activation) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j)
-        if (j < count) x.v[j] += load_element<C>(p.dtype, p.bias + (column + j) * p.bias_step);
+        for (int j = 0; j < 4; ++j) x.v[j] = relu_forward()(x.v[j]);
+      }
+    } else if constexpr (kEnd == End::any) {
+      // The code for two elements runs twice: it is half as long, and two chains of multiply-adds keep a warp busy.
+      if (p.activation)
+        kernels::visit_activation(p.activation, [&](auto forward, auto) {
+#pragma unroll 1
+          for (int half = 0; half < 2; ++half) {
+            const C first = forward(x.v[0]), second = forward(x.v[1]);
+            x.v[0] = x.v[2], x.v[1] = x.v[3], x.v[2] = first, x.v[3] = second;
+          }
+        });
     }
-    if (p.activation)
-      kernels::visit_activation(p.activation, [&](auto forward, auto) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) x.v[j] = forward(x.v[j]);
-      });
   }
   if constexpr (std::is_same_v<C, float>) {
-    if (count == 4 && reinterpret_cast<uintptr_t>(to) % unsigned(4 * size) == 0) return store_four(p.dtype, to, 0, x.v);
-  }
+    if (p.packs_out) {
+      if constexpr (std::is_void_v<T>) {
+        store_four(p.dtype, to, 0, x.v);
+      } else {
+        Pack<T> pack;
 #pragma unroll
-  for (int j = 0; j < 4; ++j)
-    if (j < count) store_element<C>(p.dtype, to + j * size, x.v[j]);
+        for (int j = 0; j < 4; ++j) pack.v[j] = T(x.v[j]);
+        *reinterpret_cast<Pack<T>*>(to) = pack;
+      }
+      return;
+    }
+  }
+  each([&](int j) { store_element<C, T>(p.dtype, to + j * size, x.v[j]); });
 }
 
-// Stores a tile in parts of kRows rows. A part lies in shared memory with rows kPitch elements apart. There is a copy of it for each
-// group of threads that had a share of the contraction, at most kCopies.
-template <class C, int kM, int kN, int kRows, int kCopies, int kThreadsOf> struct Exit {
-  static constexpr int kPitch = kN + 16 / int(sizeof(C)), kPart = kRows * kPitch, kFours = kN / 4;
+// Carries a tile from the registers of a block to memory, kRows rows at a time. Rows lie kPitch elements apart in shared memory,
+// with a copy for each group of threads that had a share of the contraction, at most kCopies. T is the type of the result in
+// memory, or void.
+template <class C, class T, End kEnd, int kM, int kN, int kRows, int kCopies, int kThreadsOf> struct Exit {
+  static constexpr int kPitch = kN + 16 / int(sizeof(C)), kPart = kRows * kPitch, kFours = kN / 4, kParts = kM / kRows;
+  // The largest tile's own sums, which stay in registers until the end, leave room for four partial results of slices.
+  static constexpr int kRun = kM * kN < 128 * 128 ? 8 : 4;
+  static constexpr bool kSums = std::is_floating_point_v<C> && (kEnd == End::gradient || kEnd == End::any);
 
-  // Adds up the copies of the part that begins at row `first` of the tile, and stores it. All threads must call it, between
-  // barriers.
-  __device__ static void part(const Problem& p, const TilePosition& at, const C* shared, int first, int copies = 1) {
+  // put(part): writes the rows of that part from registers to shared memory. Without slices, the parts are stored one by one. With
+  // slices, they go to working memory first, and the block that arrives last of its tile makes a second pass: it adds up the
+  // slices of each four elements and stores them. All threads must call it.
+  template <class Put> __device__ static void store(const Problem& p, const TilePosition& at, const C* shared, int copies,
+                                                    Put&& put) {
+    const bool sliced = p.slices > 1;
+    const int64_t step = int64_t(p.tiles.divisor) * (kM * kFours);  // fours from slice to slice
+    Four<C>* const partial = reinterpret_cast<Four<C>*>(p.partial) + int64_t(at.tile) * (kM * kFours);
 #pragma unroll 1
-    for (int q = int(threadIdx.x); q < kRows * kFours; q += kThreadsOf) {
-      const int row = q / kFours, column = 4 * (q % kFours);
-      const C* const from = shared + row * kPitch + column;
-      const Four<C> x =
-          add_pairs<kCopies>(copies, [&](int copy) { return *reinterpret_cast<const Four<C>*>(from + copy * kPart); });
-      if (p.slices > 1) *reinterpret_cast<Four<C>*>(slice_of(p, at, at.slice) + (first + row) * kN + column) = x;
-      else finish(p, at, at.row + first + row, at.column + column, x);
+    for (int pass = 0; pass < 2 * kParts; ++pass) {
+      const bool again = pass >= kParts;
+      if (pass == kParts && !(sliced && last_to_arrive(p.arrivals + at.tile, unsigned(p.slices)))) return;
+      const int part = again ? pass - kParts : pass;
+      if (!again) {
+        __syncthreads();
+        put(part);
+        __syncthreads();
+      }
+#pragma unroll 1
+      for (unsigned q = threadIdx.x; q < kRows * kFours; q += kThreadsOf) {
+        const int row = int(q / kFours), column = int(4 * (q % kFours));
+        Four<C>* const own = partial + part * (kRows * kFours) + q;
+        Four<C> x;
+        if (again) {
+          x = add_partials<kRun>(own, step, p.slices);
+        } else {
+          const C* const from = shared + row * kPitch + column;
+          x = add_pairs<kCopies>(copies, [&](int copy) { return *reinterpret_cast<const Four<C>*>(from + copy * kPart); });
+        }
+        if (sliced && !again) own[at.slice * step] = x;
+        else finish<C, T, kEnd>(p, at, at.row + part * kRows + row, at.column + column, x);
+      }
     }
-  }
-
-  // To be called after all parts. The last slice of a tile to arrive adds up the sums of all slices.
-  __device__ static void fold(const Problem& p, const TilePosition& at) {
-    if (p.slices == 1 || !last_to_arrive(p.arrivals + at.tile, unsigned(p.slices))) return;
-    add_runs<kThreadsOf>(p.slices, kM * kFours, [&](int q, const Run& run) {
-      const int row = q / kFours, column = 4 * (q % kFours);
-      const auto place = [&](int i) { return slice_of(p, at, run.first + i * run.apart) + row * kN + column; };
-      const Four<C> x = add_pairs<Run::kMost>(run.count, [&](int i) { return load_past_cache(place(i)); });
-      if (run.is_last) finish(p, at, at.row + row, at.column + column, x);
-      else *reinterpret_cast<Four<C>*>(place(0)) = x;
-    });
-    if constexpr (std::is_floating_point_v<C>) {
+    if constexpr (kSums) {
       if (!p.sums || at.column != 0) return;
-      add_runs<kThreadsOf>(p.slices, kM, [&](int row, const Run& run) {
-        if (at.row + row >= p.m) return;
-        const auto place = [&](int i) { return partial_sum(p, at, run.first + i * run.apart, row); };
-        const C sum = add_pairs<Run::kMost>(run.count, [&](int i) { return C(__ldcg(place(i))); });
-        if (run.is_last) store_element<C>(p.dtype, p.sums + int64_t(at.row + row) * p.size, sum);
-        else *place(0) = sum;
-      });
+      for (int row = at.row + int(threadIdx.x); row < at.row + kM && row < p.m; row += kThreadsOf)
+        store_element<C, T>(p.dtype, p.sums + int64_t(row) * size_in_memory<T>(p),
+                            add_partials<kRun>(reinterpret_cast<C*>(p.partial_sums) + row, p.m, p.slices));
     }
   }
 
-  // Stores the sum of a row of a over this slice.
+  // Stores the sum of a row of a over this slice. It must come before store().
   __device__ static void put_sum(const Problem& p, const TilePosition& at, int row, C sum) {
     if (at.row + row >= p.m) return;
-    if (p.slices > 1) *partial_sum(p, at, at.slice, row) = sum;
-    else store_element<C>(p.dtype, p.sums + int64_t(at.row + row) * p.size, sum);
-  }
-
-  __device__ static C* slice_of(const Problem& p, const TilePosition& at, int64_t slice) {
-    return reinterpret_cast<C*>(p.partial) + (slice * p.tiles + at.tile) * (kM * kN);
-  }
-  __device__ static C* partial_sum(const Problem& p, const TilePosition& at, int64_t slice, int row) {
-    return reinterpret_cast<C*>(p.partial_sums) + slice * p.m + at.row + row;
+    if (p.slices > 1) reinterpret_cast<C*>(p.partial_sums)[int64_t(at.slice) * p.m + at.row + row] = sum;
+    else store_element<C, T>(p.dtype, p.sums + int64_t(at.row + row) * size_in_memory<T>(p), sum);
   }
 };
 
-// ---- the tables of kernels, smallest tiles first
+// Kernels are instantiated in sources that CMake generates, because they take long to compile. Each function returns the launcher
+// of a tile, by its number in the set.
+using Launcher = void (*)(const Group&, unsigned blocks);
 
-// A kernel for tiles of one size, with its cost per element of the contraction: `latency` in cycles for a block that is alone on
-// its multiprocessor, and `throughput` in cycles of a fully occupied multiprocessor.
-struct Tile {
-  void (*launch)(const Group&, unsigned blocks);
-  int m, n, depth, groups;  // groups: how many groups of threads share the contraction
-  bool sums;                // true if the kernel can also sum the rows of a
-  float latency, throughput;
-};
-struct Tiles {
-  const Tile* tiles;
-  int count;
-};
+// Without tensor cores, for a computing dtype: f32, f64, i32 or i64, where signed and unsigned integers give the same bits. Only
+// f32 has ways other than Way::generic.
+template <DType kComputed> Launcher plain_kernel(int tile, Way way, End end);
 
-// Both functions are instantiated in sources that CMake generates, because they take long to compile.
-//
-// Returns the kernels without tensor cores for a computing dtype: f32, f64, i32 or i64, where signed and unsigned integers give the
-// same bits. staged: the factors pass through registers, where they are converted, rounded and pulled back. Otherwise the factors
-// have the computing dtype and are copied straight to shared memory.
-template <DType kComputed> Tiles plain_tiles(bool staged);
-
-// Returns the kernels for tensor cores. kRounds: the factors are float32 and are rounded to the format Kind; otherwise they already
-// have that format.
+// On tensor cores. kRounds: the factors are float32 and are rounded to the format Kind; otherwise they already have that format.
+// Way::generic has a single tile, kGenericCores.
 struct Tf32;
 struct Bf16;
 struct F16;
-template <class Kind, bool kRounds> Tiles core_tiles();
+template <class Kind, bool kRounds> Launcher core_kernel(int tile, Way way, End end);
 
 }  // namespace pb::cuda

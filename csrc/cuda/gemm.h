@@ -1,6 +1,6 @@
 // Products of matrices, for the families that need them. Host code that chooses among kernels by shape and dtype alone.
 #pragma once
-#include "cuda/launch.cuh"
+#include "launch/door.h"
 #include "launch/shape.h"
 
 namespace pb::cuda {
@@ -36,8 +36,8 @@ struct Product {
 
 // Computes one or two products, in a single launch if pullback's own kernels compute both.
 void multiply(const Product* products, int count);
-// Returns the work that multiply() would do. Products left to cuBLASLt count by the formula. Pointers are only compared with null,
-// never read.
+// Returns the work that multiply() would do. Products left to cuBLASLt count by the formula. Only the alignment of pointers
+// matters, and whether they are null: nothing is read.
 Counts work_of(const Product* products, int count);
 
 // True if products of this dtype go through tensor cores, on this device, in this mode and in this thread's precision.
@@ -46,9 +46,13 @@ bool by_tensor_cores(DType dtype);
 // "everywhere".
 bool is_large(int64_t m, int64_t n, int64_t k, int64_t batches = 1);
 
+// True if a float32 product with a pullback or sums is so large that pull_back_columns() in a launch of its own, before the
+// product, saves time: the product then uses the largest tiles, and copies its factors straight to shared memory.
+bool is_worth_a_launch(int64_t m, int64_t n, int64_t k);
+
 // Computes gz, the pullback of g (rows, n) through an activation with output y, and the column sums of gz. Both are contiguous and
 // have g's dtype; pass null for the one that is not needed.
-void pull_columns(const View& g, const View& y, int activation, char* gz, char* sums);
+void pull_back_columns(const View& g, const View& y, int activation, char* gz, char* sums);
 Counts work_of_columns(int64_t rows, int64_t n, int activation, bool sums);
 // x = activation(x + bias) for `rows` rows of n elements. bias may be null.
 void finish_rows(DType dtype, char* x, int64_t rows, int64_t n, const char* bias, int64_t bias_step, int activation);

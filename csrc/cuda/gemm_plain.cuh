@@ -6,18 +6,26 @@
 
 namespace pb::cuda {
 
-// Tiles of kM × kN elements, in steps of kDepth along the contraction, kStages of which are in shared memory. A thread computes kTM
-// × kTN sums. kGroups groups of threads divide the contraction among them: group g has the g-th of kGroups equal shares of a slice,
-// and a step brings kPiece elements of every share. So each sum of a thread is one chain of multiply-adds over consecutive elements.
-template <int kM_, int kN_, int kDepth_, int kTM_, int kTN_, int kGroups_, int kStages_, int kBlocks_, bool kSums_ = true>
-struct Shape {
+// Tiles of kM × kN elements, in steps of kDepth along the contraction, kStages of which are in shared memory. A thread computes
+// kTM × kTN sums. kGroups groups of threads divide the contraction among them: group g has the g-th of kGroups equal shares of a
+// slice, and a step brings kPiece elements of every share. So each sum of a thread is one chain of multiply-adds over consecutive
+// elements. kUnroll elements of a piece are one turn of the main loop.
+template <int kM_, int kN_, int kDepth_, int kTM_, int kTN_, int kGroups_, int kStages_, int kBlocks_,
+          int kUnroll_> struct Shape {
   static constexpr int kM = kM_, kN = kN_, kDepth = kDepth_, kTM = kTM_, kTN = kTN_, kGroups = kGroups_, kStages = kStages_,
-                       kBlocks = kBlocks_, kAcross = kN / kTN, kDown = kM / kTM, kGroup = kAcross * kDown,
+                       kBlocks = kBlocks_, kUnroll = kUnroll_, kAcross = kN / kTN, kDown = kM / kTM, kGroup = kAcross * kDown,
                        kPiece = kDepth / kGroups, kThreadsOf = kGroup * kGroups;
-  static constexpr bool kSums = kSums_;  // true if the kernel can also sum the rows of a
+  static constexpr bool kSums = kM < 128;  // the kernel can also sum the rows of a
   static_assert(kAcross % 8 == 0 && kDown % 4 == 0 && kDepth % kGroups == 0 && kThreadsOf % int(kWarp) == 0);
-  static_assert(kernels::kOrderBlock % kPiece == 0 && (!kSums || kM * kGroups <= kThreadsOf));
+  static_assert(kernels::kOrderBlock % kPiece == 0 && kPiece % kUnroll == 0 && kM == kN &&
+                (!kSums || kM * kGroups <= kThreadsOf));
 };
+
+// The tiles of choice.cpp, by number.
+using SmallestTile = Shape<16, 16, 64, 2, 2, 4, 4, 2, 16>;
+using SmallTile = Shape<32, 32, 32, 4, 4, 4, 3, 2, 8>;
+using MediumTile = Shape<64, 64, 16, 4, 4, 1, 3, 2, 8>;
+using LargeTile = Shape<128, 128, 8, 8, 8, 1, 4, 2, 2>;
 
 template <class C, int kCount> struct __align__(sizeof(C) * kCount < 16 ? sizeof(C) * kCount : 16) Few {
   C v[kCount];
@@ -28,171 +36,177 @@ __device__ inline void multiply_add(double& sum, double a, double b) { sum = fma
 __device__ inline void multiply_add(uint32_t& sum, uint32_t a, uint32_t b) { sum += a * b; }
 __device__ inline void multiply_add(uint64_t& sum, uint64_t a, uint64_t b) { sum += a * b; }
 
-// Brings the steps of one factor, kWide × kDepth elements each, to shared memory as [depth][outer] with rows kPitch elements apart.
-// The rows are the pieces of all groups, one after another. The elements of a thread depend on how the factor is read, so that
-// neighbouring threads read neighbouring elements.
-template <class C, int kWide, int kDepth, int kPiece, int kThreadsOf, bool kStaged> struct Loader {
+// Calls f(T) for the type T in which elements of the dtype are stored, as unsigned integers if C is one: modulo the size of a
+// result, signed and unsigned integers have the same products and sums.
+template <class C, Way kWay, class F> __device__ inline void visit_stored(DType dtype, int size, F&& f) {
+  if constexpr (std::is_same_v<C, float> && kWay == Way::generic) {
+    if (dtype == DType::f32) f(Tag<float>());
+    else if (dtype == DType::f16) f(Tag<float16>());
+    else f(Tag<bfloat16>());
+  } else if constexpr (std::is_same_v<C, uint32_t>) {
+    if (size == 4) f(Tag<uint32_t>());
+    else if (size == 2) f(Tag<uint16_t>());
+    else f(Tag<uint8_t>());
+  } else if constexpr (std::is_same_v<C, uint64_t>) {
+    if (dtype == DType::b8) f(Tag<bool>());
+    else f(Tag<uint64_t>());
+  } else {
+    f(Tag<C>());
+  }
+}
+
+// Brings the steps of one factor, kWide × kDepth elements each, to shared memory as [depth][outer] with rows kPitch elements
+// apart. The rows are the pieces of all groups, one after another. A thread has kEach elements of a step: along the outer axis if
+// the factor is contiguous along the depth, and along the depth otherwise, so that neighbouring threads read neighbouring
+// elements.
+//
+//   contiguous along the depth: a warp reads 4 rows of 8 neighbours      along the outer axis: a warp reads 32 neighbours
+template <class C, int kWide, class S> struct Loader {
+  static constexpr int kDepth = S::kDepth, kPiece = S::kPiece, kThreadsOf = S::kThreadsOf;
   static constexpr int kPitch = kWide + 16 / int(sizeof(C)), kElements = kPitch * kDepth;
   static constexpr int kEach = kWide * kDepth / kThreadsOf, kPack = 16 / int(sizeof(C)), kPacks = kWide / kPack;
-  // Warps along the depth: a warp reads 4 rows of 8 neighbours.
-  static constexpr int kWarps = kThreadsOf / 32, kEights = kDepth / 8;
-  static_assert(kWarps % kEights == 0 && kThreadsOf % kWide == 0 && kEach % kPack == 0 && kThreadsOf % kPacks == 0);
+  static constexpr int kWarps = kThreadsOf / 32, kEights = kDepth / 8, kNextOuter = kWarps / kEights * 4,
+                       kNextRow = kThreadsOf / kWide;
+  static_assert(kWarps % kEights == 0 && kThreadsOf % kWide == 0 && (kPiece == kDepth || kNextRow % kPiece == 0));
+  static_assert(sizeof(C) > 4 || kEach == kPack);  // a thread of a direct factor reads one pack
 
-  const char *at, *y_at;  // this thread's first element of the next step
-  int depth, target;      // position of that element in the slice at the first step, and in shared memory
-  unsigned exists;        // one bit per element of the thread: set if it is inside the matrix along the outer axis
-  Few<C, kEach> value, y;
+  const char* at;    // this thread's first element of the next step
+  int64_t step;      // bytes from one of its elements to the next
+  int target, next;  // the place of the first element in shared memory, and the distance to the next
+  int depth, deep;   // the position of the first element in the slice at the first step, and the distance to the next
+  unsigned exists;   // one bit per element: set if it is inside the matrix along the outer axis
 
-  // The elements of a thread: how many there are, and the distance from one to the next along each axis.
-  template <int kCount_, int kOuter_, int kDeep_> struct Pattern {
-    static constexpr int kCount = kCount_, kOuter = kOuter_, kDeep = kDeep_, kNext = kDeep * kPitch + kOuter;
-    static constexpr int kBytes = kCount == kEach ? int(sizeof(C)) : 16;
-    static_assert(kCount == 1 || kPiece == kDepth || kDeep % kPiece == 0);
-    // The distance along the contraction, if every group has `share` elements of it.
-    __device__ static int deep(int share) { return kPiece == kDepth ? kDeep : kDeep / kPiece * share; }
-  };
-  __device__ static bool along_depth(Reading reading) { return reading == Reading::depth || reading == Reading::depth_packs; }
-  template <class F> __device__ static void by(Reading reading, F&& f) {
-    if (along_depth(reading)) f(Pattern<kEach, kWarps / kEights * 4, 0>());
-    else if (kStaged || reading == Reading::outer) f(Pattern<kEach, 0, kThreadsOf / kWide>());
-    else f(Pattern<kEach / kPack, 0, kThreadsOf / kPacks>());
-  }
-
-  __device__ void begin(const Factor& f, const Factor& beside, Reading reading, int64_t offset, int first, int outers,
-                        int64_t depths, int share) {
-    const int thread = int(threadIdx.x), lane = thread % 32, rest = thread / 32;
-    int outer = thread % kWide, row = thread / kWide;
-    if (along_depth(reading)) row = rest % kEights * 8 + lane % 8, outer = rest / kEights * 4 + lane / 8;
-    else if (!kStaged && reading == Reading::outer_packs) outer = thread % kPacks * kPack, row = thread / kPacks;
-    target = row * kPitch + outer;
-    depth = row / kPiece * share + row % kPiece;
+  __device__ void begin(const Factor& f, Reading reading, bool packs, int64_t offset, int first, int outers, int64_t depths,
+                        int share) {
+    const unsigned thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+    const bool down = reading == Reading::depth || reading == Reading::depth_packs;
+    unsigned outer = packs ? thread % kPacks * kPack : thread % kWide, row = packs ? thread / kPacks : thread / kWide;
+    if (down) row = warp % kEights * 8 + lane % 8, outer = warp / kEights * 4 + lane / 8;
+    const unsigned next_outer = down ? kNextOuter : 0;
+    deep = down ? 0 : kPiece == kDepth ? kNextRow : kNextRow / kPiece * share;
+    next = down ? kNextOuter : kNextRow * kPitch;
+    step = next_outer * f.outer + deep * f.depth;
+    target = int(row * kPitch + outer);
+    depth = int(row / kPiece * unsigned(share) + row % kPiece);
+    outer += unsigned(first);
     exists = 0;
-    by(reading, [&](auto pattern) {
-      using P = decltype(pattern);
 #pragma unroll
-      for (int e = 0; e < P::kCount; ++e) exists |= unsigned(first + outer + e * P::kOuter < outers) << e;
-    });
-    at = f.data + offset + (first + outer) * f.outer + (depths + depth) * f.depth;
-    if constexpr (kStaged) y_at = beside.data + (first + outer) * beside.outer + (depths + depth) * beside.depth;
+    for (int e = 0; e < kEach; ++e) exists |= unsigned(outer + e * next_outer < unsigned(outers)) << e;
+    at = f.data + offset + outer * f.outer + (depths + depth) * f.depth;
   }
+  // left: the length of the slice less kPiece for each step before.
+  __device__ bool has(int e, int left) const { return (exists >> e & 1) && depth + e * deep < left; }
 
-  // Starts the asynchronous copy of the next step to `to`. left: the length of the slice less kPiece for each step before.
-  __device__ void send(const Factor& f, Reading reading, C* to, int left, int share) {
-    by(reading, [&](auto pattern) {
-      using P = decltype(pattern);
-      const int deep = P::deep(share);
-      const int64_t step = P::kOuter * f.outer + deep * f.depth;
+  // Starts the asynchronous copy of the next step to `to`.
+  __device__ void send(const Factor& f, bool packs, C* to, int left) {
+    if (packs) {
+      copy_async<16>(to + target, at, has(0, left));
+    } else {
 #pragma unroll
-      for (int e = 0; e < P::kCount; ++e) {
-        const bool real = (exists >> e & 1) && depth + e * deep < left;
-        // F.data is aligned, and is not read.
-        copy_async<P::kBytes>(to + target + e * P::kNext, real ? at + e * step : f.data, real);
-      }
-    });
+      for (int e = 0; e < kEach; ++e) copy_async<int(sizeof(C))>(to + target + e * next, at + e * step, has(e, left));
+    }
     at += kPiece * f.depth;
   }
 
-  // fetch() loads the next step to registers, and put() stores it to shared memory later.
-  __device__ void fetch(const Factor& f, const Factor& beside, Reading reading, DType dtype, bool pulled, int left, int share) {
-    by(reading, [&](auto pattern) {
-      using P = decltype(pattern);
-      const int deep = P::deep(share);
-      const int64_t step = P::kOuter * f.outer + deep * f.depth, y_step = P::kOuter * beside.outer + deep * beside.depth;
+  // Loads the next step to registers.
+  template <Way kWay> __device__ void fetch(C (&value)[kEach], const Factor& f, DType dtype, int size, int left) {
+    visit_stored<C, kWay>(dtype, size, [&](auto tag) {
+      using T = typename decltype(tag)::type;
 #pragma unroll
-      for (int e = 0; e < P::kCount; ++e) {
-        const bool real = (exists >> e & 1) && depth + e * deep < left;
-        value.v[e] = real ? load_element<C>(dtype, at + e * step) : C(0);
-        if constexpr (std::is_floating_point_v<C>) {
-          if (pulled) y.v[e] = real ? load_element<C>(dtype, y_at + e * y_step) : C(0);
-        }
-      }
+      for (int e = 0; e < kEach; ++e) value[e] = has(e, left) ? C(*reinterpret_cast<const T*>(at + e * step)) : C(0);
     });
-    at += kPiece * f.depth, y_at += kPiece * beside.depth;
+    at += kPiece * f.depth;
   }
-  __device__ void put(Reading reading, C* to, int pulled, kernels::Precision rounding) {
-    if constexpr (std::is_floating_point_v<C>) {
-      if (pulled)
-        kernels::visit_activation(pulled, [&](auto, auto pullback) {
+  // Stores a step from registers to shared memory.
+  __device__ void put(const C (&value)[kEach], C* to) const {
 #pragma unroll
-          for (int e = 0; e < kEach; ++e) value.v[e] = pullback(value.v[e], y.v[e], y.v[e]);
-        });
-    }
-    if constexpr (std::is_same_v<C, float>) {
-      if (rounding > kernels::Precision::tf32) {
-#pragma unroll
-        for (int e = 0; e < kEach; ++e) value.v[e] = round_to(rounding, value.v[e]);
-      }
-    }
-    by(reading, [&](auto pattern) {
-      using P = decltype(pattern);
-#pragma unroll
-      for (int e = 0; e < P::kCount; ++e) to[target + e * P::kNext] = value.v[e];
-    });
+    for (int e = 0; e < kEach; ++e) to[target + e * next] = value[e];
   }
 };
 
-template <class C, class S, bool kStaged> struct Plain {
-  static constexpr int kStages = kStaged || sizeof(C) == 8 ? 2 : S::kStages;
-  using A = Loader<C, S::kM, S::kDepth, S::kPiece, S::kThreadsOf, kStaged>;
-  using B = Loader<C, S::kN, S::kDepth, S::kPiece, S::kThreadsOf, kStaged>;
+// A thread's position in the grid of its group's threads. A warp covers 4 × 8 positions.
+template <class S> struct Seat {
+  int group, down, across;
+  __device__ Seat() {
+    const unsigned thread = threadIdx.x % S::kGroup, warp = thread / 32, lane = thread % 32;
+    group = int(threadIdx.x / S::kGroup);
+    across = int(warp % (S::kAcross / 8) * 8 + lane % 8), down = int(warp / (S::kAcross / 8) * 4 + lane / 8);
+  }
+};
+
+template <class C, class S, Way kWay, End kEnd> struct Plain {
+  static constexpr bool kDirect = kWay == Way::direct;
+  static constexpr int kStages = kDirect ? S::kStages : 2;
+  using A = Loader<C, S::kM, S>;
+  using B = Loader<C, S::kN, S>;
   static constexpr int kStage = A::kElements + B::kElements;
   // Neighbouring elements that are read at once.
   static constexpr int kVM = S::kTM < 4 ? S::kTM : 4, kVN = S::kTN < 4 ? S::kTN : 4;
   static constexpr int kPartsM = S::kTM / kVM, kPartsN = S::kTN / kVN, kRows = kVM * S::kDown;
-  using Out = Exit<C, S::kM, S::kN, kRows, S::kGroups, S::kThreadsOf>;
+  using Stored = std::conditional_t<kWay == Way::generic, void, C>;
+  using Out = Exit<C, Stored, kEnd, S::kM, S::kN, kRows, S::kGroups, S::kThreadsOf>;
   static constexpr int kElements = kStages * kStage > S::kGroups* Out::kPart ? kStages* kStage : S::kGroups* Out::kPart;
   static constexpr size_t kBytes = kElements * sizeof(C);
 };
 
-// This thread's position in the grid of its group's threads. A warp covers 4 × 8 positions.
-template <class S> struct Seat {
-  int group, down, across;
-  __device__ Seat() {
-    const int thread = int(threadIdx.x) % S::kGroup, warp = thread / 32, lane = thread % 32;
-    group = int(threadIdx.x) / S::kGroup;
-    across = warp % (S::kAcross / 8) * 8 + lane % 8, down = warp / (S::kAcross / 8) * 4 + lane / 8;
-  }
-};
-
-template <class C, class S, bool kStaged>
+// Computes a tile, or a slice of it. Per step of kDepth elements the block reads kDepth * (kM + kN) numbers (and as many of y as
+// of a, if a is pulled back), and a thread reads kPiece * (kTM + kTN) numbers from shared memory for kPiece * kTM * kTN
+// multiply-adds.
+//
+//             threads  numbers per multiply-add   blocks per multiprocessor   shared memory, direct
+//   SmallestTile      256    1/8 read, 1 shared         2                           40 KiB
+//   SmallTile         256    1/16, 1/2                  2                           27 KiB
+//   MediumTile        256    1/32, 1/2                  2                           26 KiB
+//   LargeTile         256    1/64, 1/4                  2                           33 KiB
+//
+// At two blocks per multiprocessor a thread may have 128 registers. The kernel writes the tile once. With slices it writes it once
+// more for each slice, to working memory, and reads these.
+template <class C, class S, Way kWay, End kEnd>
 __global__ void __launch_bounds__(S::kThreadsOf, std::is_same_v<C, double> ? 1 : S::kBlocks)
     multiply_plain(const __grid_constant__ Group group) {
-  using K = Plain<C, S, kStaged>;
+  using K = Plain<C, S, kWay, kEnd>;
   C* const shared = reinterpret_cast<C*>(pb_shared);
-  const Problem& p = group.problems[group.count > 1 && blockIdx.x >= group.problems[1].first];
+  const Problem& p = problem_of_block(group);
   const TilePosition position = position_of<S::kM, S::kN>(p);
-  const int length = int(position.end - position.begin), share = int(p.slice / S::kGroups);  // fit ints, see kMostDepth
+  const int length = int(position.end - position.begin);  // fits an int, see kMostDepth
+  const int share = S::kGroups == 1 ? length : int(p.slice / S::kGroups);
   const int steps = ((length < share ? length : share) + S::kPiece - 1) / S::kPiece;
-
+  const bool packs_a = K::kDirect && p.reading_a == Reading::outer_packs,
+             packs_b = K::kDirect && p.reading_b == Reading::outer_packs;
   typename K::A a;
   typename K::B b;
-  a.begin(p.a, p.y, p.reading_a, position.a, position.row, p.m, position.begin, share);
-  b.begin(p.b, p.b, p.reading_b, position.b, position.column, p.n, position.begin, share);
+  a.begin(p.a, p.reading_a, packs_a, position.factors.a, position.row, p.m, position.begin, share);
+  b.begin(p.b, p.reading_b, packs_b, position.factors.b, position.column, p.n, position.begin, share);
 
   const Seat<S> seat;
   Few<C, S::kTN> sums[S::kTM] = {};
   // The first threads sum the rows of a, one thread for each row and group.
-  const bool summing = S::kSums && p.sums && position.column == 0;
-  const int sum_row = int(threadIdx.x) % S::kM, sum_group = int(threadIdx.x) / S::kM;
+  constexpr bool kSums = S::kSums && K::Out::kSums;
+  const int sum_row = int(threadIdx.x % S::kM), sum_group = int(threadIdx.x / S::kM);
+  const bool summing = kSums && p.sums && position.column == 0;
   C row_sum = 0;
 
   const auto multiply = [&](const C* stage) {
-    const C *left = stage + seat.down * K::kVM, *right = stage + K::A::kElements + seat.across * K::kVN;
+    const C* left = stage + seat.group * S::kPiece * K::A::kPitch + seat.down * K::kVM;
+    const C* right = stage + K::A::kElements + seat.group * S::kPiece * K::B::kPitch + seat.across * K::kVN;
+#pragma unroll 1
+    for (int turn = 0; turn < S::kPiece / S::kUnroll; ++turn) {
 #pragma unroll
-    for (int d = 0; d < S::kPiece; ++d) {
-      const int depth = seat.group * S::kPiece + d;
-      Few<C, K::kVM> x[K::kPartsM];
-      Few<C, K::kVN> y[K::kPartsN];
+      for (int d = 0; d < S::kUnroll; ++d) {
+        Few<C, K::kVM> x[K::kPartsM];
+        Few<C, K::kVN> y[K::kPartsN];
 #pragma unroll
-      for (int i = 0; i < K::kPartsM; ++i)
-        x[i] = *reinterpret_cast<const Few<C, K::kVM>*>(left + depth * K::A::kPitch + i * K::kRows);
+        for (int i = 0; i < K::kPartsM; ++i)
+          x[i] = *reinterpret_cast<const Few<C, K::kVM>*>(left + d * K::A::kPitch + i * K::kRows);
 #pragma unroll
-      for (int j = 0; j < K::kPartsN; ++j)
-        y[j] = *reinterpret_cast<const Few<C, K::kVN>*>(right + depth * K::B::kPitch + j * K::kVN * S::kAcross);
+        for (int j = 0; j < K::kPartsN; ++j)
+          y[j] = *reinterpret_cast<const Few<C, K::kVN>*>(right + d * K::B::kPitch + j * K::kVN * S::kAcross);
 #pragma unroll
-      for (int i = 0; i < S::kTM; ++i)
+        for (int i = 0; i < S::kTM; ++i)
 #pragma unroll
-        for (int j = 0; j < S::kTN; ++j) multiply_add(sums[i].v[j], x[i / K::kVM].v[i % K::kVM], y[j / K::kVN].v[j % K::kVN]);
+          for (int j = 0; j < S::kTN; ++j) multiply_add(sums[i].v[j], x[i / K::kVM].v[i % K::kVM], y[j / K::kVN].v[j % K::kVN]);
+      }
+      left += S::kUnroll * K::A::kPitch, right += S::kUnroll * K::B::kPitch;
     }
   };
   // What is left of the share of a group before step s, which is 0 or less if the share has ended.
@@ -206,11 +220,10 @@ __global__ void __launch_bounds__(S::kThreadsOf, std::is_same_v<C, double> ? 1 :
     if constexpr (std::is_floating_point_v<C>) {
       if (left_of(S::kGroups - 1, s) >= S::kPiece) return;  // the last group has the least left
 #pragma unroll 1
-      for (int depth = 0; depth < S::kDepth; ++depth) {
+      for (unsigned q = threadIdx.x; q < S::kDepth * S::kN; q += S::kThreadsOf) {
+        const int depth = int(q / S::kN), k = int(q % S::kN);
         if (depth % S::kPiece < left_of(depth / S::kPiece, s)) continue;
-        for (int k = int(threadIdx.x); k < S::kM; k += S::kThreadsOf) stage[depth * K::A::kPitch + k] = C(0);
-        for (int k = int(threadIdx.x); k < S::kN; k += S::kThreadsOf)
-          stage[K::A::kElements + depth * K::B::kPitch + k] = C(-0.0);
+        stage[depth * K::A::kPitch + k] = C(0), stage[K::A::kElements + depth * K::B::kPitch + k] = C(-0.0);
       }
       __syncthreads();
     }
@@ -225,60 +238,63 @@ __global__ void __launch_bounds__(S::kThreadsOf, std::is_same_v<C, double> ? 1 :
     }
   };
 
-  if constexpr (kStaged) {
-    const bool pulled = p.pulled != 0;
-    const auto fetch = [&](int s) {
-      const int left = length - s * S::kPiece;
-      a.fetch(p.a, p.y, p.reading_a, p.dtype, pulled, left, share), b.fetch(p.b, p.b, p.reading_b, p.dtype, false, left, share);
-    };
-    const auto put = [&](int s) {
-      C* const stage = shared + s % 2 * K::kStage;
-      a.put(p.reading_a, stage, p.pulled, p.rounding), b.put(p.reading_b, stage + K::A::kElements, 0, p.rounding);
-    };
-    if (steps > 0) fetch(0), put(0);
-    for (int s = 0; s < steps; ++s) {
-      __syncthreads();
-      if (s + 1 < steps) fetch(s + 1);
-      step(shared + s % 2 * K::kStage, s);
-      if (s + 1 < steps) put(s + 1);
-    }
-  } else {
-    const auto send = [&](int s) {
-      if (s < steps) {
-        C* const stage = shared + s % K::kStages * K::kStage;
-        const int left = length - s * S::kPiece;
-        a.send(p.a, p.reading_a, stage, left, share), b.send(p.b, p.reading_b, stage + K::A::kElements, left, share);
+  if constexpr (K::kDirect) {
+    // A ring of kStages steps: while one is multiplied, the next kStages - 1 are on their way.
+#pragma unroll 1
+    for (int s = 1 - K::kStages; s < steps; ++s) {
+      if (s >= 0) {
+        __pipeline_wait_prior(K::kStages - 2);
+        __syncthreads();
+      }
+      const int sent = s + K::kStages - 1;
+      if (sent < steps) {
+        C* const stage = shared + sent % K::kStages * K::kStage;
+        const int left = length - sent * S::kPiece;
+        a.send(p.a, packs_a, stage, left), b.send(p.b, packs_b, stage + K::A::kElements, left);
       }
       __pipeline_commit();
-    };
-    for (int s = 0; s < K::kStages - 1; ++s) send(s);
-    for (int s = 0; s < steps; ++s) {
-      __pipeline_wait_prior(K::kStages - 2);
-      __syncthreads();
-      send(s + K::kStages - 1);
-      step(shared + s % K::kStages * K::kStage, s);
+      if (s >= 0) step(shared + s % K::kStages * K::kStage, s);
+    }
+  } else {
+    // Two stages: while one is multiplied, the next step is on its way to registers.
+    constexpr bool kPulls = std::is_floating_point_v<C>;
+    C value_a[K::A::kEach], value_b[K::B::kEach], value_y[K::A::kEach];
+    const bool pulled = kPulls && p.pulled;
+    typename K::A y;
+    if (pulled) y.begin(p.y, p.reading_a, false, 0, position.row, p.m, position.begin, share);
+#pragma unroll 1
+    for (int s = -1; s < steps; ++s) {
+      if (s >= 0) __syncthreads();
+      if (s + 1 < steps) {
+        const int left = length - (s + 1) * S::kPiece;
+        a.template fetch<kWay>(value_a, p.a, p.dtype, p.size, left),
+            b.template fetch<kWay>(value_b, p.b, p.dtype, p.size, left);
+        if (pulled) y.template fetch<kWay>(value_y, p.y, p.dtype, p.size, left);
+      }
+      if (s >= 0) step(shared + s % 2 * K::kStage, s);
+      if (s + 1 == steps) break;
+      if constexpr (kPulls) {
+        if (pulled)
+          kernels::visit_activation(p.pulled, [&](auto, auto pullback) {
+#pragma unroll
+            for (int e = 0; e < K::A::kEach; ++e) value_a[e] = pullback(value_a[e], value_y[e], value_y[e]);
+          });
+      }
+      if constexpr (std::is_same_v<C, float> && kWay == Way::generic) {
+        if (p.rounding > kernels::Precision::tf32) {
+#pragma unroll
+          for (int e = 0; e < K::A::kEach; ++e)
+            value_a[e] = round_to(p.rounding, value_a[e]), value_b[e] = round_to(p.rounding, value_b[e]);
+        }
+      }
+      C* const stage = shared + (s + 1) % 2 * K::kStage;
+      a.put(value_a, stage), b.put(value_b, stage + K::A::kElements);
     }
   }
 
-  const int copies =
-      S::kGroups == 1 || length <= share ? 1 : (length + share - 1) / share;  // of groups whose share is not empty
-#pragma unroll
-  for (int part = 0; part < K::kPartsM; ++part) {
-    __syncthreads();
-    C* const to = shared + seat.group * K::Out::kPart + seat.down * K::kVM * K::Out::kPitch + seat.across * K::kVN;
-#pragma unroll
-    for (int i = 0; i < K::kVM; ++i)
-#pragma unroll
-      for (int j = 0; j < K::kPartsN; ++j) {
-        Few<C, K::kVN> few;
-#pragma unroll
-        for (int e = 0; e < K::kVN; ++e) few.v[e] = sums[part * K::kVM + i].v[j * K::kVN + e];
-        *reinterpret_cast<Few<C, K::kVN>*>(to + i * K::Out::kPitch + j * K::kVN * S::kAcross) = few;
-      }
-    __syncthreads();
-    K::Out::part(p, position, shared, part * K::kRows, copies);
-  }
-  if constexpr (std::is_floating_point_v<C>) {
+  // Groups whose share is not empty.
+  const int copies = S::kGroups == 1 || length <= share ? 1 : (length + share - 1) / share;
+  if constexpr (kSums) {
     if (summing) {
       __syncthreads();
       if (sum_group < S::kGroups) shared[threadIdx.x] = row_sum;
@@ -288,46 +304,49 @@ __global__ void __launch_bounds__(S::kThreadsOf, std::is_same_v<C, double> ? 1 :
                         add_pairs<S::kGroups>(copies, [&](int g) { return shared[g * S::kM + sum_row]; }));
     }
   }
-  K::Out::fold(p, position);
+  K::Out::store(p, position, shared, copies, [&](int part) {
+    C* const to = shared + seat.group * K::Out::kPart + seat.down * K::kVM * K::Out::kPitch + seat.across * K::kVN;
+#pragma unroll
+    for (int i = 0; i < K::kVM; ++i)
+#pragma unroll
+      for (int j = 0; j < K::kPartsN; ++j) {
+        Few<C, K::kVN> few;
+#pragma unroll
+        for (int e = 0; e < K::kVN; ++e) {
+          few.v[e] = sums[i].v[j * K::kVN + e];
+          // Registers have no addresses, so the part is chosen element by element.
+          if constexpr (K::kPartsM == 2) few.v[e] = part ? sums[K::kVM + i].v[j * K::kVN + e] : few.v[e];
+        }
+        *reinterpret_cast<Few<C, K::kVN>*>(to + i * K::Out::kPitch + j * K::kVN * S::kAcross) = few;
+      }
+  });
 }
 
-template <class C, class S, bool kStaged> void launch_plain(const Group& group, unsigned blocks) {
-  start(multiply_plain<C, S, kStaged>, dim3(blocks), dim3(S::kThreadsOf), Plain<C, S, kStaged>::kBytes, group);
-}
-template <class C, class S, bool kStaged> Tile plain_tile(float latency, float throughput) {
-  return {launch_plain<C, S, kStaged>, S::kM, S::kN, S::kDepth, S::kGroups, S::kSums, latency, throughput};
+template <class C, class S, Way kWay, End kEnd> void launch_plain(const Group& group, unsigned blocks) {
+  start(multiply_plain<C, S, kWay, kEnd>, dim3(blocks), dim3(S::kThreadsOf), Plain<C, S, kWay, kEnd>::kBytes, group);
 }
 
-using Smallest = Shape<16, 16, 64, 2, 2, 4, 4, 2>;
-using Small = Shape<32, 32, 32, 4, 4, 4, 3, 2>;
-using Medium = Shape<64, 64, 16, 4, 4, 1, 3, 2>;
-using Large = Shape<128, 128, 8, 8, 8, 1, 4, 2, false>;
+// The launchers of the tiles of a set, by number.
+template <class C, Way kWay, End kEnd, class... Tiles> Launcher launcher_of(int tile) {
+  static constexpr Launcher launchers[] = {launch_plain<C, Tiles, kWay, kEnd>...};
+  return launchers[tile];
+}
 
-template <DType kComputed> Tiles plain_tiles(bool staged) {
+template <DType kComputed> Launcher plain_kernel(int tile, Way way, End end) {
   if constexpr (kComputed == DType::f32) {
-    using C = float;
-    static const Tile direct[] = {plain_tile<C, Smallest, false>(10, 5), plain_tile<C, Small, false>(24, 14),
-                                  plain_tile<C, Medium, false>(60, 45), plain_tile<C, Large, false>(150, 142)};
-    static const Tile converting[] = {plain_tile<C, Smallest, true>(12, 6), plain_tile<C, Small, true>(30, 18),
-                                      plain_tile<C, Medium, true>(75, 60)};
-    return staged ? Tiles{converting, 3} : Tiles{direct, 4};
+    if (way == Way::generic) return launcher_of<float, Way::generic, End::any, SmallestTile, SmallTile, MediumTile>(tile);
+    if (way == Way::pulled) return launcher_of<float, Way::pulled, End::gradient, SmallestTile, SmallTile, MediumTile>(tile);
+    if (end == End::layer)
+      return launcher_of<float, Way::direct, End::layer, SmallestTile, SmallTile, MediumTile, LargeTile>(tile);
+    if (end == End::gradient)
+      return launcher_of<float, Way::direct, End::gradient, SmallestTile, SmallTile, MediumTile, LargeTile>(tile);
+    return launcher_of<float, Way::direct, End::any, SmallestTile, SmallTile, MediumTile, LargeTile>(tile);
   } else if constexpr (kComputed == DType::f64) {
-    using C = double;
-    static const Tile direct[] = {plain_tile<C, Smallest, false>(20, 10), plain_tile<C, Small, false>(48, 28),
-                                  plain_tile<C, Medium, false>(120, 90)};
-    static const Tile pulled[] = {plain_tile<C, Smallest, true>(24, 12), plain_tile<C, Small, true>(60, 36),
-                                  plain_tile<C, Medium, true>(150, 120)};
-    return staged ? Tiles{pulled, 3} : Tiles{direct, 3};
+    return launcher_of<double, Way::generic, End::any, SmallestTile, SmallTile, MediumTile>(tile);
   } else if constexpr (kComputed == DType::i32) {
-    using C = uint32_t;
-    static const Tile direct[] = {plain_tile<C, Smallest, false>(16, 8), plain_tile<C, Small, false>(40, 24)};
-    static const Tile narrow[] = {plain_tile<C, Smallest, true>(20, 10), plain_tile<C, Small, true>(50, 30)};
-    return staged ? Tiles{narrow, 2} : Tiles{direct, 2};
+    return launcher_of<uint32_t, Way::generic, End::any, SmallestTile, SmallTile>(tile);
   } else {  // int64, uint64 and bool
-    using C = uint64_t;
-    static const Tile direct[] = {plain_tile<C, Smallest, false>(40, 24)};
-    static const Tile bits[] = {plain_tile<C, Smallest, true>(40, 24)};
-    return staged ? Tiles{bits, 1} : Tiles{direct, 1};
+    return launcher_of<uint64_t, Way::generic, End::any, SmallestTile>(tile);
   }
 }
 

@@ -31,11 +31,14 @@ constexpr unsigned kThreads = 256;  // threads per block, unless a kernel choose
 constexpr int64_t kMaxBlocks = (int64_t{1} << 31) - 1;
 constexpr size_t kSharedWithoutAsking = 48 << 10;  // bytes of dynamic shared memory that a block may use without opting in
 
+// Returns true the first time that a kernel on the current device needs that many bytes of dynamic shared memory.
+bool needs_more_shared(const void* kernel, size_t bytes);
+
 // Runs `kernel` in `blocks` blocks of `threads` threads on the current device's stream. Does nothing if there are no blocks.
 template <class... E, class... A>
 inline void start(void (*kernel)(E...), dim3 blocks, dim3 threads, size_t shared, const A&... arguments) {
   if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0) return;
-  if (shared > kSharedWithoutAsking)
+  if (shared > kSharedWithoutAsking && needs_more_shared(reinterpret_cast<const void*>(kernel), shared))
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)), "asking for shared memory");
   cudaLaunchConfig_t config{};
   config.gridDim = blocks, config.blockDim = threads, config.dynamicSmemBytes = shared, config.stream = stream();

@@ -173,6 +173,16 @@ def test_the_pullback_of_layers(dtype: str, activation: str | None) -> None:
             equal(got, wanted, f"gradient of {name}, {rows} rows")
 
 
+@pytest.mark.parametrize("activation", [None, "tanh"])
+def test_the_pullback_of_a_large_layer(activation: str | None) -> None:
+    """A GPU pulls the cotangents back, and sums them, in a launch of their own."""
+    x, w, b, g = layer(1100, 300, 210, "float32")
+    w = w / 8
+    y, *found = gradients(x, w, b, activation, g)
+    for name, got, wanted in zip("xwb", found, wanted_gradients(x, w, y, activation, g)):
+        equal(got, wanted, f"gradient of {name}")
+
+
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_the_pullback_of_layers_with_rounded_factors(precision: str) -> None:
     """The gradient of the bias is the sum of what the products round."""

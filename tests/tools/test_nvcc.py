@@ -34,6 +34,16 @@ INSTRUCTIONS = [
     ("gemm_bf16.cu", r"multiply_cores", "mma.sync.aligned.m16n8k16.row.col.f32.bf16", "on tensor cores"),
 ]
 
+# (file, pattern of a kernel's mangled name, most instructions of its PTX). A kernel that runs for a microsecond must be short,
+# because its instructions are loaded first. Way 0 reads numbers as they are, and End 0 adds a bias, and relu, at most (gemm.cuh).
+LEAN = [
+    ("gemm_f32.cu", r"multiply_plain\w*WayE0\w*EndE0", 1100),
+    ("gemm_f32.cu", r"multiply_plain\w*WayE[01]\w*EndE1", 1500),
+    ("gemm_tf32.cu", r"multiply_cores\w*WayE0\w*EndE0", 1100),
+    ("gemm_bf16.cu", r"multiply_cores\w*WayE0\w*EndE0", 1200),
+    ("gemm_f16.cu", r"multiply_cores\w*WayE0\w*EndE0", 1200),
+]
+
 
 class Usage(NamedTuple):
     """The registers and memory that one kernel uses on one architecture."""
@@ -142,15 +152,26 @@ def test_kernels_keep_their_numbers_in_registers(usages: list[Usage], architectu
     assert [u for u in here if u.stack or u.spilled] == []
 
 
+def bodies_of(object_file: Path, kernel: str) -> list[tuple[str, str]]:
+    """Returns the names and the PTX of the kernels, for the last architecture, whose PTX the object contains as text."""
+    found = re.findall(rf"\.entry (\w*{kernel}\w*)\((.*?)\n}}", object_file.read_bytes().decode("latin-1"), re.DOTALL)
+    assert found, f"no kernel {kernel} in {object_file.name}"
+    return found
+
+
 @pytest.mark.parametrize(("file", "kernel", "instruction", "why"), INSTRUCTIONS, ids=lambda x: x if len(str(x)) < 30 else None)
 def test_kernels_are_made_of_the_instructions_that_they_were_written_for(
     objects: dict[str, Path], file: str, kernel: str, instruction: str, why: str
 ) -> None:
-    text = objects[file].read_bytes().decode("latin-1")  # contains the PTX of the last architecture as text
-    bodies = re.findall(rf"\.entry (\w*{kernel}\w*)\((.*?)\n}}", text, re.DOTALL)
-    assert bodies, f"no kernel {kernel} in {file}"
-    for name, body in bodies:
+    for name, body in bodies_of(objects[file], kernel):
         assert instruction in body, f"{name} has no {instruction}: {why}"
+
+
+@pytest.mark.parametrize(("file", "kernel", "most"), LEAN)
+def test_hot_kernels_are_lean(objects: dict[str, Path], file: str, kernel: str, most: int) -> None:
+    lengths = {name: len(re.findall(r"^\t+(?![.}]).*;$", body, re.MULTILINE)) for name, body in bodies_of(objects[file], kernel)}
+    assert {name: length for name, length in lengths.items() if length > most} == {}
+    assert min(lengths.values()) > 300, "the pattern of an instruction finds nothing"
 
 
 def test_the_module_loads_without_a_driver_and_says_so(objects: dict[str, Path]) -> None:
