@@ -108,7 +108,7 @@ template <class R, class C> __global__ void __launch_bounds__(kThreads, 3) searc
     if (threadIdx.x == 0) values[piece] = best.value, places[piece] = best.at;
     if (!last_to_arrive(s.tickets + unit, unsigned(s.pieces))) return;
     best.at = -1;
-    if (threadIdx.x < s.pieces) best.merge(load_fresh(values + threadIdx.x), load_fresh(places + threadIdx.x));
+    if (threadIdx.x < s.pieces) best.merge(read_fresh(values + threadIdx.x), read_fresh(places + threadIdx.x));
     best.merge_warp();
     best.merge_warps();
   }
@@ -142,7 +142,7 @@ template <class R, class C> __global__ void __launch_bounds__(kThreads, 3) searc
     if (i < s.columns)
 #pragma unroll 1
       for (int64_t k = y; k < s.pieces; k += kWarps)
-        best.merge(load_fresh(values + k * s.columns), load_fresh(s.places + k * s.columns + i));
+        best.merge(read_fresh(values + k * s.columns), read_fresh(s.places + k * s.columns + i));
     merge_warps();
   }
   if (y == 0 && i < s.columns) s.out[i] = best.at;

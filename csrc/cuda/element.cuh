@@ -8,7 +8,7 @@
 //     of any dtype, converted  convert_from<C>(dtype, p)
 //     in two steps             load_raw<C>(dtype, p), widen<C>(dtype, raw)
 //     of a float type T        read<T>(dtype, p)                  write<T>(dtype, p, x)
-//     of another block         load_fresh(p)
+//     of another block         read_fresh(p)
 //   four neighbours            load_four(dtype, data, i, x)       store_four(dtype, data, i, x)
 //     of which some may lack   load_pack(dtype, data, i, end, x)  store_pack(dtype, data, i, end, x)
 #pragma once
@@ -122,7 +122,7 @@ template <class T> __device__ inline void write(DType dtype, char* p, acc_t<T> x
 }
 
 // Reads a number that another block of the same launch has written, past the L1 cache, which may hold an older one.
-template <class A> __device__ inline A load_fresh(const A* p) {
+template <class A> __device__ inline A read_fresh(const A* p) {
   if constexpr (std::is_same_v<A, bool>) return __ldcg(reinterpret_cast<const unsigned char*>(p)) != 0;
   else return __ldcg(p);
 }

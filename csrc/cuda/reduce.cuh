@@ -129,7 +129,7 @@ template <class A> struct FreshTerms {
   struct Cursor {
     const C* data;
     int64_t step;
-    __device__ C read() const { return load_fresh(data); }
+    __device__ C read() const { return read_fresh(data); }
     __device__ void next() { data += step; }
   };
   __device__ Cursor from(int64_t first, int by) const { return {data + first * step, by * step}; }
