@@ -18,7 +18,7 @@ from pullback import optim
 from pullback.autodiff.primitive import OPS, Op
 from pullback.launch.refusal import Refused
 from pullback.nn import functional
-from pullback.optim import sets
+from pullback.optim import constraints, sets
 from pullback.optim.program import MEMBER, WATCH
 from pullback.tensors.dtypes import is_float
 from update_rules import RULES
@@ -223,6 +223,30 @@ def added(rng: Any) -> None:
     KERNELS.add_step(plan, [changes.array], table, None, False, 0)
 
 
+def projected(limit: Any) -> Call:
+    """Returns a function that does steps with a constraint, also with masks, averages, deltas and masters.
+
+    The vectors of distributions are nearly uniform, so that the first round finds their threshold: further ones are not counted.
+    """
+
+    def run(rng: Any) -> None:
+        shapes = [shape_of(rng) for _ in range(rng.integers(1, 4))]
+        dtypes = [rng.choice(FLOATS) for _ in shapes]
+        near = limit is constraints.Simplex
+        limits = [limit(*([1.0] if limit is constraints.MaxNorm else []), int(rng.integers(len(s))) if s else None) for s in shapes]
+        params = [
+            pb.Parameter(tensor(rng, s, d) * (1e-3 if near else 1.0), constraint=k) for s, d, k in zip(shapes, dtypes, limits)
+        ]
+        opt = optim.SGD(params, 1e-5, ema=0.9 if rng.random() < 0.5 else None, master_weights=bool(rng.random() < 0.5))
+        if rng.random() < 0.5:
+            opt._masks = [pb.asarray(rng.random(s) < 0.9).array for s in shapes]
+        grads = [tensor(rng, s, d) for s, d in zip(shapes, dtypes)]
+        opt.step(grads, return_delta=bool(rng.random() < 0.5))
+        opt.preview(grads)
+
+    return run
+
+
 def begun(rng: Any) -> None:
     sets = pb.ones((3, 32), dtype="float64")
     KERNELS.begin_steps(sets.array, pb.zeros_like(sets).array, 3)
@@ -321,6 +345,7 @@ FAMILIES: dict[str, dict[str, Call]] = {
         "rounded": step(partial(optim.Adam, ema=0.9, stochastic_rounding=True)),
         "masked": step(partial(optim.SGD, momentum=0.9, ema=0.9), masked=True),
         "add": added,
+        **{limit.__name__: projected(limit) for limit in (constraints.MaxNorm, constraints.UnitNorm, constraints.Simplex)},
         "begin_steps": begun,
         "observe": observed,
     },

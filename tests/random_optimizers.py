@@ -257,7 +257,7 @@ class Configuration:
             self.options["clip_adaptive"] = choose(rng, (0.01, 0.5))
         if rng.random() < 0.3:
             self.options["ema"] = hyper(rng, cls, "ema", members)
-        if rng.random() < 0.3 and not self.composed and not plain:
+        if rng.random() < 0.3 and not plain:
             self.options["master_weights"] = True
         self._group(rng)
         if members is not None and not self._has_members():

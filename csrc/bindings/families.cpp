@@ -15,6 +15,7 @@ void bind_families(PyObject* module) {
   bind_cumulative(module);
   bind_random(module);
   bind_update(module);
+  bind_projection(module);
   bind_ledger(module);
   bind_recorder(module);
 }

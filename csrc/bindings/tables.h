@@ -15,6 +15,7 @@ void bind_cumulative(PyObject* module);
 void bind_segment(PyObject* module);
 void bind_random(PyObject* module);
 void bind_update(PyObject* module);
+void bind_projection(PyObject* module);
 void bind_ledger(PyObject* module);
 void bind_recorder(PyObject* module);
 

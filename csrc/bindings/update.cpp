@@ -138,7 +138,7 @@ int64_t fill_step(Plan& plan, PyObject* gradients, PyObject* deltas, bool previe
     target[t] = flat_view(nullptr, p.dtype, p.shape[0]);
     if (!gradient[t].data) continue;
     const View& low = target[t - plan.entries];
-    const bool wide = at_random && gradient[t].dtype == storage_of(compute_type(p.dtype));
+    const bool wide = (at_random || low.data) && gradient[t].dtype == storage_of(compute_type(p.dtype));
     if (gradient[t].dtype != (low.data ? low.dtype : p.dtype) && !wide)
       throw Refused{"a gradient of another dtype than its param"};
     if (gradient[t].size() != p.shape[0]) throw Refused{"a gradient of another size than its param"};

@@ -30,7 +30,7 @@ template <class A> __device__ void scale(const UnitRun& run, int64_t begin, int6
 }
 
 // Both sums of a unit are read from memory, and the gradient then once more from the L2 cache: 12 bytes per float weight move.
-template <int kMax> __global__ void __launch_bounds__(kThreads) unit_kernel(const __grid_constant__ UnitJob<kMax> job) {
+template <int kMax> __global__ void __launch_bounds__(kThreads, 4) unit_kernel(const __grid_constant__ UnitJob<kMax> job) {
   const int t = job.chunks.find(blockIdx.x);
   const UnitRun& run = job.runs[t];
   const uint32_t chunk = blockIdx.x - job.chunks.first[t];
@@ -38,8 +38,12 @@ template <int kMax> __global__ void __launch_bounds__(kThreads) unit_kernel(cons
   if (unit >= run.units) return;  // without barriers ahead: long units have a block each
   const int64_t begin = unit * run.length, end = begin + run.length;
   const int64_t first = run.is_long ? begin + warp * run.each : begin, last = run.is_long ? first + run.each : end;
-  double weights = sum_of_squares(run.weights, first, last < end ? last : end);
-  double gradient = sum_of_squares(run.gradient, first, last < end ? last : end);
+  double weights = 0, gradient = 0;
+#pragma unroll 1
+  for (int k = 0; k < 2; ++k) {  // one copy of the code for both
+    weights = gradient;
+    gradient = sum_of_squares(k == 0 ? run.weights : run.gradient, first, last < end ? last : end);
+  }
   if (run.is_long) {
     __shared__ double of_warp[2][kWarps];
     if (threadIdx.x % kWarp == 0) of_warp[0][warp] = weights, of_warp[1][warp] = gradient;

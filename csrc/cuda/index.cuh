@@ -15,24 +15,21 @@ class Path {
     for (int d = 0; d < ndim_; ++d) length_[d] = Ratio(v.shape[d], n), stride_[d] = v.stride[d];
     if (ndim_ == 0) stride_[0] = 0;
   }
-  __device__ int64_t offset(int64_t i) const {
-    if (ndim_ <= 1) return i * stride_[0];
-    int64_t offset = 0;
-#pragma unroll
-    for (int step = 0; step < kMaxDims; ++step) {
-      const int d = ndim_ - 1 - step;
-      if (d < 0) break;
-      int64_t at = i;
-      if (d > 0) {
-        i = length_[d].divide(at);
-        at -= i * length_[d].length;
-      }
-      offset += at * stride_[d];
-    }
-    return offset;
-  }
+  __device__ int64_t offset(int64_t i) const { return ndim_ <= 1 ? i * stride_[0] : walk(i); }
 
  private:
+  // The loop is not unrolled, because kernels read several indices at a time, and most indices have one axis.
+  __device__ int64_t walk(int64_t i) const {
+    int64_t offset = 0;
+#pragma unroll 1
+    for (int d = ndim_ - 1; d > 0; --d) {
+      const int64_t next = length_[d].divide(i);
+      offset += (i - next * length_[d].length) * stride_[d];
+      i = next;
+    }
+    return offset + i * stride_[0];
+  }
+
   int ndim_;
   Ratio length_[kMaxDims];
   int64_t stride_[kMaxDims];

@@ -50,14 +50,17 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   for (uint32_t t = 0; t < span; ++t) {
     const int64_t first = (int64_t(blockIdx.x % blocks) * span + t) * kTile<U> + threadIdx.x;
+    U* const copies = work.items[0] + row * work.n;
+#pragma unroll 4
+    for (int k = 0; k < kItems<U>; ++k) {  // not unrolled further, because reading an item may take a hundred instructions
+      const int64_t i = first + k * int64_t(kThreads);
+      if (i < work.n) copies[i] = load.item(source, i);
+    }
     U keys[kItems<U>];
 #pragma unroll
     for (int k = 0; k < kItems<U>; ++k) {
       const int64_t i = first + k * int64_t(kThreads);
-      if (i >= work.n) continue;
-      const U item = load.item(source, i);
-      work.items[0][row * work.n + i] = item;
-      keys[k] = key(item);
+      if (i < work.n) keys[k] = key(copies[i]);
     }
     for (int p = 0; p < work.passes; ++p) {
       uint32_t run = 0;

@@ -6,8 +6,8 @@
 
 namespace pb::cuda {
 
-// Returns the sum of squares of elements [begin, end), for a warp.
-template <class T> __device__ double sum_of_squares(const Gradient& gradient, int64_t begin, int64_t end) {
+// Returns the sum of the squares of read(begin), ..., read(end - 1), for a warp.
+template <class Read> __device__ inline double sum_of_squares_of(int64_t begin, int64_t end, const Read& read) {
   Neighbours<sum_reduce, double> sums;
   for (int64_t block = begin; block < end; block += kOrderBlock) {
     double a[kShare];
@@ -16,7 +16,7 @@ template <class T> __device__ double sum_of_squares(const Gradient& gradient, in
       const int64_t i = block + s * int(kWarp) + threadIdx.x % kWarp;
       a[s] = no_term<sum_reduce, double>();
       if (i < end) {
-        const double x = double(normal_or_zero(acc_t<T>(*reinterpret_cast<const T*>(gradient.address(i, sizeof(T))))));
+        const double x = double(normal_or_zero(read(i)));
         a[s] = x * x;
       }
     }
@@ -24,13 +24,14 @@ template <class T> __device__ double sum_of_squares(const Gradient& gradient, in
   }
   return sums.combined();
 }
+// Returns the sum of squares of elements [begin, end), for a warp.
 __device__ inline double sum_of_squares(const Gradient& gradient, int64_t begin, int64_t end) {
-  switch (gradient.dtype) {
-    case DType::f16: return sum_of_squares<float16>(gradient, begin, end);
-    case DType::bf16: return sum_of_squares<bfloat16>(gradient, begin, end);
-    case DType::f32: return sum_of_squares<float>(gradient, begin, end);
-    default: return sum_of_squares<double>(gradient, begin, end);
+  if (gradient.flat && gradient.dtype == DType::f32) {
+    const float* const x = reinterpret_cast<const float*>(gradient.data);
+    return sum_of_squares_of(begin, end, [x](int64_t i) { return x[i]; });
   }
+  if (gradient.dtype == DType::f64) return sum_of_squares_of(begin, end, [&](int64_t i) { return gradient.at<double>(i); });
+  return sum_of_squares_of(begin, end, [&](int64_t i) { return gradient.at<float>(i); });
 }
 
 }  // namespace pb::cuda

@@ -6,14 +6,9 @@ namespace {
 
 // A row with its kernels.
 struct DeviceUpdate : kernels::Update {
-  UpdateAll few, many, at_random, doubles;
+  UpdateAll few, many, any, doubles;
   void (*measure_floats)(const Launch& launch, Copies& copies);
   void (*measure_doubles)(const Launch& launch, Copies& copies);
-
-  UpdateAll floats(const Launch& launch, int count) const {
-    if (launch.ints[3] != 0) return at_random;
-    return count <= kFewRuns ? few : many;
-  }
 };
 const DeviceUpdate& row_of(const Launch& launch) {
   return static_cast<const DeviceUpdate&>(*static_cast<const kernels::Update*>(launch.table));
@@ -21,14 +16,16 @@ const DeviceUpdate& row_of(const Launch& launch) {
 
 void run_update(const Launch& launch) {
   int floats = 0, doubles = 0;
+  bool lean = true;
   for (int t = 0; t < launch.ints[0]; ++t) {
     if (!launch.in(t).data) continue;
-    if (compute_type(launch.in(t).dtype) == Compute::f32) ++floats;
+    if (compute_type(launch.in(t).dtype) == Compute::f32) ++floats, lean = lean && is_lean(kernels::Entry(launch, t));
     else ++doubles;
   }
+  const DeviceUpdate& row = row_of(launch);
   Copies copies;
-  if (floats > 0 || doubles == 0) row_of(launch).floats(launch, floats)(launch, doubles == 0, copies);
-  if (doubles > 0) row_of(launch).doubles(launch, true, copies);
+  if (floats > 0 || doubles == 0) (!lean ? row.any : floats <= kFewRuns ? row.few : row.many)(launch, doubles == 0, copies);
+  if (doubles > 0) row.doubles(launch, true, copies);
 }
 
 void run_measure(const Launch& launch) {
@@ -38,13 +35,13 @@ void run_measure(const Launch& launch) {
 }
 
 std::vector<DeviceUpdate> device_updates() {
-  const auto few = update_rows<float, UpdateKind::few>(), many = update_rows<float, UpdateKind::many>();
-  const auto at_random = update_rows<float, UpdateKind::at_random>(), doubles = update_rows<double, UpdateKind::many>();
+  const auto few = update_rows<float, Reads::lean, kFewRuns>(), many = update_rows<float, Reads::lean, kManyRuns>();
+  const auto any = update_rows<float, Reads::any, kManyRuns>(), doubles = update_rows<double, Reads::any, kManyRuns>();
   std::vector<DeviceUpdate> rows;
   kernels::each_update([&](auto rule, const char* name, const char* ratio) {
     using U = typename decltype(rule)::type;
     const size_t k = rows.size();
-    rows.push_back({kernels::entry<U>(name, run_update, ratio, run_measure), few[k], many[k], at_random[k], doubles[k],
+    rows.push_back({kernels::entry<U>(name, run_update, ratio, run_measure), few[k], many[k], any[k], doubles[k],
                     measure_tensors<U, float>, measure_tensors<U, double>});
   });
   return rows;
@@ -55,22 +52,7 @@ std::vector<DeviceUpdate> device_updates() {
 
 namespace pb::kernels {
 
-// Threads compute whole chunks of each part.
-void executed_update(const Launch& launch, Counts& work) {
-  const int64_t members = launch.ints[1];
-  work = {};
-  for (int t = 0; t < launch.ints[0]; ++t) {
-    const Entry entry(launch, t);
-    const View& g = entry.gradient();
-    if (!g.data) continue;
-    const int64_t part = g.size() / members;
-    const bool floats = compute_type(g.dtype) == Compute::f32;
-    const int64_t elements = members * (floats ? cuda::whole_chunks<float>(part) : cuda::whole_chunks<double>(part));
-    work.add(static_cast<const Update*>(launch.table)->counts, elements);
-    if (entry.delta().data) work.adds += elements;
-    if (entry.average().data && !launch.ints[2]) work.adds += elements, work.multiplies += 2 * elements;
-  }
-}
+void executed_update(const Launch&, Counts&) {}
 
 // Besides the squares: additions in all lanes of a warp for each block of elements and for its neighbours, in all threads for the
 // warps of a chunk, and in the last block for the chunks.

@@ -17,6 +17,7 @@ void executed_update(const Launch& launch, Counts& work);
 void executed_measure(const Launch& launch, Counts& work);
 void executed_clip_norm(const Launch& launch, Counts& work);
 void executed_clip_adaptive(const Launch& launch, Counts& work);
+void executed_project(const Launch& launch, Counts& work);
 
 // What walks over rows do, in all rows together.
 struct Walks {

@@ -14,14 +14,15 @@ constexpr int kMaxSlots = 3;
 
 // An op of this family, as the bindings and the cost formula see it: a row of math/update.def.
 //
-// Operands of an update of `entries` tensors: the weights, then the entries of each slot, then the moving averages of the weights,
-// then the masks (bytes; a weight whose byte is 0 becomes 0, with its slots and its average), then the copies of half precision for
-// which the weights are the masters, then the deltas, then the table of sets. data is null for a tensor that is not needed. Inputs: the gradients (data is null for an entry without
-// a gradient, which stays as it is, with its sets). All operands except the gradients are flat and contiguous. Slots and averages of
-// half precision weights are float32. Each tensor consists of `members` parts of equal size, one after another. Part m of entry t
-// has set t * members + m; the rows of the table after these sets are the program of the schedules.
+// Outputs of an update of `entries` tensors: the weights, then the entries of each slot, then the moving averages of the weights, then
+// the masks (bytes; a weight whose byte is 0 becomes 0, with its slots and its average), then the copies of half precision for which
+// the weights are the masters, then the deltas, then the table of sets. Inputs: the gradients. data is null for a tensor that is not
+// needed, and for a missing gradient; its entry stays as it is, with its sets. All tensors except the gradients are flat and
+// contiguous. Slots and averages of half precision weights are float32; their gradient may be, too, if the weights are rounded at
+// random or have masters. Each tensor consists of `members` parts of equal size, one after another. Part m of entry t has set
+// t * members + m; the rows of the table after these sets are the program of the schedules.
 // ints: entries, members, preview (1: the deltas are written, and nothing else), rounding (0: half precision weights are rounded to
-// the nearest number; k + 1: at random, by the bits of parameter k + t for entry t; a gradient may then be float32). table: the Update.
+// the nearest number; k + 1: at random, by the bits of parameter k + t for entry t). table: the Update.
 struct Update {
   Kernel kernel;
   int slots;

@@ -1,4 +1,5 @@
-// Building blocks of the scalar mathematics: the host/device marker, bit patterns, polynomials, scaling by powers of two.
+// Building blocks of the scalar mathematics: the host/device markers (PB_COLD for functions that a
+// kernel runs rarely and contains once), bit patterns, polynomials, scaling by powers of two.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -8,8 +9,10 @@
 
 #ifdef __CUDACC__
 #define PB_HD __host__ __device__ inline
+#define PB_COLD __host__ __device__ __noinline__ inline
 #else
 #define PB_HD inline __attribute__((always_inline))
+#define PB_COLD inline
 #endif
 
 namespace pb::m {

@@ -50,7 +50,7 @@ enum PlateauIndex : int {
 };
 
 // Returns x^n for a whole n >= 0, by repeated squaring, because one thread of a GPU computes it while its block waits.
-PB_HD double whole_power(double x, double n) {
+PB_COLD double whole_power(double x, double n) {
   double y = 1;
   for (auto rest = uint64_t(n); rest; rest >>= 1) {
     if (rest & 1) y *= x;
@@ -59,7 +59,15 @@ PB_HD double whole_power(double x, double n) {
   return y;
 }
 
-PB_HD double fraction(double t, double steps) { return t < steps ? t / steps : 1; }
+PB_COLD double quotient(double a, double b) { return a / b; }
+PB_HD double fraction(double t, double steps) { return t < steps ? quotient(t, steps) : 1; }
+
+// Returns (1 + cos(pi x)) / 2, which is the square of cos(pi x / 2), for 0 <= x <= 1.
+PB_HD double half_cosine(double x) {
+  constexpr double kHalfPi = 1.57079632679489661923;
+  const double root = x <= 0.5 ? m::cos_reduced(kHalfPi * x, 0.0) : m::sin_reduced(kHalfPi * (1 - x), 0.0);
+  return root * root;
+}
 
 // Returns number k of the list that begins in a row.
 PB_HD double number_of(const Setting* program, double row, int64_t k) {
@@ -89,41 +97,41 @@ PB_HD double line(double from, double to, double x) { return from + (to - from) 
 
 PB_HD Between one_cycle(double t, double base, const Setting* argument) {
   const bool three = argument[5] != 0;
-  const double first = base / argument[2], last = argument[0] - 1;
+  const double first = quotient(base, argument[2]), last = argument[0] - 1;
   const double top = argument[1] * argument[0] - 1, middle = three ? 2 * top : top;  // where the phases end
-  if (t <= top) return {first, base, top > 0 ? t / top : 1};
-  if (t <= middle) return {base, first, (t - top) / (middle - top)};
-  return {three ? first : base, first / argument[3], t < last ? (t - middle) / (last - middle) : 1};
+  if (t <= top) return {first, base, top > 0 ? quotient(t, top) : 1};
+  if (t <= middle) return {base, first, quotient(t - top, middle - top)};
+  return {three ? first : base, quotient(first, argument[3]), fraction(t - middle, last - middle)};
 }
 
 PB_HD double part_of_restarts(double t, double length, double growth) {
-  if (growth == 1) return (t - length * m::floor(t / length)) / length;
+  if (growth == 1) return quotient(t - length * m::floor(quotient(t, length)), length);
   for (; t >= length; length *= growth) t -= length;
-  return t / length;
+  return quotient(t, length);
 }
 
 PB_HD double cyclic_rate(double t, double base, const Setting* argument) {
   const double high = argument[0], up = argument[1], down = argument[2];
-  const double cycle = m::floor(t / (up + down)), rest = t - cycle * (up + down);
-  const double height = (high - base) * (rest < up ? rest / up : (up + down - rest) / down);
+  const double cycle = m::floor(quotient(t, up + down)), rest = t - cycle * (up + down);
+  const double height = (high - base) * (rest < up ? quotient(rest, up) : quotient(up + down - rest, down));
   return base + height * whole_power(argument[3], cycle) * whole_power(argument[4], t);
 }
 
-// Returns the rate of a set or a piece that is neither a sequence nor a product. Cosines and powers are evaluated in one place,
-// because their code is long, and the kernel of each rule contains two copies of it.
+// Returns the rate of a set or a piece that is neither a sequence nor a product. Powers are evaluated in one place, because their
+// code is long.
 PB_HD double rate_of_piece(const Setting* piece, double t, const Setting* program) {
   const double base = piece[kBaseRate];
   const Setting* argument = piece + kArgument;
   Between rate{base, argument[1], 0};
   switch (Schedule(int(piece[kSchedule]))) {
-    case Schedule::step: return base * whole_power(argument[1], m::floor(t / argument[0]));
+    case Schedule::step: return base * whole_power(argument[1], m::floor(quotient(t, argument[0])));
     case Schedule::exponential: return base * whole_power(argument[0], t);
     case Schedule::cosine: rate.x = fraction(t, argument[0]); break;
     case Schedule::linear: return base * line(argument[1], argument[2], fraction(t, argument[0]));
     case Schedule::polynomial: rate.x = 1 - fraction(t, argument[0]), rate.power = argument[2]; break;
     case Schedule::warmup_cosine: {
       const double warmup = argument[2];
-      if (t < warmup) return line(argument[3], base, t / warmup);
+      if (t < warmup) return line(argument[3], base, quotient(t, warmup));
       rate.x = fraction(t - warmup, argument[0] - warmup);
       break;
     }
@@ -142,7 +150,7 @@ PB_HD double rate_of_piece(const Setting* piece, double t, const Setting* progra
     case Schedule::cyclic: return cyclic_rate(t, base, argument);
     case Schedule::warmup_stable: {
       const double warmup = argument[1], decay = argument[2], falls = argument[0] - decay;
-      if (t < warmup) return line(argument[4], base, t / warmup);
+      if (t < warmup) return line(argument[4], base, quotient(t, warmup));
       if (t < falls) return base;
       rate.to = argument[3], rate.x = decay > 0 ? fraction(t - falls, decay) : 1, rate.power = argument[5];
       rate.rest = true;
@@ -154,8 +162,7 @@ PB_HD double rate_of_piece(const Setting* piece, double t, const Setting* progra
     case Schedule::plateau: return program[int64_t(argument[0]) * kSetSize + kRate];
     default: return base;
   }
-  constexpr double kPi = 3.14159265358979323846;
-  const double share = rate.power >= 0 ? m::pow(rate.x, rate.power) : (1 + m::cos(kPi * rate.x)) / 2;
+  const double share = rate.power >= 0 ? m::pow(rate.x, rate.power) : half_cosine(rate.x);
   return rate.to + (rate.from - rate.to) * (rate.rest ? 1 - share : share);
 }
 

@@ -79,11 +79,9 @@ template <class A> struct Clip {
 // What follows the rule: the bounds of the weights, and their moving average, which is the weights themselves after the first step.
 template <class A> struct Finish {
   A least, most, keep, take;
-  explicit PB_HD Finish(const Setting* set)
-      : least(A(set[kLeast])),
-        most(A(set[kMost])),
-        keep(set[kStep] > 1 ? A(set[kKeep]) : A(0)),
-        take(set[kStep] > 1 ? A(1 - set[kKeep]) : A(1)) {}
+  explicit PB_HD Finish(const Setting* set) : Finish(set[kLeast], set[kMost], set[kStep], set[kKeep]) {}
+  PB_HD Finish(Setting lower, Setting upper, Setting step, Setting kept)
+      : least(A(lower)), most(A(upper)), keep(step > 1 ? A(kept) : A(0)), take(step > 1 ? A(1 - kept) : A(1)) {}
   PB_HD A bounded(A p) const { return limited(p, least, most); }
   PB_HD A averaged(A average, A p) const { return keep * average + take * p; }
 };

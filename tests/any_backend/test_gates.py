@@ -63,8 +63,19 @@ def with_program(ps: Any) -> Any:
     return optim.AdamW(ps, lr=schedules.Sequential([schedules.Exponential(0.1, 0.9), schedules.Cosine(0.05, 4)], [2]))
 
 
+@optim.rule(slots=("m",), lr=0.05, beta=0.9)
+def heavy(p: Any, g: Any, m: Any, h: Any) -> Any:
+    m = h.beta * m + g
+    return -h.lr * (m / (1 - h.beta**h.step) + 0.1 * p), m
+
+
+@optim.rule(lr=0.05)
+def normalized(p: Any, g: Any, h: Any) -> Any:
+    return -h.lr * g / (1e-3 + pb.sqrt(pb.sum(g * g)))
+
+
 def can_update_each(opt: Any) -> bool:
-    return opt.clip_norm is None and not opt.composed
+    return opt.clip_norm is None and opt.updates_each
 
 
 MAKERS: dict[str, Callable[[Any], Any]] = {
@@ -74,6 +85,12 @@ MAKERS: dict[str, Callable[[Any], Any]] = {
     "clip_value": lambda ps: optim.AdamW(ps, clip_value=0.01),
     "ema": lambda ps: optim.Adam(ps, ema=0.9),
     "program": with_program,
+    "formula": lambda ps: heavy(ps, ema=0.9, clip_value=0.05, groups={"*.bias": {"beta": 0.5}}),
+    "formula with a program": lambda ps: heavy(
+        ps, lr=schedules.Sequential([schedules.Exponential(0.1, 0.9), schedules.Cosine(0.05, 4)], [2])
+    ),
+    "formula that reduces": normalized,
+    "formula, several values": lambda ps: heavy(ps, lr=[0.1, 0.2, 0.3, 0.1, 0.2, 0.3]),
     "several values": lambda ps: optim.Adam(ps, lr=[0.1, 0.2, 0.3, 0.1, 0.2, 0.3], betas=(0.9, [0.9, 0.99, 0.9, 0.99, 0.9, 0.99])),
 }
 
@@ -168,7 +185,7 @@ def test_clipping_by_the_joint_norm_is_refused_in_words(captured: bool) -> None:
     assert opt.steps == 2
 
 
-@pytest.mark.parametrize("kind", [optim.Adafactor, optim.Muon])
+@pytest.mark.parametrize("kind", [optim.Muon])
 def test_rules_that_compute_parameters_together_are_refused(kind: Any) -> None:
     opt = kind([pb.Parameter(np.ones((2, 2)))])
     with pytest.raises(pb.PullbackError, match=rf'gate="op" updates the parameters one by one, and {kind.__name__} computes many'):
@@ -226,7 +243,7 @@ def test_a_write_before_the_last_read_is_an_error(gate: Any) -> None:
         opt.minimize(lambda: pb.sum(early(w * w) * v), gate=gate)
 
 
-def after_reading(read: Callable[[Any], Any]) -> tuple[Any, Any, Any]:
+def after_reading(read: Callable[[Any], Any], make: Callable[..., Any] = optim.Adam) -> tuple[Any, Any, Any]:
     """Returns (optimizer, w, v) after a step in which a pullback reads w, whose gradient is complete and v's is not."""
     w, v = pb.Parameter([1.0, 2.0], name="w"), pb.Parameter([3.0, 4.0], name="v")
 
@@ -234,10 +251,21 @@ def after_reading(read: Callable[[Any], Any]) -> tuple[Any, Any, Any]:
     def reads(x: Any) -> Any:
         return x * 1.0, lambda g: g * read(w)
 
-    opt = optim.Adam([w, v], schedules.Exponential(0.1, 0.5))
+    opt = make([w, v], schedules.Exponential(0.1, 0.5))
     with pytest.raises(pb.StaleValueError, match=r'multiply.*test_gates\.py.*reads Parameter "w", which gate="op" has updated'):
         opt.minimize(lambda: pb.sum(reads(v) * w), gate="op")
     return opt, w, v
+
+
+def test_a_rule_by_formula_counts_the_steps_of_each_parameter_after_an_error() -> None:
+    """`heavy` divides by 1 - beta^step, and its step is 1 for a parameter that has not been updated."""
+    opt, w, v = after_reading(lambda w: w, heavy)
+    before = [host(p).astype(np.float64) for p in (w, v)]
+    momentum = host(opt.slots(w)["m"]).astype(np.float64)
+    opt.step([pb.ones(2), pb.ones(2)])
+    m = 0.9 * momentum + 1
+    np.testing.assert_allclose(host(w), before[0] - 0.05 * (m / (1 - 0.9**2) + 0.1 * before[0]), rtol=1e-5)
+    np.testing.assert_allclose(host(v), before[1] - 0.05 * (1 / (1 - 0.9) + 0.1 * before[1]), rtol=1e-5)
 
 
 def test_a_pullback_that_reads_an_updated_parameter_is_an_error_and_the_step_counts_for_all() -> None:

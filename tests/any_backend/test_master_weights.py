@@ -12,10 +12,24 @@ import pullback as pb
 from captured_step import needs_kernels
 from conftest import host
 from pullback import optim
-from update_rules import RULES
+from update_rules import RULES as UPDATE_RULES
 
 SHAPES = ((40, 30), (7,), (), (0,))
 HALF = ("float16", "bfloat16")
+
+
+def decayed(p: Any, g: Any, m: Any, h: Any) -> Any:
+    m = h.beta * m + g
+    return -h.lr * (m + 0.1 * p), m
+
+
+COMPOSED: dict[str, Any] = {
+    "adafactor": (optim.Adafactor, {"weight_decay": 0.01}),
+    "muon": (optim.Muon, {"lr": 0.02}),
+    "muon in bfloat16": (optim.Muon, {"lr": 0.02, "dtype": "bfloat16"}),
+    "formula": (optim.rule(slots=("m",), lr=0.01, beta=0.9)(decayed), {}),
+}
+RULES = {**UPDATE_RULES, **COMPOSED}
 
 
 def made(rule: str, dtype: str, **options: Any) -> Any:
@@ -59,7 +73,7 @@ def test_small_changes_add_up(dtype: str) -> None:
     same(lost.parameters, [np.ones(3)])
 
 
-@pytest.mark.parametrize("rule", ["adamw", "lamb"])
+@pytest.mark.parametrize("rule", ["adamw", "lamb", "formula", "adafactor"])
 @pytest.mark.parametrize("dtype", HALF)
 def test_a_weight_that_is_assigned_replaces_its_master(rule: str, dtype: str) -> None:
     opt = made(rule, dtype, master_weights=True)
@@ -120,15 +134,27 @@ def test_masters_are_a_part_of_states_and_copies_and_only_for_half_precision() -
         optim.SGD([p], master_weights=1)  # type: ignore[arg-type]
 
 
-def test_rules_of_several_launches_have_no_masters() -> None:
-    rule = optim.rule(lr=0.1)(lambda p, g, h: -h.lr * g)
-    with pytest.raises(pb.PullbackError, match="master_weights needs a rule that one kernel computes"):
-        rule([pb.Parameter(np.ones(3), dtype="bfloat16")], master_weights=True)
+@pytest.mark.parametrize("rule", ["adamw", *COMPOSED])
+def test_copies_and_states_of_all_rules_have_masters(rule: str) -> None:
+    opt, other = [made(rule, "bfloat16", master_weights=True) for _ in range(2)]
+    first, *rest = gradients(opt, 4, "bfloat16")
+    opt.step(first)
+    for p, q in zip(opt.parameters, other.parameters):
+        q.assign(p)
+    other.load_state_dict(opt.state_dict())
+    copied = copy.deepcopy(opt)
+    for g in rest:
+        for x in (opt, other, copied):
+            x.step(g)
+    for x in (other, copied):
+        same(x.parameters, opt.parameters)
+        same([x.slots(p)["master"] for p in x.parameters], [opt.slots(p)["master"] for p in opt.parameters])
 
 
 @needs_kernels
-def test_a_captured_step_keeps_masters() -> None:
-    eager, captured = [made("adamw", "bfloat16", master_weights=True, ema=0.9) for _ in range(2)]
+@pytest.mark.parametrize("rule", ["adamw", *COMPOSED])
+def test_a_captured_step_keeps_masters(rule: str) -> None:
+    eager, captured = [made(rule, "bfloat16", master_weights=True, ema=0.9) for _ in range(2)]
     step = pb.capture(lambda g: captured.step(g, return_delta=True))
     for g in gradients(eager, 4, "bfloat16"):
         same(eager.step(g, return_delta=True), step(g))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, ValuesView
+import operator
+from collections.abc import Iterator, Mapping, ValuesView
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..tensors import devices
 from ..tensors.creation import asarray
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
-from . import arena, sets as c
+from . import arena, arguments, sets as c, state
 from .arguments import MISSING, Form, dicts, trainable
 from .optimizer import Optimizer, Params
 from .rounds import Rounds, Stats
@@ -72,6 +73,7 @@ class Accumulator:
                 raise PullbackError(f"Accumulator: {name}={value!r}; use {' or '.join(map(repr, words))}.")
         self._parameters = trainable("Accumulator", given)
         self.every, self.reduce, self.stale = int(every), reduce, stale
+        self._names = arguments.names(self._parameters)
         self._form = Form(given, self._parameters, "acc.add")
         self._rounds = Rounds(self.every)
         self._make()
@@ -192,6 +194,63 @@ class Accumulator:
                         found[i] = in_dtype(Tensor(means[start : start + p.size].reshape(p.shape)), p.dtype)
                 write(flat.array, broadcast_to(Tensor(flat.zero), flat.array.shape).array)
         self._rounds.take()
+        return found
+
+    # ---- state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the counts and the gradients that wait for `take`, by the names that the Parameters had when the Accumulator was
+        made: what an exact resume needs.
+        """
+        capturing.refuse("state_dict() of an Accumulator", "Ask for it outside.")
+        sums = {
+            self._names[i]: Tensor(devices.copied(flat.array[start : start + self._parameters[i].size]))
+            for flat in self._flats
+            for i, start in flat.starts
+        }
+        weights = {str(flat.array.dtype): Tensor(devices.copied(flat.array[-1:])) for flat in self._flats}
+        return {"reduce": self.reduce, **self._rounds.saved(self._names), "sums": sums, "weights": weights}
+
+    def load_state_dict(self, given: Mapping[str, Any]) -> None:
+        """Restores the state of an Accumulator of such Parameters. `every` and `stale` stay those of this one.
+
+        Raises PullbackError if the state does not fit. Nothing has changed then.
+        """
+        capturing.refuse("loading an Accumulator's state", "Load it outside.")
+        state.check_entries("the state", given, ["reduce", "step", "accepted", "dropped", "waiting", "sums", "weights"])
+        if given["reduce"] != self.reduce:
+            raise PullbackError(
+                f"load_state_dict: the state is that of an Accumulator with reduce={given['reduce']!r}, and this one has "
+                f"reduce={self.reduce!r}."
+            )
+        state.check_entries("the dict of sums", given["sums"], self._names)
+        state.check_entries("the dict of weights", given["weights"], [str(flat.array.dtype) for flat in self._flats])
+        counts = {name: given[name] for name in ("step", "accepted", "dropped")}
+        waiting = self._waiting(given["waiting"])
+        for name, count in counts.items():
+            if not (_whole(count) and count >= (sum(waiting.values()) if name == "accepted" else 0)):
+                raise PullbackError(f"load_state_dict: {name} is {count!r}; it must be a count.")
+        loads = []
+        for flat in self._flats:
+            dtype = str(flat.array.dtype)
+            loads.append((flat.array[-1:], state.floats(f"the weight of {dtype}", given["weights"][dtype], (1,), self._device)))
+            for i, start in flat.starts:
+                name, size = self._names[i], self._parameters[i].size
+                value = state.floats(f'the sum of "{name}"', given["sums"][name], (size,), self._device)
+                loads.append((flat.array[start : start + size], value))
+        for target, value in loads:
+            devices.write(target, value)
+        self._rounds.restore(**counts, waiting=waiting)
+
+    def _waiting(self, given: Any) -> dict[int, int]:
+        """Returns how many gradients of a state wait, by the set of their parameters. Raises PullbackError."""
+        found: dict[int, int] = {}
+        try:
+            for count, names in given:
+                found[sum([1 << self._names.index(name) for name in {*names}])] = operator.index(count)
+        except (TypeError, ValueError):
+            what = "it must be a list of (count, names of Parameters)"
+            raise PullbackError(f"load_state_dict: waiting is {given!r}; {what}.") from None
         return found
 
     # ---- memory

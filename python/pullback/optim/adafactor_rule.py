@@ -52,12 +52,12 @@ class Adafactor(Composed):
         self, params: Params, lr: Rate = 1e-2, beta2_decay: Number = -0.8,
         eps: tuple[Number | None, Number] = (None, 1e-3), d: Number = 1.0, weight_decay: Number = 0.0, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None, ema: Number | None = None,
-        clip_adaptive: float | None = None, stochastic_rounding: bool = False,
+        master_weights: bool = False, clip_adaptive: float | None = None, stochastic_rounding: bool = False,
     ) -> None:  # fmt: skip
         hyper = {"beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay}
         super().__init__(
-            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, clip_adaptive=clip_adaptive,
-            stochastic_rounding=stochastic_rounding,
+            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
+            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
         )  # fmt: skip
 
     def _slot_shape(self, name: str, i: int) -> tuple[int, ...] | None:

@@ -68,6 +68,7 @@ class WithAuxiliary(Composed):
     before it calls this class's `__init__`, and defines `_takes`.
     """
 
+    updates_each = False
     _given: tuple[Any, Mapping[str, Any], Sequence[str]]
     _auxiliary: Optimizer | None = None  # the auxiliary. It owns no sets, and its slots, averages and masks are this optimizer's.
     _mine: list[int]  # the parameters of the optimizer's own rule
@@ -139,6 +140,7 @@ class WithAuxiliary(Composed):
             )
         auxiliary._members, auxiliary._lead, auxiliary._averages_weights = members, lead, True
         auxiliary._rounds_at_random, auxiliary._first = self._rounds_at_random, len(self._parameters)
+        auxiliary._keeps_masters = self._keeps_masters
         self._auxiliary = auxiliary
 
     def _choose(self, values: list[Mapping[str, Any]]) -> None:
@@ -162,6 +164,7 @@ class WithAuxiliary(Composed):
             part._slots = [[self._slots[self.slot_names.index(name)][i] for i in self._others] for name in part.slot_names]
             part._averages_weights = self._averages_weights
             part._averages = None if self._averages is None else [self._averages[i] for i in self._others]
+            part._masters = self._masters and [self._masters[i] for i in self._others]
             part._masks, part._plan = None, None
 
     def _formula_name(self) -> str:

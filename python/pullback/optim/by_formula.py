@@ -19,6 +19,7 @@ from ..tensors.tensor import Tensor
 from . import arena, sets as c
 from .composed import Composed, Hyper, Item
 from .formula_check import Trace, results, trace
+from .masters import exact
 from .optimizer import Optimizer
 
 JOINED: Final = 8192  # the most elements of a parameter that is computed together with others
@@ -42,6 +43,8 @@ class ByFormula(Composed):
     _whole: list[bool]  # True if the formula may run on all networks' parts of a parameter at once
     _shared: list[bool]  # for each result, True if it may share memory with the weights or a slot
     _batches: list[list[int]]
+    listed = (*Composed.listed, "_traces", "_whole", "_ages")
+    apart: Mapping[str, Any] = {**Composed.apart, "_batches": [], "_flat": {}}
     _flat: dict[int, list[Any]]  # by the first parameter of a batch, the joined memory of each slot
 
     if TYPE_CHECKING:
@@ -158,10 +161,14 @@ class ByFormula(Composed):
 
     def _run_ops(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
         super()._run_ops(grads, table, outputs, preview)
-        if not preview and any([g is None for g in grads]):
-            ages = _numbered(zip(self._ages, [g is None for g in grads]))
-            if len(set(ages)) > len(set(self._ages)):
-                self._ages = ages
+        if not preview:
+            self._skip([i for i, g in enumerate(grads) if g is None])
+
+    def _skip(self, entries: Iterable[int]) -> None:
+        without = {*entries}
+        ages = _numbered(zip(self._ages, [i in without for i in range(len(self._ages))]))
+        if len(set(ages)) > len(set(self._ages)):
+            self._ages = ages
 
     def _computed(self, grads: list[Any], now: Any, preview: bool) -> list[Any]:
         hypers: dict[Any, Hyper] = {}
@@ -203,11 +210,11 @@ class ByFormula(Composed):
 
     def _arrays(self, entries: list[int], grads: list[Any]) -> tuple[Any, Any]:
         """Returns the weights and the gradients of parameters that are computed together."""
-        first, params = entries[0], [self._parameters[i] for i in entries]
+        first = entries[0]
         if len(entries) == 1:
-            return params[0].array, grads[first]
+            return exact(self, first).array, grads[first]
         g = _flattened([grads[i] for i in entries])
-        return _flattened([p.array for p in params]) if self._traces[first].reads_weights else g, g
+        return _flattened([exact(self, i).array for i in entries]) if self._traces[first].reads_weights else g, g
 
     def _together(self, entries: list[int], p: Any, g: Any, h: Hyper, preview: bool) -> list[Any]:
         """Returns the changes of parameters that are computed together, and writes their slots. p, g: their arrays."""

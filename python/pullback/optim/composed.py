@@ -20,6 +20,7 @@ from ..tensors import devices
 from ..tensors.tensor import Tensor
 from . import arena, reference, sets as c
 from .groups import Group
+from .masters import exact
 from .optimizer import Optimizer
 
 RECORDINGS: Final = 8  # the most kinds of steps, such as those that lack certain gradients, that an optimizer records
@@ -125,6 +126,7 @@ class Composed(Optimizer):
     _recorded: dict[Any, Any]  # recordings of steps, by the missing gradients and what is wanted
     _by_value: bool | None = None  # gradients are clipped by their value; None if that is not known
     _quick: Any = None  # the last recording of a step with all gradients, if a replay has no effects but those of its launches
+    apart: Mapping[str, Any] = {"_replays": False, "_recorded": {}, "_quick": None}  # A recording would be used for one step only.
     hyper: ClassVar[Mapping[str, int]] = {}
 
     def formula(self, p: Tensor, g: Tensor, slots: tuple[Tensor, ...], h: Hyper) -> tuple[Tensor, Sequence[Tensor]]:
@@ -184,7 +186,7 @@ class Composed(Optimizer):
             def run(*given: Tensor) -> list[Tensor]:
                 arrays = iter(given)
                 found = [None if none else next(arrays).array for none in missing]
-                outputs = [self._kernels.fill(p.shape, p.dtype, 0) for p in self._parameters] if wanted else None
+                outputs = [self._kernels.fill(p.shape, p.dtype, 0) for p in self._weights()] if wanted else None
                 self._run_ops(found, self._kernels.copy(self._sets) if preview else self._sets, outputs, preview)
                 return [Tensor(delta) for delta in outputs or ()]
 
@@ -195,8 +197,9 @@ class Composed(Optimizer):
         """Runs a step op by op."""
         self._same_device(grads)
         if capturing.thread.recording is not None:
-            facts, kept = self._facts(), (self._sets, self._pruning)  # kept, so that no other array gets the id of one of these
-            capturing.thread.recording.guard(self, lambda: bool(kept) and self._facts() == facts)
+            whole = self._of or self
+            facts, kept = whole._facts(), (whole._sets, whole._pruning)  # kept, so that no other array gets the id of one of these
+            capturing.thread.recording.guard(whole, lambda: bool(kept) and whole._facts() == facts)
         with devices.working(self._device):
             if self._most != math.inf:
                 self._clip_norm(grads, table)
@@ -209,7 +212,7 @@ class Composed(Optimizer):
     def _facts(self) -> Any:
         """Returns the facts that a recording of a step depends on."""
         masks = self._masks is None, id(self._pruning)  # A preview replaces the list of masks for a moment.
-        return self._clips(), self._most != math.inf, id(self._sets), masks
+        return self._clips(), self._most != math.inf, id(self._sets), masks, self._program.used
 
     def _clips(self) -> tuple[bool, bool]:
         """Returns two flags: gradients are scaled, by clip_norm or gradient_scale, and they are clipped by their value."""
@@ -247,7 +250,7 @@ class Composed(Optimizer):
     def _item(self, i: int, m: int, g: Any, now: Any, clips: tuple[bool, bool]) -> Item:
         row = i * self._members + m
         h = Hyper(now[row : row + 1], (), arena.slot_dtype(g), self.hyper)
-        return Item(self._part(self._parameters[i].array, m), self._part(g, m), self._slots_of(i, m), h, clips)
+        return Item(self._part(exact(self, i).array, m), self._part(g, m), self._slots_of(i, m), h, clips)
 
     def _slots_of(self, i: int, m: int) -> list[Any]:
         """Returns the slots of parameter i that belong to network m."""
@@ -263,9 +266,9 @@ class Composed(Optimizer):
 
     def _as_change(self, change: Tensor, dtype: Any) -> Any:
         """Returns the array of a change of weights of this dtype, as the kernel takes it: in their dtype, or exact if the kernel
-        rounds their sum at random.
+        adds it to a master, or rounds their sum at random.
         """
-        return change.array if self._rounds_at_random else in_dtype(change, dtype).array
+        return change.array if self._rounds_at_random or self._keeps_masters else in_dtype(change, dtype).array
 
     def _write_slot(self, slot: Any, value: Tensor, mask: Any) -> None:
         """Writes a new slot, which is 0 for pruned weights if it has a number for each weight."""

@@ -22,6 +22,7 @@ from ..ops.conversion import copy
 from ..ops.cumulative import cumulative_sum
 from ..ops.elementwise import abs as absolute, clip, divide, less, less_equal, maximum, multiply, sqrt, square, subtract, where
 from ..ops.reduce import max as largest, sum as total
+from ..ops.shape import permute_dims
 from ..ops.sort import sort
 from ..tensors import devices, dtypes
 from ..tensors.operand import as_tensor
@@ -244,7 +245,10 @@ def _norms(x: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
     top = largest(absolute(x), axis=axes, keepdims=True)
     top = where(less(top, float(dtypes.finfo(x.dtype).smallest_normal)), 1.0, top)
     y = divide(x, top)
-    return y, top, sqrt(total(square(y), axis=axes, keepdims=True))
+    # NumPy's sums are accurate along the last axis of contiguous memory only.
+    rest = [k for k in range(x.ndim) if k not in axes]
+    rows = copy(permute_dims(square(y), (*rest, *axes))).reshape((*[x.shape[k] for k in rest], -1))
+    return y, top, sqrt(total(rows, axis=-1)).reshape(top.shape)
 
 
 def _number(constraint: Constraint, name: str, value: Any) -> float:

@@ -29,10 +29,10 @@ def check(opt: Any, gate: Any) -> None:
             ' There is no "none", because an update while other ops still read the parameter is a race.' if gate == "none" else ""
         )
         raise PullbackError(f'minimize: gate={gate!r}; use "graph" or "op".{none}')
-    if gate == "op" and opt.composed:
+    if gate == "op" and not opt.updates_each:
         raise PullbackError(
-            f'minimize: gate="op" updates the parameters one by one, and {type(opt).__name__} computes many together, in several '
-            f'launches. Use gate="graph", or a rule that one kernel computes, such as optim.AdamW.'
+            f'minimize: gate="op" updates the parameters one by one, and {type(opt).__name__} computes many together. Use '
+            f'gate="graph", or another rule, such as optim.AdamW.'
         )
     if gate == "op" and opt.clip_norm is not None:
         raise PullbackError(
@@ -69,6 +69,7 @@ def update_each(opt: Any, tape: Tape, loss: Tensor) -> None:
         if len(waiting) < len(opt._parameters):
             for position in waiting:  # after an error: their gradients did not become complete
                 _advance_clock(opt, position)
+            opt._skip(waiting)
             capturing.increment(opt, "_steps")
 
 
@@ -85,7 +86,7 @@ def _update_one(opt: Any, position: int, g: Tensor) -> None:
     alone: Any = object.__new__(type(opt))
     slots = [[slot[position]] for slot in opt._slots]
     vars(alone).update(vars(opt), **each, _slots=slots, _sets=table, _plan=None, _placement=[], _pruning=None, _of=opt)
-    vars(alone).update(_first=position)
+    vars(alone).update(_first=position, **opt.apart)
     alone._step([g])
     if table is not rows:
         with door.charged_to(door.OPTIMIZER):

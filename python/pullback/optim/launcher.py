@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
 from typing import Any
 
@@ -30,6 +30,8 @@ class Launcher(Adjustable):
     kernel: str = ""  # the name of a kernel in csrc/math/update.def; "" for a rule without a kernel
     # The attributes that are None, or have one entry for each parameter.
     listed: tuple[str, ...] = ("_parameters", "_names", "_averages", "_masks", "_masters", "_constraints", "_dtypes")
+    updates_each: bool = True  # an optimizer of one of the parameters, with its slots and sets, does the same to this parameter
+    apart: Mapping[str, Any] = {}  # the attributes of such an optimizer that differ, besides those listed
     _of: Any = None  # the optimizer whose memory this one shares, if it updates one parameter of it
     slot_starts: Mapping[str, float] = {}  # what the elements of a slot are before the first step, if not 0
     _device: str
@@ -205,6 +207,9 @@ class Launcher(Adjustable):
             if self.measured:
                 reference.measure(self, self._own_kernel(), self._slots, grads, table)
             reference.update(self, self._own_kernel(), self._slots, grads, table, outputs, preview)
+
+    def _skip(self, entries: Iterable[int]) -> None:
+        """Notes that a step has updated other parameters, but not these."""
 
     def _rounding(self) -> int:
         """Returns how the kernel rounds half precision weights: 0 to the nearest, or 1 + the number of the first parameter."""

@@ -22,6 +22,7 @@ from . import arena, groups as grouping, sets as c
 from .auxiliary import WithAuxiliary
 from .composed import Hyper
 from .groups import Number, Rate
+from .masters import exact
 from .moments import AdamW
 from .optimizer import Groups, Optimizer, Params
 from .orthogonal import orthogonal
@@ -109,7 +110,7 @@ class Muon(WithAuxiliary):
         bias_correction: bool = False, flatten: bool = False, auxiliary: type[Optimizer] | None = AdamW,
         auxiliary_options: Mapping[str, Any] | None = None, auxiliary_names: Sequence[str] = (), clip_norm: float | None = None,
         clip_value: float | None = None, groups: Groups | None = None, ema: Number | None = None,
-        clip_adaptive: float | None = None, stochastic_rounding: bool = False,
+        master_weights: bool = False, clip_adaptive: float | None = None, stochastic_rounding: bool = False,
     ) -> None:  # fmt: skip
         self.nesterov = flag("Muon", "nesterov", nesterov)
         self.bias_correction = flag("Muon", "bias_correction", bias_correction)
@@ -120,8 +121,8 @@ class Muon(WithAuxiliary):
         self._given = _checked_auxiliary(auxiliary, auxiliary_options, auxiliary_names)
         hyper = {"momentum": momentum, "weight_decay": weight_decay, "ns_coefficients": ns_coefficients, "eps": eps}
         super().__init__(
-            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, clip_adaptive=clip_adaptive,
-            stochastic_rounding=stochastic_rounding,
+            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
+            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
         )  # fmt: skip
 
     def _takes(self, shape: tuple[int, ...]) -> bool:
@@ -229,7 +230,7 @@ class Muon(WithAuxiliary):
         numbers = [in_dtype(number, x.dtype) for number in (h.a, h.b, h.c, h.eps, h.rate * self._adjustment(rows, columns))]
         unit = self._eyes[min(rows, columns), str(x.dtype)]
         step = orthogonal(x, unit, (numbers[0], numbers[1], numbers[2]), numbers[3], numbers[4], self.ns_steps, narrow)
-        weights = self._stacked([self._parameters[i].array for i in entries], kind, h.rate.dtype)
+        weights = self._stacked([exact(self, i).array for i in entries], kind, h.rate.dtype)
         return in_dtype(step, h.rate.dtype) - weights * h.decay
 
     def _stacked(self, arrays: Sequence[Any], kind: Kind, dtype: Any) -> Tensor:

@@ -101,14 +101,10 @@ class Optimizer(Launcher):
         if listed and groups is not None:
             raise PullbackError(f"{rule}: params is a list of groups, and groups= names groups, too; give one of them.")
         self._rounds_at_random = flag(rule, "stochastic_rounding", stochastic_rounding)
+        self._keeps_masters = flag(rule, "master_weights", master_weights)
         listed = listed or grouping.split(rule, self._parameters, self._names, groups)
         self._groups = self._grouped(listed)
         self._share = unlimited(rule, "clip_adaptive", clip_adaptive)
-        self._keeps_masters = flag(rule, "master_weights", master_weights)
-        if self._keeps_masters and self.composed:
-            raise PullbackError(
-                f"{rule}: master_weights needs a rule that one kernel computes, such as optim.AdamW. Train float32 weights instead."
-            )
         if self._rounds_at_random and self._keeps_masters:
             raise PullbackError(
                 f"{rule}: master_weights and stochastic_rounding are two ways to keep changes that half precision would lose. Give "

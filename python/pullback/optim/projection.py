@@ -1,8 +1,14 @@
-"""Applies the constraints of Parameters that an update's kernel does not apply, right after the kernel."""
+"""Applies the constraints of Parameters that an update's kernel does not apply, right after the kernel.
+
+One launch for each kind of constraint along axes projects all Parameters that have one. Functions, and vectors along axes that are
+not neighbours, are computed with ops, Parameter by Parameter.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ShapeError
@@ -16,7 +22,11 @@ from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from . import sets as c
-from .constraints import Constraint
+from .constraints import Constraint, MaxNorm, Simplex, UnitNorm
+from .masters import exact
+
+LIMITS: Any = {MaxNorm: 0, UnitNorm: 1, Simplex: 2}  # the numbers of the constraints along axes in csrc/math/projection.h
+Vectors = tuple[int, int, float]  # the length of vectors, the distance of their elements, and the largest norm
 
 
 class Projection:
@@ -39,37 +49,62 @@ class Projection:
         ]
         self._before: dict[int, Tensor] = {}
         self._averages: dict[int, Tensor] = {}
+        self._projected: dict[int, list[tuple[int, Vectors]]] = {}  # by the number of their limit
+        self._others: list[int] = []
         if not self._entries:
             return
         for i in self._entries:
             p = opt._parameters[i]
             if isinstance(p.constraint, Constraint):
                 p.constraint.check(p.shape[opt._lead :])
+            limit = LIMITS.get(type(p.constraint))
+            found = None if limit is None or opt._kernels is None else _vectors(p.constraint, p.shape[opt._lead :])
+            if limit is None or found is None:
+                self._others.append(i)
+            else:
+                self._projected.setdefault(limit, []).append((i, found))
         with door.charged_to(door.OPTIMIZER):
             if wanted:
-                self._before = {i: copy(_exact(opt, i)) for i in self._entries}
+                self._before = {i: copy(exact(opt, i)) for i in self._entries}
             if opt._averages is not None:
                 self._averages = {i: copy(Tensor(opt._averages[i])) for i in self._entries}
 
     def apply(self, deltas: list[Tensor] | None) -> None:
         """Applies the constraints to the values that the kernel has written, and corrects the list of what was added, if any.
 
-        All constraints are evaluated before the first result is written. If one raises, the others' results are written first.
+        All functions are evaluated before the first result is written. If one raises, the others' results are written first.
         """
         if not self._entries:
             return
-        failed: Exception | None = None
+        opt, failed = self._opt, None
         found: dict[int, Tensor] = {}
         with door.charged_to(door.OPTIMIZER):
-            for i in self._entries:
+            for i in self._others:
                 try:
-                    found[i] = projected(self._opt, i, _new(self._opt, i))
+                    found[i] = projected(opt, i, _new(opt, i))
                 except Exception as error:
                     failed = failed or error
+            weights, copies = opt._weights(), opt._copies()
+            self._project(lambda i: (weights[i], copies[i], deltas and deltas[i].array, *self._kept(i)))
             for i, value in found.items():
                 self._write(i, value, deltas)
         if failed is not None:
             raise failed
+
+    def _project(self, tensors: Callable[[int], tuple[Any, ...]]) -> None:
+        """Launches the projections. tensors(i): parameter i's weights, and what follows them in csrc/bindings/projection.cpp."""
+        for limit, entries in self._projected.items():
+            given = [(*vectors, *tensors(i)) for i, vectors in entries]
+            self._opt._kernels.project(limit, given)
+            if door.profiling:
+                door.charge("project")
+
+    def _kept(self, i: int) -> tuple[Any, ...]:
+        """Returns the moving average of parameter i, what its weights and its average were, its mask, and its sets."""
+        opt = self._opt
+        before, old = [kept[i].array if i in kept else None for kept in (self._before, self._averages)]
+        average = None if opt._averages is None else opt._averages[i]
+        return average, before, old, opt._masks and opt._masks[i], opt._sets[i * opt._members : (i + 1) * opt._members]
 
     def _write(self, i: int, value: Tensor, deltas: list[Tensor] | None) -> None:
         p, weights, low = self._opt._parameters[i], self._opt._weights()[i], self._opt._copies()[i]
@@ -84,13 +119,15 @@ class Projection:
 
     def changes(self, deltas: list[Tensor]) -> list[Tensor]:
         """Returns the changes that a preview computed, `deltas`, with the constraints applied to a copy of the values."""
-        result = list(deltas)
-        if self._entries:
-            with door.charged_to(door.OPTIMIZER):
-                for i in self._entries:
-                    before = _exact(self._opt, i)
-                    new = add(before, deltas[i])
-                    result[i] = _change(before, new, deltas[i], projected(self._opt, i, new))
+        result, opt = list(deltas), self._opt
+        if not self._entries:
+            return result
+        with door.charged_to(door.OPTIMIZER):
+            before = {i: exact(opt, i) for i in self._entries}
+            new = {i: add(before[i], deltas[i]) for i in self._entries}
+            self._project(lambda i: (new[i].array, None, deltas[i].array, None, before[i].array, None, *self._kept(i)[3:]))
+            for i in self._others:
+                result[i] = _change(before[i], new[i], deltas[i], projected(opt, i, new[i]))
         return result
 
     def _averaged(self, i: int, value: Tensor) -> Tensor:
@@ -103,6 +140,18 @@ class Projection:
         keep, take = where(later, share, 0.0), where(later, subtract(1.0, share), 1.0)
         parts = [multiply(in_dtype(x, old.dtype), in_dtype(y, old.dtype)) for x, y in ((keep, old), (take, value))]
         return _masked(opt, i, add(*parts))
+
+
+@functools.lru_cache(maxsize=1024)
+def _vectors(constraint: Any, shape: tuple[int, ...]) -> Vectors | None:
+    """Returns the vectors of a tensor of this shape that a constraint along axes projects. None if a kernel cannot do it: the axes
+    are not neighbours, or there are no elements.
+    """
+    axes = sorted(constraint._axes(len(shape), shape))
+    first, end = (axes[0], axes[-1] + 1) if axes else (0, 0)
+    if end - first != len(axes) or not math.prod(shape):
+        return None
+    return math.prod(shape[first:end]), math.prod(shape[end:]), getattr(constraint, "c", 1.0)
 
 
 def projected(opt: Any, i: int, value: Tensor) -> Tensor:
@@ -129,12 +178,6 @@ def _masked(opt: Any, i: int, value: Tensor, pruned: float = 0.0) -> Tensor:
 def _change(before: Tensor, new: Tensor, delta: Tensor, value: Tensor) -> Tensor:
     """Returns what a step adds to `before`, of which the kernel made `new` by adding `delta`, and a constraint then `value`."""
     return where(equal(value, new), delta, subtract(value, before))
-
-
-def _exact(opt: Any, i: int) -> Tensor:
-    """Returns the weights that an update changes: parameter i, or its master where the parameter is the master's rounded value."""
-    p, master = Tensor(opt._parameters[i].array), Tensor(opt._weights()[i])
-    return p if p.dtype == master.dtype else where(equal(in_dtype(master, p.dtype), p), master, in_dtype(p, master.dtype))
 
 
 def _new(opt: Any, i: int) -> Tensor:

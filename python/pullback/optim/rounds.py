@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -76,6 +76,23 @@ class Rounds:
         for mask in self.waiting():
             found |= mask
         return found
+
+    # ---- states
+
+    def saved(self, names: Sequence[str]) -> dict[str, Any]:
+        """Returns the counts, with the gradients that wait as lists of (count, names of their parameters)."""
+        stats = self.stats()
+        waiting = [[n, [name for i, name in enumerate(names) if mask >> i & 1]] for mask, n in self.waiting().items()]
+        return {"step": self.step, "accepted": stats.accepted, "dropped": stats.dropped, "waiting": waiting}
+
+    def restore(self, step: int, accepted: int, dropped: int, waiting: Waiting) -> None:
+        """Replaces the counts. The tallies stay the same objects, because recordings increment them."""
+        self.step, self.dropped = step, dropped
+        done = accepted - sum(waiting.values())
+        for mask in {0, *self._tallies, *waiting}:
+            tally = self._tallies.setdefault(mask, _Tally())
+            tally.given = waiting.get(mask, 0) + (done if mask == 0 else 0)
+            tally.taken = done if mask == 0 else 0
 
     # ---- what happens
 
