@@ -14,8 +14,8 @@ template <class T, class C> __device__ inline T narrow(C x) {
   else return m::narrow<T>(x);
 }
 
-// Calls f(Tag<T>{}) for the element type T of `dtype`, which must be one of the types that are computed with as C.
-template <class C, class F> __device__ inline void visit_storage(DType dtype, F&& f) {
+// Calls f(Tag<T>{}) for the type T that stores elements of `dtype`, which must be one of the dtypes with the compute type C.
+template <class C, class F> __device__ inline void visit_stored(DType dtype, F&& f) {
   if constexpr (std::is_same_v<C, float>) {
     if (dtype == DType::f32) return f(Tag<float>{});
     if (dtype == DType::f16) return f(Tag<float16>{});
@@ -41,37 +41,25 @@ template <class F> __device__ inline void visit_any(DType dtype, F&& f) {
     case DType::b8: return f(Tag<bool>{});
     case DType::f16:
     case DType::bf16:
-    case DType::f32: return visit_storage<float>(dtype, f);
-    default: return visit_storage<int64_t>(dtype, f);
+    case DType::f32: return visit_stored<float>(dtype, f);
+    default: return visit_stored<int64_t>(dtype, f);
   }
 }
 
 struct Side {
   char* data;
   DType dtype;
-  int size;
-  explicit Side(const View& v) : data(v.data), dtype(v.dtype), size(item_size(v.dtype)) {}
+  explicit Side(const View& v) : data(v.data), dtype(v.dtype) {}
 };
 
-template <class C> __device__ inline void cast_one(DType to, char* out, DType from, const char* in) {
-  const C x = load_as<C>(from, in);
-  visit_any(to, [&](auto t) {
-    using T = typename decltype(t)::type;
-    *reinterpret_cast<T*>(out) = narrow<T>(x);
-  });
-}
-
+// Contiguous arrays: a thread converts a pack of four elements. It branches once for the dtype that it reads, which has the compute
+// type C, and once for the dtype that it writes.
 template <class C> __global__ void __launch_bounds__(kThreads) cast_packs(int64_t n, Side out, Side in) {
   const int64_t i = 4 * (int64_t(blockIdx.x) * kThreads + threadIdx.x);
   if (i >= n) return;
-  if (i + 4 > n) {
-    for (int64_t k = i; k < n; ++k) cast_one<C>(out.dtype, out.data + k * out.size, in.dtype, in.data + k * in.size);
-    return;
-  }
   C x[4];
-  visit_storage<C>(in.dtype, [&](auto t) {
-    using T = typename decltype(t)::type;
-    const auto pack = reinterpret_cast<const Pack<T>*>(in.data)[i / 4];
+  visit_stored<C>(in.dtype, [&](auto t) {
+    const auto pack = pack_at<typename decltype(t)::type>(in.data, i, n);
 #pragma unroll
     for (int k = 0; k < 4; ++k) x[k] = C(pack.v[k]);
   });
@@ -80,17 +68,22 @@ template <class C> __global__ void __launch_bounds__(kThreads) cast_packs(int64_
     Pack<T> pack;
 #pragma unroll
     for (int k = 0; k < 4; ++k) pack.v[k] = narrow<T>(x[k]);
-    reinterpret_cast<Pack<T>*>(out.data)[i / 4] = pack;
+    put_pack(out.data, i, n, pack);
   });
 }
 
+// Arrays of any strides: a thread converts one element.
 template <class C>
 __global__ void __launch_bounds__(kThreads) cast_strided(uint32_t n, Side out, Side in, const __grid_constant__ Walk<2> walk) {
   const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
   if (i >= n) return;
   int64_t offset[2];
   walk.offsets(i, offset);
-  cast_one<C>(out.dtype, out.data + offset[0], in.dtype, in.data + offset[1]);
+  const C x = load_as<C>(in.dtype, in.data + offset[1]);
+  visit_any(out.dtype, [&](auto t) {
+    using T = typename decltype(t)::type;
+    *reinterpret_cast<T*>(out.data + offset[0]) = narrow<T>(x);
+  });
 }
 
 }  // namespace

@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kTile* kTileRows)
   const uint32_t x = threadIdx.x * kPack;
   int64_t offset[2];
   planes.offsets(plane, offset);
-#pragma unroll
+#pragma unroll 4
   for (uint32_t k = threadIdx.y; k < kSide; k += kTileRows) {
     if (row + x >= turn.rows || column + k >= turn.columns) continue;
     const U* from = reinterpret_cast<const U*>(in + offset[1] + int64_t(column + k) * turn.stride) + row + x;
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kTile* kTileRows)
       if (whole || row + x + j < turn.rows) tile[k][x + j] = whole ? pack.v[j] : from[j];
   }
   __syncthreads();
-#pragma unroll
+#pragma unroll 4
   for (uint32_t k = threadIdx.y; k < kSide; k += kTileRows) {
     if (row + k >= turn.rows || column + x >= turn.columns) continue;
     U* to = reinterpret_cast<U*>(out + offset[0] + int64_t(row + k) * turn.step) + column + x;

@@ -1,6 +1,7 @@
 // Running sums, products and extremes along an axis (scans), in the order of families/order.h. One launch computes the totals of the
 // chains, which are scanned recursively in the same way, and a last launch runs each chain again, with the running total before it.
-#include "cuda/elements.cuh"
+#include "cuda/copy.cuh"
+#include "cuda/fold.cuh"
 #include "families/cumulative.h"
 #include "families/order.h"
 
@@ -26,20 +27,17 @@ struct Lines {
   int64_t chains = 0;            // of a line
   const void* before = nullptr;  // running totals of the chains, [outer, chains, inner]; null if no chain continues another
   void* totals = nullptr;        // receives the totals of the chains; if it is not null, y is not written
-
-  __device__ int64_t total_of(int64_t line, int64_t chain) const {
-    return (line / inner * chains + chain) * inner + line % inner;
-  }
+  Ratio by_inner, by_chains;
 };
 
-// Elements [first, first + n) of a line, and the running total before each chain.
+// A line, and the elements [first, first + n) of it that a thread or a warp runs.
 template <class C> struct Part {
+  int64_t totals;  // the position of the line's first chain among all totals
   const char* x;
   char* y;
   int n;
 
-  __device__ Part(const Lines& l, int64_t line, int64_t first, int64_t most) {
-    const int64_t o = line / l.inner, j = line - o * l.inner;
+  __device__ Part(const Lines& l, int64_t o, int64_t j, int64_t first, int64_t most) : totals(o * l.chains * l.inner + j) {
     x = l.x + l.outer.offset(o) + l.inner_axes.offset(j) + first * l.step;
     const int64_t start = l.y_step < 0 ? l.length - 1 : 0;
     y = l.y + ((o * l.length + start) * l.inner + j) * l.y_size + first * l.y_step;
@@ -49,11 +47,13 @@ template <class C> struct Part {
 
 // The result so far in a chain, and with what comes before the chain.
 template <class Op, class C> struct Chain {
+  int64_t total;  // the position of the chain's total
   bool continues;
   C before{}, now{};
 
-  __device__ Chain(const Lines& l, int64_t line, int64_t chain) : continues(chain > 0 && l.before) {
-    if (continues) before = static_cast<const C*>(l.before)[l.total_of(line, chain - 1)];
+  __device__ Chain(const Lines& l, const Part<C>& part, int64_t chain)
+      : total(part.totals + chain * l.inner), continues(chain > 0 && l.before) {
+    if (continues) before = static_cast<const C*>(l.before)[total - l.inner];
   }
   __device__ __forceinline__ C add(bool begins, C x) {
     now = begins ? x : Op()(now, x);
@@ -61,72 +61,69 @@ template <class Op, class C> struct Chain {
   }
 };
 
+// The number of elements that a thread reads before it uses them.
+template <class C> constexpr int kBatch = std::is_same_v<C, int64_t> ? 4 : 8;
+
 // Each thread runs one chain, and the next thread the same chain of the next line.
-template <class Op, class C> __global__ void __launch_bounds__(kThreads, 4) run_across(const __grid_constant__ Lines l) {
-  constexpr int kBatch = std::is_same_v<C, int64_t> ? 4 : 8;
+template <class Op, class C>
+__global__ void __launch_bounds__(kThreads, 4) run_across(const __grid_constant__ Lines l) {
   const int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= l.count * l.chains) return;
-  const int64_t line = i / (l.inner * l.chains) * l.inner + i % l.inner, number = i / l.inner % l.chains;
-  const Part<C> part(l, line, number * kOrderRun, kOrderRun);
-  Chain<Op, C> chain(l, line, number);
-  for (int k = 0; k < part.n; k += kBatch) {
-    Raw<C> raw[kBatch];
+  const int64_t row = l.by_inner.divide(i), outer = l.by_chains.divide(row), number = row - outer * l.chains;
+  Part<C> part(l, outer, i - row * l.inner, number * kOrderRun, kOrderRun);
+  Chain<Op, C> chain(l, part, number);
+#pragma unroll 1
+  for (int k = 0; k < part.n; k += kBatch<C>) {
+    Raw<C> raw[kBatch<C>];
 #pragma unroll
-    for (int b = 0; b < kBatch; ++b)
-      if (k + b < part.n) raw[b] = load_raw<C>(l.dtype, part.x + (k + b) * l.step);
-    by_storage<C>(l.dtype, [&](auto tag) {
-      using T = typename decltype(tag)::type;
+    for (int b = 0; b < kBatch<C>; ++b, part.x += l.step)
+      if (k + b < part.n) raw[b] = load_raw<C>(l.dtype, part.x);
 #pragma unroll
-      for (int b = 0; b < kBatch; ++b)
-        if (k + b < part.n) {
-          const C y = chain.add(k + b == 0, from_raw<C, T>(raw[b]));
-          if (!l.totals) store_as<C>(l.y_dtype, part.y + (k + b) * l.y_step, y);
-        }
-    });
+    for (int b = 0; b < kBatch<C>; ++b, part.y += l.y_step)
+      if (k + b < part.n) {
+        const C y = chain.add(k + b == 0, widen<C>(l.dtype, raw[b]));
+        if (!l.totals) store_as<C>(l.y_dtype, part.y, y);
+      }
   }
-  if (l.totals) static_cast<C*>(l.totals)[l.total_of(line, number)] = chain.now;
+  if (l.totals) static_cast<C*>(l.totals)[chain.total] = chain.now;
 }
 
 // Each warp runs 32 chains of one line. They are the rows of a tile: the lanes read and write it row by row, and lane r runs row r.
 template <class Op, class C>
 __global__ void __launch_bounds__(kTileWarps* int(kWarp), 4) run_along(const __grid_constant__ Lines l) {
-  constexpr int kWidth = int(kOrderRun), kBatch = std::is_same_v<C, int64_t> ? 4 : 8;
+  constexpr int kWidth = int(kOrderRun);
   __shared__ C tiles[kTileWarps][kWidth][kWidth + 1];
   const int lane = int(threadIdx.x % kWarp);
-  const int64_t groups = (l.chains + kWidth - 1) / kWidth, i = int64_t(blockIdx.x) * kTileWarps + threadIdx.x / kWarp;
-  if (i >= l.count * groups) return;  // i is the same for all lanes, so the whole warp returns
-  const int64_t line = i / groups, first = i % groups * kWidth;
-  const Part<C> part(l, line, first * kOrderRun, kOrderRun * kWidth);
+  const int64_t i = int64_t(blockIdx.x) * kTileWarps + threadIdx.x / kWarp, line = l.by_chains.divide(i);
+  if (line >= l.count) return;  // i is the same for all lanes, so the whole warp returns
+  const int64_t outer = l.by_inner.divide(line), first = (i - line * l.by_chains.length) * kWidth;
+  Part<C> part(l, outer, line - outer * l.inner, first * kOrderRun, kOrderRun * kWidth);
   C(*const tile)[kWidth + 1] = tiles[threadIdx.x / kWarp];
-  for (int row = 0; row < kWidth; row += kBatch) {
-    Raw<C> raw[kBatch];
+  const int left = part.n - lane;
+  part.x += lane * l.step, part.y += lane * l.y_step;
+#pragma unroll 1
+  for (int row = 0; row < kWidth; row += kBatch<C>) {
+    Raw<C> raw[kBatch<C>];
 #pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      const int e = (row + b) * kWidth + lane;
-      if (e < part.n) raw[b] = load_raw<C>(l.dtype, part.x + e * l.step);
-    }
-    by_storage<C>(l.dtype, [&](auto tag) {
-      using T = typename decltype(tag)::type;
+    for (int b = 0; b < kBatch<C>; ++b, part.x += kWidth * l.step)
+      if ((row + b) * kWidth < left) raw[b] = load_raw<C>(l.dtype, part.x);
 #pragma unroll
-      for (int b = 0; b < kBatch; ++b)
-        if ((row + b) * kWidth + lane < part.n) tile[row + b][lane] = from_raw<C, T>(raw[b]);
-    });
+    for (int b = 0; b < kBatch<C>; ++b)
+      if ((row + b) * kWidth < left) tile[row + b][lane] = widen<C>(l.dtype, raw[b]);
   }
   __syncwarp();
   const int n = part.n - lane * kWidth < kWidth ? part.n - lane * kWidth : kWidth;
   if (n > 0) {
-    Chain<Op, C> chain(l, line, first + lane);
-#pragma unroll 8
+    Chain<Op, C> chain(l, part, first + lane);
+#pragma unroll 4
     for (int k = 0; k < n; ++k) tile[lane][k] = chain.add(k == 0, tile[lane][k]);
-    if (l.totals) static_cast<C*>(l.totals)[l.total_of(line, first + lane)] = chain.now;
+    if (l.totals) static_cast<C*>(l.totals)[chain.total] = chain.now;
   }
   if (l.totals) return;
   __syncwarp();
-#pragma unroll 8
-  for (int row = 0; row < kWidth; ++row) {
-    const int e = row * kWidth + lane;
-    if (e < part.n) store_as<C>(l.y_dtype, part.y + e * l.y_step, tile[row][lane]);
-  }
+#pragma unroll 4
+  for (int row = 0; row < kWidth; ++row, part.y += kWidth * l.y_step)
+    if (row * kWidth < left) store_as<C>(l.y_dtype, part.y, tile[row][lane]);
 }
 
 int64_t chains_of(int64_t length) { return (length + kOrderRun - 1) / kOrderRun; }
@@ -140,9 +137,14 @@ int64_t combinations(int64_t length) {
 template <class Op, class C> void run(Lines l, Scratch& scratch) {
   l.chains = chains_of(l.length);
   const auto launch = [&] {
-    if (l.inner >= kNeighbours || l.chains == 1)
+    l.by_inner = Ratio(l.inner, l.count * l.chains);
+    if (l.inner >= kNeighbours || l.chains == 1) {
+      l.by_chains = Ratio(l.chains, l.count * l.chains);
       return start(run_across<Op, C>, blocks_for(l.count * l.chains), kThreads, 0, l);
-    start(run_along<Op, C>, blocks_for(l.count * chains_of(l.chains), kTileWarps), kTileWarps * kWarp, 0, l);
+    }
+    const int64_t tiles = chains_of(l.chains);  // of a line
+    l.by_chains = Ratio(tiles, l.count * tiles + kTileWarps);
+    start(run_along<Op, C>, blocks_for(l.count * tiles, kTileWarps), kTileWarps * kWarp, 0, l);
   };
   if (l.chains > 1) {
     C* totals = scratch.take<C>(l.count * l.chains);

@@ -8,11 +8,6 @@ namespace pb::cuda {
 
 constexpr size_t kMaxArguments = 32764;  // the most bytes that the arguments of a kernel may take
 
-template <class A> __device__ inline int size_of(DType dtype) {
-  if constexpr (std::is_same_v<A, float>) return dtype == DType::f32 ? 4 : 2;
-  else return sizeof(A);
-}
-
 // Memory for the copies that a launch needs. It is given back like that of Scratch, but the number of pieces is not limited.
 class Copies {
  public:
@@ -83,33 +78,5 @@ template <int kMax> struct Chunks {
     return t;
   }
 };
-
-// Loads four neighbouring elements from element i on, which must be a multiple of four. Elements from `end` on are 0.
-template <class A> __device__ inline void load_pack(DType dtype, const char* data, int64_t i, int64_t end, A (&x)[4]) {
-  if (i + 4 <= end) {
-    if constexpr (std::is_same_v<A, float>) {
-      load_four(dtype, data, i, x);
-    } else {
-      const auto pack = reinterpret_cast<const Pack<A>*>(data)[i / 4];
-      for (int k = 0; k < 4; ++k) x[k] = pack.v[k];
-    }
-  } else {
-    for (int k = 0; k < 4; ++k) x[k] = i + k < end ? load_as<A>(dtype, data + (i + k) * size_of<A>(dtype)) : A(0);
-  }
-}
-template <class A> __device__ inline void store_pack(DType dtype, char* data, int64_t i, int64_t end, const A (&x)[4]) {
-  if (i + 4 <= end) {
-    if constexpr (std::is_same_v<A, float>) {
-      store_four(dtype, data, i, x);
-    } else {
-      Pack<A> pack;
-      for (int k = 0; k < 4; ++k) pack.v[k] = x[k];
-      reinterpret_cast<Pack<A>*>(data)[i / 4] = pack;
-    }
-  } else {
-    for (int k = 0; k < 4; ++k)
-      if (i + k < end) store_as<A>(dtype, data + (i + k) * size_of<A>(dtype), x[k]);
-  }
-}
 
 }  // namespace pb::cuda

@@ -1,5 +1,6 @@
 // start(), through which every kernel is launched, and the working memory of launches.
 #pragma once
+#include "cuda/block.h"
 #include "cuda/device.h"
 #include "cuda/runtime.h"
 #include "launch/failure.h"
@@ -26,9 +27,6 @@ class BesideCaptures {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-constexpr unsigned kWarp = 32, kFull = 0xffffffffu;
-constexpr unsigned kThreads = 256;  // threads per block, unless a kernel chooses otherwise
-constexpr int64_t kMaxBlocks = (int64_t{1} << 31) - 1;
 constexpr size_t kSharedWithoutAsking = 48 << 10;  // bytes of dynamic shared memory that a block may use without opting in
 
 // Returns true the first time that a kernel on the current device needs that many bytes of dynamic shared memory.

@@ -1,5 +1,4 @@
-// The elementwise kernels. Each thread computes a pack of four elements if the operands are contiguous, aligned and computed with
-// in float; otherwise each thread computes one element.
+// The elementwise kernels: one lean kernel, map_packs, and one for everything else, map_strided.
 #pragma once
 #include "cuda/operand.cuh"
 #include "families/elementwise.h"
@@ -40,41 +39,45 @@ template <class F, class C, int kArity> __device__ inline auto call(const C* x) 
   else return f(x[0], x[1], x[2], x[3]);
 }
 
-// Maps contiguous operands of n elements. Every thread computes one pack; the last thread computes the remaining elements.
-template <class F, class R, int kArity>
+// True for formulas of more than about 150 instructions. A kernel has one copy of such a formula, and not one for each element of a
+// pack: the fetch of four copies would cost more than the moves of a loop.
+template <class F, class... Long> constexpr bool kIsOneOf = (std::is_same_v<F, Long> || ...);
+template <class F>
+constexpr bool kLong = kIsOneOf<F, sin_forward, cos_forward, tan_forward, sin_pullback, cos_pullback, tan_pullback,
+                                lgamma_forward, digamma_forward, trigamma_forward, lgamma_pullback, digamma_pullback,
+                                floor_divide_forward, pow_forward, pow_pullback_a, remainder_pullback_b>;
+
+// Contiguous operands of n elements that are computed with in float. A thread computes a pack of four neighbours; the last thread
+// computes those that are left.
+//   reads     one pack of each array, 16 bytes (8 of half precision) by one instruction
+//   writes    one pack
+//   computes  the formula four times: side by side for float32, in a loop for half precision and for long formulas
+// kHalf: the arrays are float16 or bfloat16. A number is the same for all threads.
+template <class F, class R, int kArity, bool kHalf>
 __global__ void __launch_bounds__(kThreads) map_packs(int64_t n, const __grid_constant__ Slots<kArity> slots) {
   const int64_t i = 4 * (int64_t(blockIdx.x) * kThreads + threadIdx.x);
   if (i >= n) return;
-  float x[kArity][4], column[kArity];
-  R y[4];
-  const bool whole = i + 4 <= n;
-  const int count = whole ? 4 : int(n - i);
+  float x[kArity][4];
 #pragma unroll
   for (int k = 0; k < kArity; ++k) {
     const Slot& slot = slots.in[k];
-    if (slot.number) {
+    if (!slot.number) load_pack(kHalf ? slot.dtype : DType::f32, slot.data, i, n, x[k]);
+    else
       for (int j = 0; j < 4; ++j) x[k][j] = slot.template value<float>();
-    } else if (whole) {
-      load_four(slot.dtype, slot.data, i, x[k]);
-    } else {
-      for (int j = 0; j < 4; ++j)
-        x[k][j] = j < count ? load_as<float>(slot.dtype, slot.data + (i + j) * (slot.dtype == DType::f32 ? 4 : 2)) : 0.0f;
-    }
   }
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-#pragma unroll
-    for (int k = 0; k < kArity; ++k) column[k] = x[k][j];
-    y[j] = R(call<F, float, kArity>(column));
+  R y[4]{};
+  constexpr int kCopies = kHalf || kLong<F> ? 1 : 4;
+#pragma unroll(kCopies)
+  for (int j = 0; j < 4; ++j) {  // x and y move on by an element, so that a loop finds both in the same registers each time
+    float column[kArity];
+    for (int k = 0; k < kArity; ++k) column[k] = x[k][0], x[k][0] = x[k][1], x[k][1] = x[k][2], x[k][2] = x[k][3];
+    y[0] = y[1], y[1] = y[2], y[2] = y[3], y[3] = R(call<F, float, kArity>(column));
   }
-  if (whole) return store_four(slots.out.dtype, slots.out.data, i, y);
-  const int size = sizeof(R) == 1 ? 1 : slots.out.dtype == DType::f32 ? 4 : 2;
-#pragma unroll
-  for (int j = 0; j < 4; ++j)
-    if (j < count) store_as<R>(slots.out.dtype, slots.out.data + (i + j) * size, y[j]);
+  store_pack(kHalf ? slots.out.dtype : DType::f32, slots.out.data, i, n, y);
 }
 
-// Maps operands of any strides, one element per thread. The first kConditions inputs may have any dtype.
+// Operands of any strides and any dtype with the compute type C. A thread computes one element: it finds its position along each
+// axis (Walk), reads one element of each array, and writes one. The first kConditions inputs may have any dtype at all.
 template <class F, class C, class R, int kArity, int kConditions>
 __global__ void __launch_bounds__(kThreads)
     map_strided(uint32_t n, const __grid_constant__ Slots<kArity> slots, const __grid_constant__ Walk<kArity + 1> walk) {
@@ -93,19 +96,22 @@ __global__ void __launch_bounds__(kThreads)
   store_as<R>(slots.out.dtype, slots.out.data + offset[0], R(call<F, C, kArity>(x)));
 }
 
-// True if operands that are computed with in float, with `arity` inputs, are mapped by packs.
-inline bool by_packs(const View* views, int arity) {
-  bool packs = packable(views[0]);
-  for (int k = 1; packs && k <= arity; ++k) packs = views[k].number || packable(views[k]);
-  return packs;
+// True if the operands have half precision. Those that are arrays have one dtype.
+inline bool in_half(const View* views, int arity) {
+  for (int k = 1; k <= arity; ++k)
+    if (!views[k].number) return is_half(views[k].dtype);
+  return false;
 }
 
-template <class F, class C, class R, int kArity, int kConditions> void map(const Launch& launch) {
+template <class F, class C, class R, int kArity, int kConditions>
+void map(const Launch& launch) {
   View* views = launch.operands;
   const int64_t n = launch.out().size();
   if constexpr (std::is_same_v<C, float> && kConditions == 0) {
-    if (by_packs(views, kArity))
-      return start(map_packs<F, R, kArity>, blocks_for((n + 3) / 4), kThreads, 0, n, Slots<kArity>(views));
+    if (by_packs(views, kArity)) {
+      const auto kernel = in_half(views, kArity) ? map_packs<F, R, kArity, true> : map_packs<F, R, kArity, false>;
+      return start(kernel, blocks_for((n + 3) / 4), kThreads, 0, n, Slots<kArity>(views));
+    }
   }
   collapse(views, kArity + 1);
   each_part(views, kArity + 1, [](View* part) {

@@ -40,12 +40,6 @@ template <bool kCentred> void norm(const Launch& launch) {
 
 namespace pb::kernels {
 
-Walks walks_of_norm(const Launch& launch) {
-  Walks walks = cuda::walks_of_rows(launch.in());
-  walks.affine = true;
-  return walks;
-}
-
 void run_layer_norm(const Launch& launch) { cuda::norm<true>(launch); }
 void run_rms_norm(const Launch& launch) { cuda::norm<false>(launch); }
 

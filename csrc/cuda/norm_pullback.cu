@@ -34,14 +34,14 @@ template <class C> struct Sums {
 };
 
 template <bool kCentred, class T, bool kBlock>
-__global__ void __launch_bounds__(kBlock ? kMostThreads<T> : int(kThreads), kBlock || (sizeof(acc_t<T>) == 8) ? 1 : 2)
+__global__ void __launch_bounds__(kBlock ? kMostThreads<acc_t<T>> : int(kThreads), kBlock || (sizeof(acc_t<T>) == 8) ? 1 : 2)
     pull_in_registers(const __grid_constant__ RowPartition partition, const __grid_constant__ RowSet<3> rows,
                       const __grid_constant__ NormOperands norm, const __grid_constant__ Chains<acc_t<T>> chains) {
   using C = acc_t<T>;
   const int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   const int64_t chain = kBlock ? blockIdx.x : thread >> partition.shift;
-  // The first row of the teams that are in step with this one. No other of their chains is longer than the first.
-  const int64_t leading = kBlock ? chain * kOrderChain : ((thread / kWarp * kWarp) >> partition.shift) * kOrderChain;
+  // The first row of the block. Its teams stay in step, which the compiler must know to be able to shuffle without a detour.
+  const int64_t leading = (kBlock ? chain : int64_t(blockIdx.x) * kThreads >> partition.shift) * kOrderChain;
   RegisterRow<T, kBlock> over(partition, kBlock ? threadIdx.x : unsigned(thread) & (partition.team - 1), true);
   C gw[kShare], gb[kShare];
 #pragma unroll
@@ -103,18 +103,18 @@ __global__ void __launch_bounds__(kMaxTeam)
 // Each thread sums one column over the rows of one chain. A chain has `across` blocks of threads.
 template <bool kCentred, class T>
 __global__ void __launch_bounds__(kThreads)
-    pull_columns(int64_t n, unsigned across, const __grid_constant__ RowSet<3> rows, const Moments<acc_t<T>>* moments,
-                 const __grid_constant__ Chains<acc_t<T>> chains) {
+    pull_norm_columns(int64_t n, unsigned across, const __grid_constant__ RowSet<3> rows, const Moments<acc_t<T>>* moments,
+                      const __grid_constant__ Chains<acc_t<T>> chains) {
   using C = acc_t<T>;
   const int64_t column = int64_t(blockIdx.x % across) * kThreads + threadIdx.x, chain = blockIdx.x / across;
   if (column >= n) return;
   C gw = C(0), gb = C(0);
   const int64_t first = chain * kOrderChain;
-#pragma unroll
+#pragma unroll 2
   for (int64_t row = first; row < first + kOrderChain && row < rows.count; ++row) {
     Line line[3];
     rows.lines(uint32_t(row), line);
-    const C g = C(line[1].at<const T>(column)), x = C(line[2].at<const T>(column));
+    const C g = line[1].load<T>(column), x = line[2].load<T>(column);
     gw = gw + g * ((x - moments[row].mean) * moments[row].inverse);
     gb = gb + g;
   }
@@ -128,8 +128,11 @@ __global__ void __launch_bounds__(kThreads)
 // The gradients of weight and bias, which follow one another.
 template <class T> struct Gradients {
   int64_t n;
-  T *gw, *gb;
-  __device__ void put(int64_t column, acc_t<T> sum) const { (column < n ? gw[column] : gb[column - n]) = T(sum); }
+  DType dtype;
+  char *gw, *gb;
+  __device__ void put(int64_t column, acc_t<T> sum) const {
+    write<T>(dtype, column < n ? gw + column * int(sizeof(T)) : gb + (column - n) * int(sizeof(T)), sum);
+  }
 };
 
 // A block of threads has 32 columns of one block of chains, of which each of its 32 warps adds every 32nd. The results are the rows of
@@ -196,16 +199,17 @@ template <bool kCentred, class T> struct Pull {
     });
   }
   void streamed() {
-    each_row_set<3>(operands, [&](const RowSet<3>& set) {  // always one set: there is no memory for more rows of this length
-      auto* const moments = scratch.template take<Moments<C>>(set.count);
-      start(pull_streamed<kCentred, T>, dim3(set.count), kMaxTeam, 0, n, set, norm, moments);
-      const unsigned across = blocks_for(n).x;
-      const dim3 blocks = blocks_for(across * kernels::order_chains(set.count), 1);
-      start(pull_columns<kCentred, T>, blocks, kThreads, 0, n, across, set, moments, chains);
-    });
+    each_row_set<3>(operands,
+                    [&](const RowSet<3>& set) {  // always one set: there is no memory for more rows of this length
+                      auto* const moments = scratch.template take<Moments<C>>(set.count);
+                      start(pull_streamed<kCentred, T>, dim3(set.count), kMaxTeam, 0, n, set, norm, moments);
+                      const unsigned across = blocks_for(n).x;
+                      const dim3 blocks = blocks_for(across * kernels::order_chains(set.count), 1);
+                      start(pull_norm_columns<kCentred, T>, blocks, kThreads, 0, n, across, set, moments, chains);
+                    });
   }
   void fold() {
-    const Gradients<T> gradients{n, launch.out(1).as<T>(), kSums > 1 ? launch.out(2).as<T>() : nullptr};
+    const Gradients<T> gradients{n, launch.out(1).dtype, launch.out(1).data, kSums > 1 ? launch.out(2).data : nullptr};
     const int64_t count = kernels::order_chains(rows), blocks = std::max<int64_t>(1, kernels::order_blocks(count));
     C* const results = blocks > 1 ? scratch.template take<C>(blocks * width) : nullptr;
     const unsigned across = blocks_for(width, kWarp).x;
@@ -215,7 +219,7 @@ template <bool kCentred, class T> struct Pull {
 
   void operator()() {
     const RowPartition partition(n);
-    if (n > kLongestHeld<T>) streamed();
+    if (n > kLongestHeld<acc_t<T>>) streamed();
     else if (partition.in_block()) in_registers<true>(partition);
     else in_registers<false>(partition);
     fold();
@@ -230,44 +234,10 @@ template <bool kCentred> void norm_pullback(const Launch& launch) {
   });
 }
 
-bool is_held(const View& x) {
-  return kernels::row_length(x) <= (x.dtype == DType::f64 ? kLongestHeld<double> : kLongestHeld<float>);
-}
-
-// Returns the number of rows that teams walk. It includes those of teams without a row, which stay in step with the first team of
-// their warp.
-int64_t rows_walked(const RowPartition& partition, int64_t rows) {
-  const int64_t beside = partition.in_block() ? 1 : kWarp / partition.team, together = beside * kOrderChain;
-  return rows / together * together + std::min(kOrderChain, rows % together) * beside;
-}
-
 }  // namespace
 }  // namespace pb::cuda
 
 namespace pb::kernels {
-
-// The walks of a norm's pullback. Rows too long for registers are walked twice, by different formulas; for them the work of a
-// single walk is reported as a lower bound.
-Walks walks_of_norm_pullback(const Launch& launch) {
-  const int64_t n = row_length(launch.in()), rows = row_count(launch.in());
-  if (!cuda::is_held(launch.in())) return {rows, rows * n, rows * (n - 1), 0};
-  const cuda::RowPartition partition(n);
-  Walks walks = cuda::walks_in_registers(cuda::rows_walked(partition, rows), partition);
-  walks.affine = true;
-  return walks;
-}
-
-// Adds the additions of fold_chains and fold_blocks, and subtracts those that the walks count for teams without a row, which add
-// nothing to the sums.
-void executed_sums(const Launch& launch, int sums, Counts& work) {
-  using cuda::kWarp;
-  const int64_t n = row_length(launch.in()), rows = row_count(launch.in()), width = sums * n;
-  if (!cuda::is_held(launch.in())) return;
-  const int64_t blocks = std::max<int64_t>(1, order_blocks(order_chains(rows)));
-  work.adds += blocks * int64_t(cuda::blocks_for(width, kWarp).x) * kWarp * kWarp * (cuda::kShare - 1 + 5);
-  if (blocks > 1) work.adds += width * cuda::combinations_of_results(blocks);
-  work.adds -= (cuda::rows_walked(cuda::RowPartition(n), rows) - rows) * width;
-}
 
 void run_layer_norm_pullback(const Launch& launch) { cuda::norm_pullback<true>(launch); }
 void run_rms_norm_pullback(const Launch& launch) { cuda::norm_pullback<false>(launch); }

@@ -1,68 +1,10 @@
-// Operands as kernels read them: the addresses of elements, and their values in the compute type.
+// Operands as kernels read them: the addresses of elements. element.cuh reads them.
 #pragma once
 #include <cstring>
 
-#include "cuda/launch.cuh"
-#include "launch/shape.h"
+#include "cuda/element.cuh"
 
 namespace pb::cuda {
-
-// ---- elements of any dtype
-
-// Returns the element at p, whose dtype must have the compute type C. All threads pass the same dtype, so no warp diverges.
-template <class C> __device__ inline C load_as(DType dtype, const char* p) {
-  if constexpr (std::is_same_v<C, float>) {
-    if (dtype == DType::f32) return *reinterpret_cast<const float*>(p);
-    if (dtype == DType::f16) return float(*reinterpret_cast<const float16*>(p));
-    return float(*reinterpret_cast<const bfloat16*>(p));
-  } else if constexpr (std::is_same_v<C, int64_t>) {
-    switch (dtype) {
-      case DType::i8: return *reinterpret_cast<const int8_t*>(p);
-      case DType::i16: return *reinterpret_cast<const int16_t*>(p);
-      case DType::i32: return *reinterpret_cast<const int32_t*>(p);
-      case DType::u8: return *reinterpret_cast<const uint8_t*>(p);
-      case DType::u16: return *reinterpret_cast<const uint16_t*>(p);
-      case DType::u32: return *reinterpret_cast<const uint32_t*>(p);
-      default: return *reinterpret_cast<const int64_t*>(p);
-    }
-  } else {
-    return *reinterpret_cast<const C*>(p);
-  }
-}
-
-// Writes x as an element of a dtype whose compute type is C. Half precision rounds once; integers wrap.
-template <class C> __device__ inline void store_as(DType dtype, char* p, C x) {
-  if constexpr (std::is_same_v<C, float>) {
-    if (dtype == DType::f32) *reinterpret_cast<float*>(p) = x;
-    else if (dtype == DType::f16) *reinterpret_cast<float16*>(p) = float16(x);
-    else *reinterpret_cast<bfloat16*>(p) = bfloat16(x);
-  } else if constexpr (std::is_same_v<C, int64_t>) {
-    switch (dtype) {
-      case DType::i8:
-      case DType::u8: *reinterpret_cast<uint8_t*>(p) = uint8_t(x); break;
-      case DType::i16:
-      case DType::u16: *reinterpret_cast<uint16_t*>(p) = uint16_t(x); break;
-      case DType::i32:
-      case DType::u32: *reinterpret_cast<uint32_t*>(p) = uint32_t(x); break;
-      default: *reinterpret_cast<int64_t*>(p) = x;
-    }
-  } else {
-    *reinterpret_cast<C*>(p) = x;
-  }
-}
-
-// Returns the element at p as C, whatever its dtype. Floats become integers as in C++; everything but zero becomes true.
-template <class C> __device__ inline C convert_from(DType dtype, const char* p) {
-  switch (dtype) {
-    case DType::f16: return C(float(*reinterpret_cast<const float16*>(p)));
-    case DType::bf16: return C(float(*reinterpret_cast<const bfloat16*>(p)));
-    case DType::f32: return C(*reinterpret_cast<const float*>(p));
-    case DType::f64: return C(*reinterpret_cast<const double*>(p));
-    case DType::u64: return C(*reinterpret_cast<const uint64_t*>(p));
-    case DType::b8: return C(*reinterpret_cast<const uint8_t*>(p) != 0);
-    default: return C(load_as<int64_t>(dtype, p));
-  }
-}
 
 // ---- positions
 
@@ -101,10 +43,8 @@ template <int kCount> struct Walk {
   // Computes the byte offset of element i in each operand.
   __device__ void offsets(uint32_t i, int64_t (&offset)[kCount]) const {
     for (int k = 0; k < kCount; ++k) offset[k] = 0;
-#pragma unroll
-    for (int step = 0; step < kMaxDims; ++step) {
-      const int d = ndim - 1 - step;
-      if (d < 0) break;
+#pragma unroll 1
+    for (int d = ndim - 1; d >= 0; --d) {
       uint32_t rest = i;
       if (d > 0) {
         i = length[d].divide(rest);
@@ -137,42 +77,35 @@ template <class F> void each_part(View* views, int count, F&& f) {
   }
 }
 
-// ---- packs: four neighbouring elements, loaded or stored at once
+// ---- some axes of an operand
 
-template <class T> struct __align__(4 * sizeof(T)) Pack {
-  T v[4];
+// Returns axes [begin, end) of an operand, collapsed.
+inline View axes_of(const View& x, int begin, int end) {
+  View v = x;
+  v.ndim = 0;
+  for (int d = begin; d < end; ++d) v.shape[v.ndim] = x.shape[d], v.stride[v.ndim++] = x.stride[d];
+  collapse(&v, 1);
+  return v;
+}
+
+// Byte offsets along some axes of an operand. They are computed once per cell or column, so plain divisions are fast enough.
+struct Axes {
+  int ndim;
+  int64_t length[kMaxDims], stride[kMaxDims];  // bytes
+
+  explicit Axes(const View& v) : ndim(v.ndim) {
+    for (int d = 0; d < kMaxDims; ++d) length[d] = d < ndim ? v.shape[d] : 1, stride[d] = d < ndim ? v.stride[d] : 0;
+  }
+  __device__ int64_t offset(int64_t i) const {
+    int64_t at = 0;
+#pragma unroll 1
+    for (int d = ndim - 1; d > 0; --d) {
+      const int64_t next = i <= kMaxWalk ? int64_t(uint32_t(i) / uint32_t(length[d])) : i / length[d];
+      at += (i - next * length[d]) * stride[d];
+      i = next;
+    }
+    return at + i * stride[0];
+  }
 };
-
-inline bool packable(const View& v) {
-  return v.contiguous() && reinterpret_cast<uintptr_t>(v.data) % (4 * item_size(v.dtype)) == 0;
-}
-
-// Loads four elements from element i on, which must be a multiple of four. The dtype must have the compute type float.
-__device__ inline void load_four(DType dtype, const char* data, int64_t i, float (&x)[4]) {
-  if (dtype == DType::f32) {
-    const auto pack = reinterpret_cast<const Pack<float>*>(data)[i / 4];
-    for (int k = 0; k < 4; ++k) x[k] = pack.v[k];
-  } else {
-    const auto pack = reinterpret_cast<const Pack<uint16_t>*>(data)[i / 4];
-    for (int k = 0; k < 4; ++k)
-      x[k] = dtype == DType::f16 ? float(float16::from_bits(pack.v[k])) : float(bfloat16::from_bits(pack.v[k]));
-  }
-}
-__device__ inline void store_four(DType dtype, char* data, int64_t i, const float (&x)[4]) {
-  if (dtype == DType::f32) {
-    Pack<float> pack;
-    for (int k = 0; k < 4; ++k) pack.v[k] = x[k];
-    reinterpret_cast<Pack<float>*>(data)[i / 4] = pack;
-  } else {
-    Pack<uint16_t> pack;
-    for (int k = 0; k < 4; ++k) pack.v[k] = dtype == DType::f16 ? float16(x[k]).bits : bfloat16(x[k]).bits;
-    reinterpret_cast<Pack<uint16_t>*>(data)[i / 4] = pack;
-  }
-}
-__device__ inline void store_four(DType, char* data, int64_t i, const bool (&x)[4]) {
-  Pack<uint8_t> pack;
-  for (int k = 0; k < 4; ++k) pack.v[k] = x[k];
-  reinterpret_cast<Pack<uint8_t>*>(data)[i / 4] = pack;
-}
 
 }  // namespace pb::cuda

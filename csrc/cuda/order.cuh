@@ -1,14 +1,32 @@
-// The order of families/order.h on a GPU. The lanes of a warp share a block of terms: lane l has terms l, l + 32, l + 64, ....
+// The order of families/order.h on a GPU. Every reduction follows these drawings; the kernels differ in who the threads are.
+//
+// The terms of a block (256) belong to T threads: thread t has terms t, t + T, t + 2 T, .... Here are 16 terms and 4 threads.
+//
+//              thread 0        thread 1        thread 2        thread 3
+//   terms      0  4  8  12     1  5  9  13     2  6  10  14    3  7  11  15
+//   8 apart    0+8   4+12      1+9   5+13      2+10  6+14      3+11  7+15      in a thread
+//   4 apart    (0+8)+(4+12)    b               c               d               in a thread; the sum in thread 0 is called a
+//   2 apart    a+c             b+d                                             between threads, by shuffles or shared memory
+//   1 apart    (a+c)+(b+d)                                                     between threads
+//
+// The results of the blocks are combined in pairs of neighbours, as far as there are pairs:
+//
+//   blocks     0       1       2       3       4
+//              0+1             2+3             4
+//              (0+1)+(2+3)                     4
+//              ((0+1)+(2+3))+4
+//
+//                T threads                          in a thread     between threads   blocks
+//   rows.cuh     some lanes of a warp, or all       fold_share      fold_lanes        Neighbours, then warps: fold_neighbours
+//   reduce.cuh   up to 16, of a team of a block     combine_rows    combine_down      Pending, then teams: combine_neighbours
+//
+// A term that does not exist is no_term() in rows.cuh; reduce.cuh leaves it out. Both give the same bits.
 #pragma once
 #include "cuda/fold.cuh"
-#include "families/order.h"
+#include "cuda/shares.h"
 #include "math/functors.h"
 
 namespace pb::cuda {
-
-using kernels::kOrderBlock;
-
-constexpr int kShare = int(kOrderBlock / kWarp);  // terms of a block per lane
 
 // What a lane combines in place of a term that does not exist. It changes nothing: x + -0.0 is x, even if x is -0.0.
 template <class R, class A> __device__ inline A no_term() {
@@ -39,15 +57,16 @@ template <class R, class A> struct Neighbours {
 
   __device__ __forceinline__ void add(A a) {
     int level = 0;
+#pragma unroll 1
     for (; count >> level & 1; ++level) a = R::combine(shuffle_from(waiting, level), a);
     if (int(threadIdx.x % kWarp) == level) waiting = a;
     ++count;
   }
   __device__ __forceinline__ A combined() const {
     if (count == 0) return no_term<R, A>();
-    int level = 0;
-    while (!(count >> level & 1)) ++level;
+    int level = __ffs(int(count)) - 1;
     A a = shuffle_from(waiting, level);
+#pragma unroll 1
     while (count >> ++level)
       if (count >> level & 1) a = R::combine(shuffle_from(waiting, level), a);
     return a;
@@ -57,16 +76,12 @@ template <class R, class A> struct Neighbours {
 // Combines result(0), ..., result(count - 1) in pairs of neighbours. All lanes of a warp call it, and get the same combination.
 template <class R, class A, class F> __device__ inline A fold_results(int64_t count, const F& result) {
   Neighbours<R, A> all;
+#pragma unroll 1
   for (int64_t first = 0; first < count; first += kWarp) {
     const int64_t k = first + threadIdx.x % kWarp;
     all.add(fold_neighbours<R, int(kWarp)>(k < count ? A(result(k)) : no_term<R, A>()));
   }
   return all.combined();
-}
-// Returns the combinations that fold_results() does in all lanes.
-inline int64_t combinations_of_results(int64_t count) {
-  const int64_t rounds = (count + kWarp - 1) / kWarp;
-  return count == 0 ? 0 : int64_t{kWarp} * (5 * rounds + rounds - 1);
 }
 
 }  // namespace pb::cuda

@@ -73,7 +73,7 @@ template <class T> __device__ void store_all(DType, char* data, int64_t i, const
 __device__ void store_all(DType dtype, char* data, int64_t i, const float (&y)[4]) {
   if (dtype != DType::b8) return store_four(dtype, data, i, y);
   const bool set[4] = {y[0] != 0, y[1] != 0, y[2] != 0, y[3] != 0};
-  store_four(dtype, data, i, set);
+  store_four(DType::b8, data, i, set);
 }
 __device__ void store_one(DType dtype, char* p, float y) {
   if (dtype == DType::b8) *reinterpret_cast<bool*>(p) = y != 0;
@@ -127,20 +127,10 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t counter = int64_t(blockIdx.x) * kThreads + threadIdx.x, i = 4 * counter;
   if (i >= n) return;
   const Words words = draw(state, counter);
-  const int size = dtype == DType::f32 ? 4 : 2;
-  const bool whole = i + 4 <= n;
   float x[4];
-  if (whole) {
-    load_four(dtype, in, i, x);
-  } else {
-#pragma unroll
-    for (int k = 0; k < 4; ++k) x[k] = i + k < n ? load_as<float>(dtype, in + (i + k) * size) : 0.0f;
-  }
+  load_pack(dtype, in, i, n, x);
   drop(words, p, scale, x);
-  if (whole) return store_four(dtype, out, i, x);
-#pragma unroll
-  for (int k = 0; k < 4; ++k)
-    if (i + k < n) store_as<float>(dtype, out + (i + k) * size, x[k]);
+  store_pack(dtype, out, i, n, x);
 }
 
 // Drops n elements of any strides. The first of them is element `base` of the whole operand.

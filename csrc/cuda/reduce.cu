@@ -11,8 +11,9 @@ namespace {
 
 constexpr int64_t kManyBlocks = 2048;  // as many blocks of threads keep any device busy
 
-// A reduction with its kernel by compute type, or null for types that it is not defined for.
+// A reduction with its kernels: the lean one, and the generic ones by compute type. Null for types that it is not defined for.
 struct ReductionKernel : kernels::Reduction {
+  void (*plain)(Reducing);
   void (*kernels[kComputes])(Reducing);
 };
 
@@ -68,7 +69,7 @@ Work divide_work(const kernels::Matrix& m, const View& out, bool divides) {
   while (f.blocks > most << (f.log_teams + f.log_depth)) ++f.log_depth;
   const int64_t runs = std::max<int64_t>(1, ceil_div(f.blocks, int64_t{1} << (f.log_teams + f.log_depth)));
   if (units * runs > kMaxBlocks) throw Failure("more results than a grid has threads");
-  f.tiles = unsigned(tiles), f.runs = unsigned(runs);
+  f.tiles = Divider(uint32_t(tiles)), f.runs = Divider(uint32_t(runs));
   return {f, unsigned(threads), unsigned(units * runs)};
 }
 
@@ -82,11 +83,13 @@ void run_reduction(const Launch& launch) {
   straighten(m, scratch);
   Work work = divide_work(m, launch.out(), op.divides && m.rows != 1);
   const Compute compute = kernels::read_as(op, x.dtype);
-  if (work.f.runs > 1) {
-    work.f.partial = scratch.take<char>(m.cells * work.f.runs * m.width * compute_size(compute));
+  const int64_t runs = work.f.runs.divisor;
+  if (runs > 1) {
+    work.f.partial = scratch.take<char>(m.cells * runs * m.width * compute_size(compute));
     work.f.tickets = tickets();
   }
-  start(op.kernels[int(compute)], dim3(work.blocks), dim3(work.threads), 0, work.f);
+  const bool plain = op.plain && PlainTerms::takes(m.outer, m.reduced);
+  start(plain ? op.plain : op.kernels[int(compute)], dim3(work.blocks), dim3(work.threads), 0, work.f);
 }
 
 // Adds an entry to the table. The entry lives as long as the program.
@@ -95,7 +98,8 @@ struct AddReduction {
 
   template <class R> void operator()(R entry, const char* name) const {
     static const ReductionKernel op = [&] {
-      ReductionKernel kernel{kernels::reduction_of(entry, name, run_reduction), {}};
+      ReductionKernel kernel{kernels::reduction_of(entry, name, run_reduction), nullptr, {}};
+      if constexpr (R::takes(Compute::f32)) kernel.plain = reduce<typename R::Functions, PlainTerms>;
       set<R, float>(kernel), set<R, double>(kernel), set<R, int64_t>(kernel), set<R, uint64_t>(kernel), set<R, bool>(kernel);
       return kernel;
     }();
@@ -104,7 +108,7 @@ struct AddReduction {
   template <class R, class C> static void set(ReductionKernel& op) {
     // Sums and products modulo 2^64 are the same for int64 and uint64.
     using Own = std::conditional_t<R::kAdds && std::is_same_v<C, uint64_t>, int64_t, C>;
-    if constexpr (R::takes(compute_of<C>)) op.kernels[int(compute_of<C>)] = reduce<typename R::Functions, Own>;
+    if constexpr (R::takes(compute_of<C>)) op.kernels[int(compute_of<C>)] = reduce<typename R::Functions, StridedTerms<Own>>;
   }
 };
 

@@ -1,16 +1,31 @@
-// The kernel of reductions. It combines terms in the order of families/order.h, however the work is divided.
+// The kernel of reductions. The operand is a matrix [cells, rows, width] (families/reduce.h), and each column of each cell is reduced
+// to one result. A team of across x down threads reduces a block of 256 rows of neighbouring columns:
+//
+//   column     0      1      2    ...   31
+//   row 0    (0,0)  (1,0)  (2,0)     (31,0)      Thread (x, y) has rows y, y + down, y + 2 down, ... of column x, at most 16.
+//   row 1    (0,1)  (1,1)  (2,1)     (31,1)
+//    ...                                         along: across is 1, where neighbouring rows lie closest together. The 16
+//   row 15   (0,15) (1,15) (2,15)    (31,15)     threads y read 16 neighbours at a time.
+//   row 16   (0,0)  (1,0)  (2,0)     (31,0)
+//    ...                                         across: across is 2 to 32, where neighbouring columns lie closest together.
+//   row 255  (0,15) (1,15) (2,15)    (31,15)     The threads x read up to 32 neighbours at a time.
+//
+// The way from a launch to a store, in the order that order.cuh draws:
+//   1. combine_rows         A thread reads its rows from a Source, and combines them by halves.
+//   2. combine_down         The threads y of a team combine what they have, by halves. This is a block's result.
+//   3. Pending              A team takes `depth` blocks of rows in turn, and combines their results in pairs of neighbours.
+//   4. combine_neighbours   So do the `teams` teams of a thread block that share the rows of a cell,
+//   5. combine_runs         and then the `runs` thread blocks that share them. The last of these to arrive does it.
+//   6. Reducing::finish     The first thread y stores the result of its column.
+// Few rows need steps 1, 2 and 6 only, and then a thread block has room for several cells.
 #pragma once
-#include "cuda/elements.cuh"
-#include "families/order.h"
-#include "math/functors.h"
+#include "cuda/operand.cuh"
+#include "cuda/order.cuh"
 
 namespace pb::cuda {
 
-using kernels::kOrderBlock;
-
-constexpr int kReducers = 512;  // the most threads per block
-constexpr int kRowsOfThread =
-    16;  // the most rows of a block of rows that a thread reduces; so many loads hide the memory's latency
+constexpr int kReducers = 512;     // the most threads per block
+constexpr int kRowsOfThread = 16;  // the most rows of a block of rows that a thread reduces: enough loads to hide their latency
 constexpr int kMostDown = int(kOrderBlock) / kRowsOfThread;
 constexpr int kMostAcross = 32;
 constexpr int kRunsOfThread = 8;    // the most runs whose results a thread combines
@@ -34,10 +49,7 @@ struct RowAxes {
   }
 };
 
-// The arguments of a reduction. A team of across x down threads reduces a block of rows of neighbouring columns: thread (x, y)
-// reduces rows y, y + down, ... of column x. `teams` teams share the rows of a cell, and a block of threads has room for several
-// cells. Each team takes `depth` consecutive blocks of rows, and what the teams take together is a run. These four numbers are powers
-// of two, given by their logarithms.
+// The arguments. Powers of two are given by their logarithms.
 struct Reducing {
   const char* data;
   DType dtype;
@@ -46,7 +58,7 @@ struct Reducing {
   int64_t column_stride;  // bytes
   int64_t cells, rows, width, blocks;
   int log_across, log_down, log_teams, log_depth;
-  unsigned tiles, runs;  // tiles of columns, and runs of rows, per cell
+  Divider tiles, runs;  // tiles of columns, and runs of rows, per cell
   char* out;
   DType out_dtype;
   int out_size;
@@ -54,15 +66,91 @@ struct Reducing {
   void* partial = nullptr;  // the results of the runs, [cells, runs, width]
   unsigned* tickets = nullptr;
 
-  template <class C> __device__ void finish(int64_t i, C a) const {
-    if constexpr (std::is_floating_point_v<C>)
+  template <class R, class C> __device__ void finish(int64_t i, C a) const {
+    if constexpr (std::is_floating_point_v<C> && std::is_same_v<R, sum_reduce>)  // a mean
       if (divides) a = a / C(rows);
     store_as<C>(out_dtype, out + i * out_size, a);
   }
 };
 
+// ---- a Source gives the terms of one column
+//
+// from(first, by) is a cursor: read() reads its term, and next() goes on by `by` terms. value() converts what was read. kAtOnce is
+// the number of terms that a thread reads before it combines them; there are fewer where reading one takes many instructions.
+
+// The lean source: float32 of which the rows are one axis, and the cells, too.
+struct PlainTerms {
+  using C = float;
+  static constexpr int kAtOnce = kRowsOfThread;
+  const char* data;
+  int64_t step;
+
+  static bool takes(const View& outer, const View& rows) {
+    return outer.dtype == DType::f32 && outer.ndim <= 1 && rows.ndim <= 1;
+  }
+  __device__ PlainTerms(const Reducing& f, int64_t cell, int64_t column)
+      : data(f.data + cell * f.outer.stride[0] + column * f.column_stride), step(f.reduced.along) {}
+  struct Cursor {
+    const char* data;
+    int64_t step;
+    __device__ float read() const { return *reinterpret_cast<const float*>(data); }
+    __device__ void next() { data += step; }
+  };
+  __device__ Cursor from(int64_t first, int by) const { return {data + first * step, by * step}; }
+  __device__ float value(float x) const { return x; }
+};
+
+// Any dtype with the compute type A, along one axis or two, and cells along any axes.
+template <class A> struct StridedTerms {
+  using C = A;
+  static constexpr int kAtOnce = std::is_same_v<C, int64_t> ? 4 : 8;
+  const Reducing& f;
+  const char* data;
+
+  __device__ StridedTerms(const Reducing& f, int64_t cell, int64_t column)
+      : f(f), data(f.data + f.outer.offset(cell) + column * f.column_stride) {}
+  struct Cursor {
+    const StridedTerms& of;
+    int64_t row;
+    int by;
+    __device__ Raw<C> read() const { return load_raw<C>(of.f.dtype, of.data + of.f.reduced.offset(row)); }
+    __device__ void next() { row += by; }
+  };
+  __device__ Cursor from(int64_t first, int by) const { return {*this, first, by}; }
+  __device__ C value(Raw<C> x) const { return widen<C>(f.dtype, x); }
+};
+
+// Results of runs, which other thread blocks have written.
+template <class A> struct FreshTerms {
+  using C = A;
+  const C* data;
+  int64_t step;  // in elements
+
+  struct Cursor {
+    const C* data;
+    int64_t step;
+    __device__ C read() const { return read_fresh(data); }
+    __device__ void next() { data += step; }
+  };
+  __device__ Cursor from(int64_t first, int by) const { return {data + first * step, by * step}; }
+  __device__ C value(C x) const { return x; }
+};
+
+// Reads `count` terms, all before the first is converted.
+template <int kMost, class S>
+__device__ __forceinline__ void load_terms(const S& source, int64_t first, int by, int count, typename S::C (&a)[kMost]) {
+  auto cursor = source.from(first, by);
+  decltype(cursor.read()) raw[kMost];
+#pragma unroll
+  for (int k = 0; k < kMost; ++k, cursor.next())
+    if (k < count) raw[k] = cursor.read();
+#pragma unroll
+  for (int k = 0; k < kMost; ++k)
+    if (k < count) a[k] = source.value(raw[k]);
+}
+
 // Combines the upper half of kCount values with the lower half until one is left. Value k exists if k < count.
-template <class R, int kCount, class C> __device__ inline void combine_halves(C* a, int count) {
+template <class R, int kCount, class C> __device__ __forceinline__ void combine_halves(C* a, int count) {
   if constexpr (kCount > 1) {
 #pragma unroll
     for (int k = 0; k < kCount / 2; ++k)
@@ -71,7 +159,7 @@ template <class R, int kCount, class C> __device__ inline void combine_halves(C*
   }
 }
 // Combines neighbours among the first kCount values, which are kStep apart, until one is left. Value k exists if k < count.
-template <class R, int kCount, int kStep = 1, class C> __device__ inline void combine_pairs(C* a, int count) {
+template <class R, int kCount, int kStep = 1, class C> __device__ __forceinline__ void combine_pairs(C* a, int count) {
   if constexpr (kStep < kCount) {
 #pragma unroll
     for (int k = 0; k < kCount; k += 2 * kStep)
@@ -80,48 +168,43 @@ template <class R, int kCount, int kStep = 1, class C> __device__ inline void co
   }
 }
 
-// Combines 0 < count <= kMost rows of a block by rule 2: row `first` and the rows that follow it in steps of `step`. row_at(row)
-// returns the address of a row.
-template <class R, class C, int kMost, class RowAt>
-__device__ inline C combine_rows(DType dtype, int first, int step, int count, const RowAt& row_at) {
-  if constexpr (kMost > kAhead<C>) {
+// ---- the steps
+
+// Step 1. Combines 0 < count <= kMost terms by rule 2: the upper half with the lower half, until one is left.
+template <class R, int kMost, class S>
+__device__ __forceinline__ typename S::C combine_rows(const S& source, int64_t first, int step, int count) {
+  using C = typename S::C;
+  if constexpr (kMost > S::kAtOnce) {  // by halves, terms of odd numbers meet those of even numbers last
     C a{};
 #pragma unroll 1
     for (int odd = 0; odd < 2 && odd < count; ++odd) {
-      const C half = combine_rows<R, C, kMost / 2>(dtype, first + odd * step, 2 * step, (count + 1 - odd) / 2, row_at);
+      const C half = combine_rows<R, kMost / 2>(source, first + odd * step, 2 * step, (count + 1 - odd) / 2);
       a = odd ? R::combine(a, half) : half;
     }
     return a;
   } else {
-    Raw<C> raw[kMost];
-#pragma unroll
-    for (int k = 0; k < kMost; ++k)
-      if (k < count) raw[k] = load_raw<C>(dtype, row_at(first + k * step));
     C a[kMost];
-    by_storage<C>(dtype, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-#pragma unroll
-      for (int k = 0; k < kMost; ++k)
-        if (k < count) a[k] = from_raw<C, T>(raw[k]);
-    });
+    load_terms(source, first, step, count, a);
     combine_halves<R, kMost>(a, count);
     return a[0];
   }
 }
 
-// Combines the values of the first `count` of the `down` threads y of a team by rule 2. Thread 0 gets the result. All threads must
-// call it.
+// Step 2. Combines the values of the first `count` threads y of a team by rule 2. Thread 0 gets the result. All threads must call
+// it. Threads of one warp exchange values by shuffles, others through shared memory.
 template <class R, class C> __device__ inline C combine_down(C a, int y, int count, int down, int across, C* shared) {
   const int t = int(threadIdx.x);
   int half = down / 2;
   if (half * across >= int(kWarp)) {
     __syncthreads();  // waits until the previous values have been read
     shared[t] = a;
+#pragma unroll 1
     for (; half * across >= int(kWarp); half /= 2) {
       __syncthreads();
       if (y < half && y + half < count) shared[t] = a = R::combine(a, shared[t + half * across]);
     }
   }
+#pragma unroll 1
   for (; half > 0; half /= 2) {
     const C upper = shuffle_xor(a, half * across);
     if (y < half && y + half < count) a = R::combine(a, upper);
@@ -129,12 +212,36 @@ template <class R, class C> __device__ inline C combine_down(C a, int y, int cou
   return a;
 }
 
-// Combines `count` values by rule 3. Value i belongs to the thread that passes i, and value i + 1 to the thread `apart` threads
-// further on. The thread that passes 0 gets the result, and threads without a value pass -1. All threads must call it.
+// Step 3. The results of consecutive blocks of rows, combined by rule 3 as far as pairs are complete: if bit k of the number of
+// blocks is set, level[k * stride] holds the result of 2^k blocks.
+template <class R, class C> struct Pending {
+  C* level;
+  int stride, count = 0;
+
+  __device__ void push(C a) {
+    int k = 0;
+#pragma unroll 1
+    for (; count >> k & 1; ++k) a = R::combine(level[k * stride], a);
+    level[k * stride] = a;
+    ++count;
+  }
+  __device__ C combined() const {
+    int k = __ffs(count) - 1;
+    C a = level[k * stride];
+#pragma unroll 1
+    for (++k; count >> k; ++k)
+      if (count >> k & 1) a = R::combine(level[k * stride], a);
+    return a;
+  }
+};
+
+// Step 4. Combines `count` values by rule 3. Value i belongs to the thread that passes i, and value i + 1 to the thread `apart`
+// threads further on. The thread that passes 0 gets the result, and threads without a value pass -1. All threads must call it.
 template <class R, class C> __device__ inline C combine_neighbours(C a, int i, int count, int apart, C* shared) {
   const int t = int(threadIdx.x);
   __syncthreads();
   shared[t] = a;
+#pragma unroll 1
   for (int step = 1; step < count; step *= 2) {
     __syncthreads();
     if (i % (2 * step) == 0 && i + step < count) shared[t] = a = R::combine(a, shared[t + step * apart]);
@@ -142,63 +249,43 @@ template <class R, class C> __device__ inline C combine_neighbours(C a, int i, i
   return a;
 }
 
-// The results of consecutive blocks of rows, combined by rule 3 as far as pairs are complete: if bit k of the number of blocks is
-// set, level[k * stride] holds the result of 2^k blocks.
-template <class R, class C> struct Pending {
-  C* level;
-  int stride, count = 0;
-
-  __device__ void push(C a) {
-    int k = 0;
-    for (; count >> k & 1; ++k) a = R::combine(level[k * stride], a);
-    level[k * stride] = a;
-    ++count;
-  }
-  __device__ C combined() const {
-    int k = 0;
-    while (!(count >> k & 1)) ++k;
-    C a = level[k * stride];
-    for (++k; count >> k; ++k)
-      if (count >> k & 1) a = R::combine(level[k * stride], a);
-    return a;
-  }
-};
-
-// Combines the results of all runs of a cell by rule 3. Each thread first combines those of kRunsOfThread runs. Thread x below
-// `across` gets the result of column x of the tile.
+// Step 5. Combines the results of all runs of a cell by rule 3. Each thread first combines those of kRunsOfThread runs. Thread x
+// below `across` gets the result of column x of the tile.
 template <class R, class C> __device__ inline C combine_runs(const Reducing& f, int64_t cell, int64_t column, C* shared) {
-  const int i = int(threadIdx.x) >> f.log_across, first = i * kRunsOfThread, runs = int(f.runs);
+  const int i = int(threadIdx.x) >> f.log_across, first = i * kRunsOfThread, runs = int(f.runs.divisor);
   const int left = column < f.width ? runs - first : 0;
-  const C* from = static_cast<const C*>(f.partial) + (cell * runs + first) * f.width + column;
+  const FreshTerms<C> source{static_cast<const C*>(f.partial) + cell * runs * f.width + column, f.width};
   C a[kRunsOfThread];
-#pragma unroll
-  for (int k = 0; k < kRunsOfThread; ++k)
-    if (k < left) a[k] = read_fresh(from + k * f.width);
+  load_terms(source, first, 1, left, a);
   combine_pairs<R, kRunsOfThread>(a, left);
   return combine_neighbours<R>(a[0], left > 0 ? i : -1, (runs + kRunsOfThread - 1) / kRunsOfThread, 1 << f.log_across, shared);
 }
 
-template <class R, class C> __global__ void __launch_bounds__(kReducers, 2) reduce(const __grid_constant__ Reducing f) {
+// Reads each term once and writes each result once. Two blocks of 512 threads run on a multiprocessor: 16 loads of each thread,
+// which are under way together, are 64 KiB of float32.
+template <class R, class S>
+__global__ void __launch_bounds__(kReducers, 2) reduce(const __grid_constant__ Reducing f) {
+  using C = typename S::C;
   __shared__ C shared[kReducers], pending_of[kPendingLevels][kReducers / kMostDown];
   const int across = 1 << f.log_across, down = 1 << f.log_down, teams = 1 << f.log_teams, depth = 1 << f.log_depth;
   const int t = int(threadIdx.x), x = t & (across - 1), y = t >> f.log_across & (down - 1);
   const int team = t >> (f.log_across + f.log_down), part = team & (teams - 1);
-  const unsigned unit = blockIdx.x / f.runs, run = blockIdx.x % f.runs;  // a unit is finished by the last of its runs
+  const unsigned unit = f.runs.divide(blockIdx.x),
+                 run = blockIdx.x - unit * f.runs.divisor;  // a unit is what several runs share
+  const unsigned stack = f.tiles.divide(unit), tile = unit - stack * f.tiles.divisor;
   const unsigned cells_at_once = blockDim.x >> (f.log_across + f.log_down + f.log_teams);
-  const int64_t cell = int64_t(unit / f.tiles) * cells_at_once + (team >> f.log_teams);
-  const int64_t column = int64_t(unit % f.tiles) * across + x, first = (int64_t(run) * teams + part) * depth;
+  const int64_t cell = int64_t(stack) * cells_at_once + (team >> f.log_teams), column = int64_t(tile) * across + x;
   const bool active = cell < f.cells && column < f.width;
-  const char* data = active ? f.data + f.outer.offset(cell) + column * f.column_stride : f.data;
+  const S source(f, active ? cell : 0, active ? column : 0);
 
   C a = R::template identity<C>();
   Pending<R, C> pending{&pending_of[0][team * across + x], kReducers / kMostDown};
+  const int64_t first = (int64_t(run) * teams + part) * depth;
+#pragma unroll 1
   for (int b = 0; b < depth; ++b) {
     const int64_t row = (first + b) * kOrderBlock, left = active ? f.rows - row : 0;
     const int m = int(left < 0 ? 0 : left < kOrderBlock ? left : kOrderBlock);
-    if (y < m) {
-      const auto row_at = [&](int k) { return data + f.reduced.offset(row + k); };
-      a = combine_rows<R, C, kRowsOfThread>(f.dtype, y, down, (m - y + down - 1) >> f.log_down, row_at);
-    }
+    if (y < m) a = combine_rows<R, kRowsOfThread>(source, row + y, down, (m - y + down - 1) >> f.log_down);
     a = combine_down<R>(a, y, m, down, across, shared);
     if (depth > 1 && m > 0 && y == 0) pending.push(a);
   }
@@ -208,12 +295,12 @@ template <class R, class C> __global__ void __launch_bounds__(kReducers, 2) redu
     a = combine_neighbours<R>(a, y == 0 && active ? part : -1, int(parts < teams ? parts : teams), across * down, shared);
   }
   const bool leads = y == 0 && part == 0 && active;
-  if (f.runs > 1) {
-    if (leads) static_cast<C*>(f.partial)[(cell * f.runs + run) * f.width + column] = a;
-    if (!last_to_arrive(f.tickets + unit, f.runs)) return;
+  if (f.runs.divisor > 1) {
+    if (leads) static_cast<C*>(f.partial)[(cell * f.runs.divisor + run) * f.width + column] = a;
+    if (!last_to_arrive(f.tickets + unit, f.runs.divisor)) return;
     a = combine_runs<R>(f, cell, column, shared);
   }
-  if (leads) f.finish(cell * f.width + column, a);
+  if (leads) f.finish<R>(cell * f.width + column, a);
 }
 
 }  // namespace pb::cuda

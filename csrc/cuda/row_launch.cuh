@@ -2,7 +2,6 @@
 #pragma once
 #include "cuda/copy.cuh"
 #include "cuda/rows.cuh"
-#include "families/executed.h"
 
 namespace pb::cuda {
 
@@ -42,11 +41,11 @@ template <int kCount, class F> void each_row_set(const View* operands, F&& f) {
   });
 }
 
-// Calls f(Tag<T>{}) with the type of a float dtype.
+// Calls f(Tag<T>{}) with the type that stands for a float dtype in kernels over rows.
 template <class F> void visit_float(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::f16: return f(Tag<float16>{});
-    case DType::bf16: return f(Tag<bfloat16>{});
+    case DType::f16:
+    case DType::bf16: return f(Tag<AnyHalf>{});
     case DType::f32: return f(Tag<float>{});
     default: return f(Tag<double>{});
   }
@@ -61,13 +60,13 @@ inline View at_hand(const View& v, Scratch& scratch) {
   return far ? contiguous_as(v.dtype, v, scratch) : v;
 }
 
-// The longest rows that are held in registers. A block has fewer threads for float64, whose elements take two registers each.
-template <class T> constexpr int kMostThreads = sizeof(acc_t<T>) == 8 ? kMaxTeam / 2 : kMaxTeam;
-template <class T> constexpr int64_t kLongestHeld = kShare * kMostThreads<T>;
-
-// Applies the formula f to all rows. A team holds its row in registers.
+// Applies the formula f to all rows. A team of threads holds its row in registers: some lanes of a warp (kBlock is false, and rows
+// have at most 256 elements), or a block with a warp for each 256 elements.
+//   reads     each operand once, 8 elements for each thread, all under way together
+//   writes    each result once
+//   waits     nowhere for other warps; in a block once for each reduction of the formula
 template <class F, class T, bool kBlock>
-__global__ void __launch_bounds__(kBlock ? kMostThreads<T> : int(kThreads), kBlock ? 1 : 2)
+__global__ void __launch_bounds__(kBlock ? kMostThreads<acc_t<T>> : int(kThreads), kBlock ? 1 : 2)
     run_in_registers(const __grid_constant__ RowPartition partition, const __grid_constant__ RowSet<F::kOperands> rows,
                      const __grid_constant__ F f) {
   const int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x;
@@ -79,6 +78,7 @@ __global__ void __launch_bounds__(kBlock ? kMostThreads<T> : int(kThreads), kBlo
   f(over, line, rows.begin + row);
 }
 
+// Applies f to rows that are too long for registers, each with a block of 512 threads. Every pass of f reads the row again.
 template <class F, class T>
 __global__ void __launch_bounds__(kMaxTeam, 1)
     streamed_rows(int64_t n, const __grid_constant__ RowSet<F::kOperands> rows, const __grid_constant__ F f) {
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kMaxTeam, 1)
 
 // Applies f to rows of n elements of type T, in one launch.
 template <class T, class F> void start_rows(int64_t n, const RowSet<F::kOperands>& rows, const F& f) {
-  if (n > kLongestHeld<T>) return start(streamed_rows<F, T>, dim3(rows.count), kMaxTeam, 0, n, rows, f);
+  if (n > kLongestHeld<acc_t<T>>) return start(streamed_rows<F, T>, dim3(rows.count), kMaxTeam, 0, n, rows, f);
   const RowPartition partition(n);
   if (partition.in_block()) start(run_in_registers<F, T, true>, dim3(rows.count), partition.team, 0, partition, rows, f);
   else start(run_in_registers<F, T, false>, blocks_for(int64_t(rows.count) * partition.team), kThreads, 0, partition, rows, f);
@@ -104,33 +104,6 @@ template <class F> void run_rows(const View* operands, const View& x, const F& f
   each_row_set<F::kOperands>(all, [&](const RowSet<F::kOperands>& rows) {
     visit_float(x.dtype, [&](auto tag) { start_rows<typename decltype(tag)::type>(kernels::row_length(x), rows, f); });
   });
-}
-
-// ---- the figures of these walks
-
-// Returns the walks of `teams` teams that hold rows in registers. All threads take part in the reductions: each combines the
-// elements that it holds, and those of the lanes and of the warps.
-inline kernels::Walks walks_in_registers(int64_t teams, const RowPartition& partition) {
-  int64_t combines = kShare - 1;
-  if (partition.in_block()) combines += 5 + 4;  // a warp of lanes, and the warps of the largest block
-  else combines += partition.shift;
-  const int64_t threads = teams * partition.team;
-  return {threads, teams * partition.n, threads * combines, teams};
-}
-
-inline kernels::Walks walks_of_streamed(int64_t rows, int64_t n) {
-  const int64_t blocks = kernels::order_blocks(n), elements = elements_per_warp(n), warps = (n + elements - 1) / elements;
-  const int64_t in_warps = blocks * (kShare - 1 + 5) + (blocks - warps);
-  return {rows * kMaxTeam, rows * n, rows * (in_warps * kWarp + kMaxTeam * 4), rows};
-}
-
-// Returns the walks of start_rows. Threads of a block that have no row walk the first one.
-inline kernels::Walks walks_of_rows(const View& x) {
-  const int64_t rows = kernels::row_count(x), n = kernels::row_length(x);
-  if (n > (x.dtype == DType::f64 ? kLongestHeld<double> : kLongestHeld<float>)) return walks_of_streamed(rows, n);
-  const RowPartition partition(n);
-  if (partition.in_block()) return walks_in_registers(rows, partition);
-  return walks_in_registers(int64_t(blocks_for(rows * partition.team).x) * kThreads / partition.team, partition);
 }
 
 }  // namespace pb::cuda

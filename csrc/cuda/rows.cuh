@@ -3,12 +3,10 @@
 #pragma once
 #include "cuda/operand.cuh"
 #include "cuda/order.cuh"
+#include "cuda/shares.h"
 #include "families/rows.h"
 
 namespace pb::cuda {
-
-constexpr int kMaxTeam = 512;  // threads that share a row
-constexpr int kMaxWarps = kMaxTeam / int(kWarp);
 
 // ---- operands
 
@@ -19,11 +17,13 @@ constexpr int kMaxWarps = kMaxTeam / int(kWarp);
 struct Line {
   char* data = nullptr;
   int64_t step = 0;
+  DType dtype = DType::f32;
 
   Line() = default;
   // The rows of v, which may be a single one.
-  explicit Line(const View& v) : data(v.data), step(v.stride[v.ndim - 1]) {}
-  template <class T> __device__ T& at(int64_t k) const { return *reinterpret_cast<T*>(data + k * step); }
+  explicit Line(const View& v) : data(v.data), step(v.stride[v.ndim - 1]), dtype(v.dtype) {}
+  template <class T> __device__ acc_t<T> load(int64_t k) const { return read<T>(dtype, data + k * step); }
+  template <class T> __device__ void store(int64_t k, acc_t<T> x) const { write<T>(dtype, data + k * step, x); }
 };
 
 // The position of an element in a walk: its number among those that the thread has of a block, and its column in the row.
@@ -37,7 +37,8 @@ template <class I> struct ElementPosition {
 template <class T, class I> struct MemoryRow {
   using C = acc_t<T>;
   Line line;
-  I n, apart;
+  I n;
+  int apart;
   C otherwise;
   mutable C held[kShare];
 
@@ -46,9 +47,11 @@ template <class T, class I> struct MemoryRow {
     return held[i.slot];
   }
   __device__ __forceinline__ void fill(I column) const {
+    const char* at = line.data + column * line.step;
+    const int64_t by = apart * line.step;
+    const int left = line.data ? int(n - column < kOrderBlock ? n - column : kOrderBlock) : 0;
 #pragma unroll
-    for (int k = 0; k < kShare; ++k)
-      held[k] = line.data && column + k * apart < n ? C(line.at<const T>(column + k * apart)) : otherwise;
+    for (int k = 0; k < kShare; ++k, at += by) held[k] = k * apart < left ? read<T>(line.dtype, at) : otherwise;
   }
 };
 
@@ -66,8 +69,10 @@ template <bool kBlock> struct Team {
   // Combines the shares of the lanes that have a block of elements. All of them get the result.
   template <class R, class C> __device__ __forceinline__ C fold_lanes(C a) const {
 #pragma unroll
-    for (int half = kWarp / 2; half > 0; half /= 2)
-      if (half < lanes()) a = R::combine(a, shuffle_xor(a, half));
+    for (int half = kWarp / 2; half > 0; half /= 2) {
+      const C other = shuffle_xor(a, half);  // outside of the condition, so that the compiler knows that all lanes take part
+      if (half < lanes()) a = R::combine(a, other);
+    }
     return a;
   }
   // Combines the results of the warps, in pairs of neighbours.
@@ -87,35 +92,23 @@ template <bool kBlock> struct Team {
   __device__ bool any(bool b) const { return kBlock ? b : __any_sync(kFull, b) != 0; }
 };
 
-// The threads that hold a row of n elements in registers: as many lanes as it takes, or a warp for each block of elements.
-struct RowPartition {
-  int n;
-  unsigned team = 1, shift = 0;  // the team has 2^shift threads, unless it is a block
-
-  explicit RowPartition(int64_t n) : n(int(n)) {
-    if (in_block()) team = unsigned((n + kOrderBlock - 1) / kOrderBlock * kWarp);
-    else
-      while (team * kShare < n) team *= 2, ++shift;
-  }
-  bool in_block() const { return n > kOrderBlock; }
-};
-
 // A row in registers. Each thread holds kShare elements, which are as many columns apart as there are lanes.
 template <class T, bool kBlock> struct RegisterRow {
   using C = acc_t<T>;
   using Where = ElementPosition<int>;
 
   Team<kBlock> team;
-  int n, first;
-  bool active;  // true if there is such a row; threads without one stay in step with the rest of their warp
+  int n, first, slots;  // columns; this thread's first one; and how many it has
+  bool active;          // true if there is such a row; threads without one stay in step with the rest of their warp
 
   __device__ RegisterRow(const RowPartition& partition, unsigned rank, bool active)
       : team{rank, partition.team}, n(partition.n), active(active) {
     first = int(rank / kWarp * kOrderBlock) + team.lane();
+    slots = (n - first + team.lanes() - 1) >> (kBlock ? 5u : partition.shift);
   }
 
   __device__ __forceinline__ Where place(int slot) const { return {slot, first + slot * team.lanes()}; }
-  __device__ __forceinline__ bool has(int slot) const { return place(slot).column < n; }
+  __device__ __forceinline__ bool has(int slot) const { return slot < slots; }
 
   template <class R, class F, class... Rows> __device__ __forceinline__ C fold(const F& f, const Rows&...) const {
     C a[kShare];
@@ -140,7 +133,7 @@ template <class T, bool kBlock> struct RegisterRow {
     Line line;
     __device__ __forceinline__ C& operator[](Where i) const { return v[i.slot]; }
   };
-  __device__ __forceinline__ C at(const Kept& x, int64_t k) const { return C(x.line.template at<const T>(k)); }
+  __device__ __forceinline__ C at(const Kept& x, int64_t k) const { return x.line.template load<T>(k); }
   template <class F> __device__ __forceinline__ void change(const Kept& y, int64_t k, const F& f) const {
 #pragma unroll
     for (int s = 0; s < kShare; ++s)
@@ -151,29 +144,23 @@ template <class T, bool kBlock> struct RegisterRow {
   }
 
   __device__ __forceinline__ Kept load(const Line& line, C (&x)[kShare]) const {
+    const char* at = line.data + first * line.step;
 #pragma unroll
-    for (int s = 0; s < kShare; ++s) x[s] = has(s) ? C(line.at<const T>(place(s).column)) : C(0);
+    for (int s = 0; s < kShare; ++s, at += team.lanes() * line.step) x[s] = has(s) ? read<T>(line.dtype, at) : C(0);
     return {x, line};
   }
   __device__ __forceinline__ void store(const Line& line, const C (&x)[kShare]) const {
     if (!active) return;
+    char* at = line.data + first * line.step;
 #pragma unroll
-    for (int s = 0; s < kShare; ++s)
-      if (has(s)) line.at<T>(place(s).column) = T(x[s]);
+    for (int s = 0; s < kShare; ++s, at += team.lanes() * line.step)
+      if (has(s)) write<T>(line.dtype, at, x[s]);
   }
-  __device__ C load_one(const Line& line) const { return C(line.at<const T>(0)); }
+  __device__ C load_one(const Line& line) const { return line.load<T>(0); }
   __device__ void store_one(const Line& line, C y) const {
-    if (active && team.rank == 0) line.at<T>(0) = T(y);
+    if (active && team.rank == 0) line.store<T>(0, y);
   }
 };
-
-// The number of neighbouring elements that each warp takes of a row of n elements: a power of two of blocks, so that warps can
-// combine the results of their blocks before these meet those of other warps.
-__host__ __device__ inline int64_t elements_per_warp(int64_t n) {
-  int64_t elements = kOrderBlock;
-  while (elements * kMaxWarps < n) elements *= 2;
-  return elements;
-}
 
 // A row too long for registers, processed by a block of threads. Every pass reads it again, usually from the L2 cache.
 template <class T> struct Streamed {
@@ -186,7 +173,8 @@ template <class T> struct Streamed {
 
   __device__ Streamed(int64_t n, unsigned rank) : team{rank, kMaxTeam}, n(n) {
     const int64_t elements = elements_per_warp(n);
-    begin = rank / kWarp * elements;
+    // The number of the warp comes from a shuffle, so that the compiler knows that a warp's lanes stay together.
+    begin = shuffle_from(rank / kWarp, 0) * elements;
     end = begin + elements < n ? begin + elements : n;
   }
 
@@ -194,47 +182,63 @@ template <class T> struct Streamed {
     return {slot, block + team.lane() + slot * team.lanes()};
   }
 
+  // Returns the number of columns from this lane's first one in a block to the end of the block or of the row.
+  __device__ __forceinline__ int left_of(int64_t block) const {
+    return int(n - block < kOrderBlock ? n - block : kOrderBlock) - team.lane();
+  }
+
   template <class R, class F, class... Rows> __device__ __forceinline__ C fold(const F& f, const Rows&...) const {
     Neighbours<R, C> results;
+#pragma unroll 1
     for (int64_t block = begin; block < end; block += kOrderBlock) {
       C a[kShare];
+      const int left = left_of(block);
 #pragma unroll
       for (int s = 0; s < kShare; ++s) {
         a[s] = no_term<R, C>();
-        if (place(block, s).column < n) a[s] = f(place(block, s));
+        if (s * int(kWarp) < left) a[s] = f(place(block, s));
       }
       results.add(team.template fold_lanes<R>(fold_share<R>(a)));
     }
     return team.template fold_warps<R>(results.combined());
   }
   template <class F> __device__ __forceinline__ void each(const F& f) const {
+#pragma unroll 1
     for (int64_t block = begin; block < end; block += kOrderBlock) {
+      const int left = left_of(block);
 #pragma unroll
       for (int s = 0; s < kShare; ++s)
-        if (place(block, s).column < n) f(place(block, s));
+        if (s * int(kWarp) < left) f(place(block, s));
     }
   }
   __device__ C mean(C sum) const { return sum / C(double(n)); }
   __device__ bool any(bool b) const { return b; }
-  __device__ C at(const MemoryRow<T, int64_t>& x, int64_t k) const { return C(x.line.template at<const T>(k)); }
+  __device__ C at(const MemoryRow<T, int64_t>& x, int64_t k) const { return x.line.template load<T>(k); }
   __device__ MemoryRow<T, int64_t> memory_row(const Line& line, C otherwise = C(0)) const {
     return {line, n, team.lanes(), otherwise, {}};
   }
 
-  // A row that is written.
+  // A row that is written, in the order of each(): one element for each position.
   struct Written {
     Line line;
+    int apart;
+    mutable char* at;
     struct Cell {
-      T& element;
-      __device__ __forceinline__ void operator=(C value) const { element = T(value); }
+      DType dtype;
+      char* at;
+      __device__ __forceinline__ void operator=(C value) const { write<T>(dtype, at, value); }
     };
-    __device__ __forceinline__ Cell operator[](Where i) const { return {line.at<T>(i.column)}; }
+    __device__ __forceinline__ Cell operator[](Where i) const {
+      if (i.slot == 0) at = line.data + i.column * line.step;
+      else at += apart * line.step;
+      return {line.dtype, at};
+    }
   };
-  __device__ Written written(const Line& line) const { return {line}; }
+  __device__ Written written(const Line& line) const { return {line, team.lanes(), nullptr}; }
 
-  __device__ C load_one(const Line& line) const { return C(line.at<const T>(0)); }
+  __device__ C load_one(const Line& line) const { return line.load<T>(0); }
   __device__ void store_one(const Line& line, C y) const {
-    if (team.rank == 0) line.at<T>(0) = T(y);
+    if (team.rank == 0) line.store<T>(0, y);
   }
 };
 

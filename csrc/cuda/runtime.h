@@ -2,9 +2,6 @@
 #pragma once
 
 #if defined(__CUDACC__)
-#include <cooperative_groups.h>
-#include <cooperative_groups/reduce.h>
-#include <cooperative_groups/scan.h>
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 #else

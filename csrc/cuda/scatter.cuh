@@ -52,25 +52,16 @@ template <class C, int kPack> struct Numbers {
   __device__ static Numbers load(DType dtype, const char* data, int64_t i) {
     Numbers x;
     if constexpr (kPack == 4) load_four(dtype, data, i, x.v);
-    else x.v[0] = load_as<C>(dtype, data + i * size_of(dtype));
+    else x.v[0] = load_as<C>(dtype, data + i * size_of<C>(dtype));
     return x;
   }
   __device__ void store(DType dtype, char* data, int64_t i) const {
     if constexpr (kPack == 4) store_four(dtype, data, i, v);
-    else store_as<C>(dtype, data + i * size_of(dtype), v[0]);
+    else store_as<C>(dtype, data + i * size_of<C>(dtype), v[0]);
   }
   template <class Op> __device__ void combine(const Numbers& u) {
 #pragma unroll
     for (int k = 0; k < kPack; ++k) v[k] = Op()(v[k], u.v[k]);
-  }
-  __device__ static int64_t size_of(DType dtype) {
-    if constexpr (std::is_same_v<C, float>) return dtype == DType::f32 ? 4 : 2;
-    else if constexpr (std::is_same_v<C, int64_t>)
-      return dtype == DType::i8 || dtype == DType::u8     ? 1
-             : dtype == DType::i16 || dtype == DType::u16 ? 2
-             : dtype == DType::i64                        ? 8
-                                                          : 4;
-    else return sizeof(C);
   }
 };
 

@@ -107,10 +107,6 @@ template <class Row> void run(const Launch& launch, const View& x, bool empty_ro
 
 namespace pb::kernels {
 
-// The walks of softmax, its relatives and cross entropy. In rows too long for registers most of them compute exponentials or
-// differences again, so this is a lower bound there.
-Walks walks_of(const Launch&, const View& x) { return cuda::walks_of_rows(x); }
-
 void run_softmax(const Launch& launch) { cuda::run<cuda::SoftmaxRow>(launch, launch.in()); }
 void run_log_softmax(const Launch& launch) { cuda::run<cuda::LogSoftmaxRow>(launch, launch.in()); }
 void run_logsumexp(const Launch& launch) { cuda::run<cuda::LogSumExpRow>(launch, launch.in(), true); }

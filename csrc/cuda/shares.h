@@ -1,0 +1,51 @@
+// How the threads of a GPU share the terms of a sum, and the elements of a row. Without device code.
+#pragma once
+#include "cuda/block.h"
+#include "families/order.h"
+#include "launch/shape.h"
+
+namespace pb::cuda {
+
+using kernels::kOrderBlock;
+
+constexpr int kShare = int(kOrderBlock / kWarp);  // terms of a block per lane
+
+// Returns the combinations that fold_results() does in all lanes.
+inline int64_t combinations_of_results(int64_t count) {
+  const int64_t rounds = (count + kWarp - 1) / kWarp;
+  return count == 0 ? 0 : int64_t{kWarp} * (5 * rounds + rounds - 1);
+}
+
+constexpr int kMaxTeam = 512;  // threads that share a row
+constexpr int kMaxWarps = kMaxTeam / int(kWarp);
+
+// The threads that hold a row of n elements in registers: as many lanes as it takes, or a warp for each block of elements.
+struct RowPartition {
+  int n;
+  unsigned team = 1, shift = 0;  // the team has 2^shift threads, unless it is a block
+
+  explicit RowPartition(int64_t n) : n(int(n)) {
+    if (in_block()) team = unsigned((n + kOrderBlock - 1) / kOrderBlock * kWarp);
+    else
+      while (team * kShare < n) team *= 2, ++shift;
+  }
+  bool in_block() const { return n > kOrderBlock; }
+};
+
+// The number of neighbouring elements that each warp takes of a row of n elements: a power of two of blocks, so that warps can
+// combine the results of their blocks before these meet those of other warps.
+PB_HD int64_t elements_per_warp(int64_t n) {
+  int64_t elements = kOrderBlock;
+  while (elements * kMaxWarps < n) elements *= 2;
+  return elements;
+}
+
+// The longest rows that are held in registers. A block has fewer threads for float64, whose elements take two registers each.
+template <class T> constexpr int kMostThreads = sizeof(T) == 8 ? kMaxTeam / 2 : kMaxTeam;
+template <class T> constexpr int64_t kLongestHeld = kShare * kMostThreads<T>;
+
+inline bool is_held(const View& x) {
+  return x.shape[x.ndim - 1] <= (x.dtype == DType::f64 ? kLongestHeld<double> : kLongestHeld<float>);
+}
+
+}  // namespace pb::cuda
