@@ -1,7 +1,7 @@
 // Divides the value of each row by the row's number of labels that are not ignored. The blocks of a row each count some of its
 // labels, and the last of them divides.
 #include "cuda/axis_rows.cuh"
-#include "cuda/elements.cuh"
+#include "cuda/operand.cuh"
 #include "cuda/fold.cuh"
 #include "families/rows.h"
 #include "math/scalar.h"

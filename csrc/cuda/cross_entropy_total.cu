@@ -1,5 +1,8 @@
 // Cross entropy with one loss and one cotangent for all rows: the sum of the rows' losses, or their mean over the rows that count.
+#include <algorithm>
+
 #include "cuda/whole_batch.cuh"
+#include "families/executed.h"
 
 namespace pb::cuda {
 namespace {
@@ -69,7 +72,8 @@ template <class Row> void run_total(const Launch& launch) {
     g = column_of(g.data, g.dtype, rows), g.stride[0] = 0;
   }
   if (once) {
-    const WholeBatch batch{mean, int(rows), labels.data, labels.stride[0], views[0].data, launch.out().data, tickets()};
+    const WholeBatch batch{mean,          int(rows),         labels.data, labels.stride[0],
+                           views[0].data, launch.out().data, tickets(),   x.dtype};
     run_labelled(views, AllRows<Row>{{Labels(launch)}, batch});
     return;
   }
@@ -101,7 +105,7 @@ void run_cross_entropy_total_with_gradient(const Launch& launch) { run_total<Los
 void executed_total(const Launch& launch, const View& x, bool loss, bool gradient, Counts& work) {
   const int64_t rows = row_count(x), once = is_one_launch(rows);
   if (loss) work.adds += once ? additions_of_sum(rows) : std::max<int64_t>(0, rows - 1);
-  if (launch.ints[1]) work.special += loss + gradient * (once ? walks_of_rows(x).walks : 1);
+  if (launch.ints[1]) work.special += loss + gradient * (once ? walks_of(launch, x).walks : 1);
 }
 
 }  // namespace pb::kernels

@@ -6,6 +6,7 @@
 #include "cuda/gemm_plain.cuh"
 #include "cuda/head.h"
 #include "cuda/whole_batch.cuh"
+#include "families/executed.h"
 
 namespace pb::cuda {
 namespace {
@@ -153,11 +154,11 @@ void run_head(const Launch& launch) {
   Scratch scratch;
   const auto run = [&](auto zero) {
     using T = decltype(zero);
-    HeadJob<T> job{
-        {launch.ints[1] != 0, int(rows), labels.data, labels.stride[0], scratch.take<T>(rows), launch.out().data, tickets()},
-        Labels(launch.ints[0], launch.reals[0], labels.dtype, fault_sink(launch)),
-        {x.data, x.stride[0], x.stride[1]},
-        {w.data, w.stride[0], w.stride[1]}};
+    HeadJob<T> job{{launch.ints[1] != 0, int(rows), labels.data, labels.stride[0], scratch.take<T>(rows), launch.out().data,
+                    tickets(), x.dtype},
+                   Labels(launch.ints[0], launch.reals[0], labels.dtype, fault_sink(launch)),
+                   {x.data, x.stride[0], x.stride[1]},
+                   {w.data, w.stride[0], w.stride[1]}};
     if (launch.inputs > 4) job.bias = launch.in(4).data, job.bias_step = launch.in(4).stride[0];
     job.g = launch.in(0).as<T>(), job.gradient = launch.out(1).as<T>(), job.logits = launch.out(2).as<T>();
     job.classes = int(w.shape[0]), job.k = int(k), job.log_slices = division.log_slices;

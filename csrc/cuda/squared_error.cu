@@ -2,7 +2,7 @@
 #include "families/squared_error.h"
 
 #include "cuda/copy.cuh"
-#include "cuda/elements.cuh"
+#include "cuda/operand.cuh"
 #include "cuda/order.cuh"
 #include "families/executed.h"
 

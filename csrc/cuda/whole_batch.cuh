@@ -13,15 +13,25 @@ struct Adds {
   template <class A> static __device__ A combine(A a, A b) { return a + b; }
 };
 
-// Reads a float that another block has written.
-template <class T> __device__ inline acc_t<T> fresh_float(const T* p) {
-  if constexpr (sizeof(T) == 2) return acc_t<T>(T::from_bits(__ldcg(reinterpret_cast<const uint16_t*>(p))));
-  else return __ldcg(p);
+// Reads a float that another block has written. Only if T is AnyHalf, the dtype matters.
+template <class T> __device__ inline acc_t<T> fresh_float(DType dtype, const T* p) {
+  if constexpr (sizeof(T) == 2) {
+    const uint16_t bits = __ldcg(reinterpret_cast<const uint16_t*>(p));
+    return read<T>(dtype, reinterpret_cast<const char*>(&bits));
+  } else {
+    return __ldcg(p);
+  }
+}
+// Returns x rounded to a number of type T.
+template <class T> __device__ inline acc_t<T> rounded_to(DType dtype, acc_t<T> x) {
+  T y;
+  write<T>(dtype, reinterpret_cast<char*>(&y), x);
+  return read<T>(dtype, reinterpret_cast<const char*>(&y));
 }
 
 // Returns the sum of n <= kAtOnce terms, which other blocks may have written, in the order of families/order.h. All lanes of a warp
 // call it.
-template <class T> __device__ inline acc_t<T> sum_of(const T* terms, int n) {
+template <class T> __device__ inline acc_t<T> sum_of(DType dtype, const T* terms, int n) {
   using C = acc_t<T>;
   C a[kAtOnceBlocks][kShare], sum[kAtOnceBlocks];
 #pragma unroll
@@ -29,7 +39,7 @@ template <class T> __device__ inline acc_t<T> sum_of(const T* terms, int n) {
 #pragma unroll
     for (int s = 0; s < kShare; ++s) {
       const int i = b * int(kOrderBlock) + s * int(kWarp) + int(threadIdx.x % kWarp);
-      a[b][s] = i < n ? fresh_float(terms + i) : no_term<sum_reduce, C>();
+      a[b][s] = i < n ? fresh_float(dtype, terms + i) : no_term<sum_reduce, C>();
     }
 #pragma unroll
   for (int b = 0; b < kAtOnceBlocks; ++b) {
@@ -56,6 +66,7 @@ struct WholeBatch {
   void* losses;
   void* total;
   unsigned* ticket;
+  DType dtype;  // of the losses
 
   // Returns the number of rows that count. All threads of the block call it.
   __device__ int count_rows(const Labels& of) const {
@@ -71,7 +82,7 @@ struct WholeBatch {
   }
   // Returns the cotangent of a row's loss from that of the batch, as a number of type T.
   template <class T> __device__ acc_t<T> share_of(acc_t<T> g, int count) const {
-    return mean ? acc_t<T>(T(g / acc_t<T>(count))) : g;
+    return mean ? rounded_to<T>(dtype, g / acc_t<T>(count)) : g;
   }
   // True in the last block that arrives after it has written its losses. All threads of the block call it.
   __device__ bool arrives_last() const {
@@ -81,8 +92,8 @@ struct WholeBatch {
   }
   template <class T> __device__ void finish(int count) const {
     if (threadIdx.x >= kWarp) return;
-    const acc_t<T> sum = sum_of(static_cast<const T*>(losses), rows);
-    if (threadIdx.x == 0) *static_cast<T*>(total) = T(mean ? sum / acc_t<T>(count) : sum);
+    const acc_t<T> sum = sum_of(dtype, static_cast<const T*>(losses), rows);
+    if (threadIdx.x == 0) write<T>(dtype, static_cast<char*>(total), mean ? sum / acc_t<T>(count) : sum);
   }
 };
 
