@@ -130,7 +130,7 @@ template <class C> void put_number(const View& v, C x) { store(compute_of<C>, v.
 
 // Sums the losses, which are contiguous.
 template <class C> C sum_of(const View& losses, Scratch& scratch) {
-  constexpr int64_t kSummedHere = 4096;  // at most so many; other threads help with more
+  constexpr int64_t kSummedHere = 4096;  // Other threads help to add up the losses of more rows.
   constexpr Compute kCompute = compute_of<C>;
   const int64_t n = losses.shape[0];
   C sum = C(0);

@@ -16,7 +16,7 @@ using kernels::Precision;
 // library's better kernels then make up for the cost of calling it.
 constexpr int64_t kLargeWork = int64_t{3} << 28, kLargeSide = 128;
 
-// The multiply-adds from which on a float32 product has its pullback and its sums in a launch of its own, which takes 2 to 3 us. By
+// The multiply-adds from which on a float32 product has its pullback and its sums in a separate launch, which takes 2 to 3 us. By
 // the estimate of choice.cpp both products of a layer gain 1.7 us with 2^25 multiply-adds each, 2.2 us with 2^26, and 5.1 us with
 // 2^27. Modelled in 2026-11, not measured.
 constexpr int64_t kApartWork = int64_t{1} << 26;

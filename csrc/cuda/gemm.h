@@ -46,7 +46,7 @@ bool by_tensor_cores(DType dtype);
 // "everywhere".
 bool is_large(int64_t m, int64_t n, int64_t k, int64_t batches = 1);
 
-// True if a float32 product with a pullback or sums is so large that pull_back_columns() in a launch of its own, before the
+// True if a float32 product with a pullback or sums is so large that pull_back_columns() in a separate launch, before the
 // product, saves time: the product then uses the largest tiles, and copies its factors straight to shared memory.
 bool is_worth_a_launch(int64_t m, int64_t n, int64_t k);
 

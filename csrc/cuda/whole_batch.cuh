@@ -4,8 +4,8 @@
 
 namespace pb::cuda {
 
-// At most so many rows are one launch, in which every block counts the labels that it needs and the last block to arrive combines
-// all losses. More rows take launches of their own for that, in which several blocks share the work.
+// Up to kAtOnce rows are one launch, in which every block counts the labels that it needs, and the last block to arrive combines all
+// losses. For more rows separate launches do that, in which several blocks share the work.
 constexpr int kAtOnce = 1024;
 constexpr int kAtOnceBlocks = kAtOnce / int(kOrderBlock);
 
