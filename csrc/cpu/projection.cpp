@@ -30,7 +30,7 @@ void make_distribution(int64_t n, const C* __restrict x, const char* mask, int64
   constexpr C kNone = -m::kInfinity<C>;
   C top = kNone;
   for (int64_t k = 0; k < n; ++k) {
-    y[k] = mask && !mask[k * step] ? kNone : x[k];
+    y[k] = element_of_distribution(x[k], !mask || mask[k * step]);
     top = m::select(y[k] > top, y[k], top);
   }
   for (int64_t k = 0; k < n; ++k) y[k] = y[k] - top;

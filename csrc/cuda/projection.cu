@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kThreads, 4) project_kernel(const __grid_const
       top = team.keeps(k) && x > top ? x : top;
     }
     top = team.fold<max_reduce>(top);
-    const auto relative = [&](int64_t k) { return (team.keeps(k) ? team.weight<A>(k) : kNone) - top; };
+    const auto relative = [&](int64_t k) { return element_of_distribution(team.weight<A>(k), team.keeps(k)) - top; };
     Threshold threshold;
     const auto above = [&] {
       int64_t count = 0;

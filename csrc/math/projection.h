@@ -32,6 +32,12 @@ template <class A> struct Rescaling {
   PB_HD A operator()(A x) const { return m::select(keeps, x, A(x * scale * factor)); }
 };
 
+// Returns a weight as an element of the vector that becomes a distribution. One that is pruned is no part of it, and an infinite one
+// makes the vector NaN.
+template <class A> PB_HD A element_of_distribution(A x, bool kept) {
+  return m::select(kept, m::select(m::isinf(x), m::kNaN<A>, x), A(-m::kInfinity<double>));
+}
+
 // The nearest distribution of a vector is the positive part of x - top - threshold, where `top` is the largest element. The
 // threshold is the root of a function that is convex and piecewise linear: the sum of the positive parts, minus 1. Newton's method
 // reaches it from below in a few rounds: each of them takes the elements above the threshold of the one before, until their number

@@ -65,13 +65,39 @@ def test_norms_neither_overflow_nor_vanish(scale: float) -> None:
 def test_numbers_that_are_not_finite() -> None:
     nan, inf = math.nan, math.inf
     start = np.array([[0.0, 0.0], [nan, 1.0], [inf, 1.0], [0.3, -0.4]])
+    start = np.concatenate([start, [[-inf, 1.0], [-inf, -inf]]])
     for limit, zero, last in (
         (c.MaxNorm(1, 1), [0, 0], [0.3, -0.4]), (c.UnitNorm(1), [0, 0], [0.6, -0.8]), (c.Simplex(1), [0.5, 0.5], [0.85, 0.15]),
     ):  # fmt: skip
         for dtype in ("float32", "float64"):
             p = pb.Parameter(start, dtype=dtype, constraint=limit)
             optim.SGD([p], 0.1).step([pb.zeros(start.shape, dtype=dtype)])
-            np.testing.assert_allclose(host(p), np.array([zero, [nan, nan], [nan, nan], last]), rtol=1e-6)
+            wanted = np.array([zero, [nan, nan], [nan, nan], last, [nan, nan], [nan, nan]])
+            np.testing.assert_allclose(host(p), wanted, rtol=1e-6)
+            np.testing.assert_allclose(host(limit(pb.tensor(start, dtype=dtype))), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("axes", [(0, 2), (1, 2), (0, 1, 2)], ids=["ops", "kernel", "all"])
+def test_norms_near_the_bound_are_compared_in_float64(axes: Any) -> None:
+    """A bound that differs from the norm by less than float32 can tell."""
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        x = rng.standard_normal((3, 1, 5)).astype("float32")
+        norms = np.sqrt((x.astype(np.longdouble) ** 2).sum(axis=axes))
+        for factor in (1 - 1e-8, 1 - 9e-8, 1 + 3e-8):
+            bound = float(norms.max()) * factor
+            p = pb.Parameter(x, constraint=c.MaxNorm(bound, axes))
+            optim.SGD([p], 1.0).step([pb.zeros(x.shape)])
+            assert (np.sqrt((host(p).astype(np.longdouble) ** 2).sum(axis=axes)) <= bound).all()
+            kept = norms <= bound
+            np.testing.assert_array_equal(np.moveaxis(host(p), axes, range(-len(axes), 0))[kept],
+                                          np.moveaxis(x, axes, range(-len(axes), 0))[kept])  # fmt: skip
+
+
+def test_an_axis_may_be_a_number_of_numpy() -> None:
+    axis: Any = np.int64(1)
+    for limit in (c.MaxNorm(1.0, axis), c.UnitNorm(axis), c.Simplex(axis)):
+        assert limit.axis == 1
 
 
 @pytest.mark.parametrize("ratio", [0.5, 0.9, 0.99, 0.999])

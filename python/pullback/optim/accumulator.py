@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterator, Mapping, ValuesView
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -28,6 +27,8 @@ from .rounds import Rounds, Stats
 
 Reduce = Literal["mean", "sum"]
 Stale = Literal["error", "drop", "decay"]
+LEAST: Final = 1e-30  # the range of counts whose sums float32 holds
+MOST: Final = 1e30
 _MADE: Final = ("_adder", "_flats", "_ones", "_device", "_dtypes")  # attributes that a copy creates again in _make()
 
 
@@ -115,7 +116,7 @@ class Accumulator:
             grads: one gradient, or None, for each Parameter, in the order of `parameters` or the structure of `params`.
             step: `acc.step` when the forward pass that led to these gradients read the weights. None stands for now: the weights
                 have not changed since. Leave it out in a captured function, which would be recorded again after each update.
-            count: the number of examples that the gradients are a mean of, or any other positive weight of the batch.
+            count: the number of examples that the gradients are a mean of, or another weight of the batch, from 1e-30 to 1e30.
 
         Raises ShapeError, DTypeError, DeviceError for a gradient that is unlike its Parameter; StaleValueError for a stale one, if
         stale="error"; PullbackError. Nothing has changed then.
@@ -124,8 +125,11 @@ class Accumulator:
         for p, dtype, g in zip(self._parameters, self._dtypes, leaves):
             if g is not None:
                 self._check(p, dtype, g)
-        if not (_real(count) and 0 < count < math.inf):
-            raise PullbackError(f"add: count={count!r}; it must be one positive number, such as that of the examples in the batch.")
+        if not (_real(count) and LEAST <= count <= MOST):
+            raise PullbackError(
+                f"add: count={count!r}; it must be one positive number, such as that of the examples in the batch, between "
+                f"{LEAST:g} and {MOST:g}."
+            )
         late = self._lateness(step)
         if late and self.stale == "drop":
             return self._rounds.drop(step)
@@ -218,7 +222,7 @@ class Accumulator:
         """
         capturing.refuse("loading an Accumulator's state", "Load it outside.")
         state.check_entries("the state", given, ["reduce", "step", "accepted", "dropped", "waiting", "sums", "weights"])
-        if given["reduce"] != self.reduce:
+        if not isinstance(given["reduce"], str) or given["reduce"] != self.reduce:
             raise PullbackError(
                 f"load_state_dict: the state is that of an Accumulator with reduce={given['reduce']!r}, and this one has "
                 f"reduce={self.reduce!r}."
@@ -228,12 +232,20 @@ class Accumulator:
         counts = {name: given[name] for name in ("step", "accepted", "dropped")}
         waiting = self._waiting(given["waiting"])
         for name, count in counts.items():
-            if not (_whole(count) and count >= (sum(waiting.values()) if name == "accepted" else 0)):
+            if not (_whole(count) and count >= 0):
                 raise PullbackError(f"load_state_dict: {name} is {count!r}; it must be a count.")
+        pending = sum(waiting.values())
+        if counts["accepted"] < pending:
+            raise PullbackError(f"load_state_dict: {pending} gradients wait, but only {counts['accepted']} were accepted.")
         loads = []
         for flat in self._flats:
             dtype = str(flat.array.dtype)
-            loads.append((flat.array[-1:], state.floats(f"the weight of {dtype}", given["weights"][dtype], (1,), self._device)))
+            weight = state.floats(f"the weight of {dtype}", given["weights"][dtype], (1,), self._device)
+            number = float(devices.move(weight, "cpu")[0])
+            if not (0 < number < math.inf if pending else number == 0):
+                wanted = f"positive, because {pending} gradients wait" if pending else "0, because none waits"
+                raise PullbackError(f"load_state_dict: the weight of {dtype} is {number:g}; it must be {wanted}.")
+            loads.append((flat.array[-1:], weight))
             for i, start in flat.starts:
                 name, size = self._names[i], self._parameters[i].size
                 value = state.floats(f'the sum of "{name}"', given["sums"][name], (size,), self._device)
@@ -247,9 +259,12 @@ class Accumulator:
         found: dict[int, int] = {}
         try:
             for count, names in given:
-                found[sum([1 << self._names.index(name) for name in {*names}])] = operator.index(count)
+                mask = sum([1 << self._names.index(name) for name in {*names}])
+                if not (_whole(count) and count >= 1) or len({*names}) < len(names) or mask in found:
+                    raise ValueError
+                found[mask] = int(count)
         except (TypeError, ValueError):
-            what = "it must be a list of (count, names of Parameters)"
+            what = "it must be a list of (count, names of Parameters), with each set of names once"
             raise PullbackError(f"load_state_dict: waiting is {given!r}; {what}.") from None
         return found
 

@@ -1,7 +1,6 @@
 """Constraints: functions that a step applies to the new value of a Parameter, so that the value has a property after every step.
 
-NonNegative and Box bound each weight by itself. MaxNorm, UnitNorm and Simplex project vectors; they are computed with ops, in
-float32 for half precision.
+NonNegative and Box bound each weight by itself. MaxNorm, UnitNorm and Simplex project vectors, here with ops in float64.
 """
 
 from __future__ import annotations
@@ -20,7 +19,20 @@ from ..interop.unknown_names import explain_arguments
 from ..ops.by_name import in_dtype
 from ..ops.conversion import copy
 from ..ops.cumulative import cumulative_sum
-from ..ops.elementwise import abs as absolute, clip, divide, less, less_equal, maximum, multiply, sqrt, square, subtract, where
+from ..ops.elementwise import (
+    abs as absolute,
+    clip,
+    divide,
+    equal,
+    less,
+    less_equal,
+    maximum,
+    multiply,
+    sqrt,
+    square,
+    subtract,
+    where,
+)
 from ..ops.reduce import max as largest, sum as total
 from ..ops.shape import permute_dims
 from ..ops.sort import sort
@@ -47,7 +59,11 @@ class Constraint:
     def __call__(self, value: ArrayLike) -> Tensor:
         x = as_tensor(value)
         self.check(x.shape)
-        return self.project(x)
+        return self.project(self.marked(x))
+
+    def marked(self, x: Tensor) -> Tensor:
+        """Returns x, with NaN for the elements that would count as pruned."""
+        return where(equal(x, self.pruned), math.nan, x) if self.pruned else x
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Raises ShapeError if a value of this shape cannot have the property."""
@@ -109,7 +125,7 @@ class _AlongAxes(Constraint):
         axis: Any = self.axis  # type: ignore[attr-defined]
         given = axis if isinstance(axis, (tuple, list)) else () if axis is None else (axis,)
         whole = all([isinstance(k, (int, np.integer)) and not isinstance(k, bool) for k in given])
-        if not whole or axis in ((), []):
+        if not whole or (isinstance(axis, (tuple, list)) and not axis):
             raise PullbackError(f"{type(self).__name__}: axis={axis!r}; give a number, a tuple of numbers, or None for all axes.")
         numbers = tuple([int(k) for k in given])
         object.__setattr__(self, "axis", None if axis is None else numbers if isinstance(axis, (tuple, list)) else numbers[0])
@@ -140,13 +156,11 @@ class _AlongAxes(Constraint):
 
     def project_along(self, x: Tensor, axes: tuple[int, ...]) -> Tensor:
         """Returns the nearest value whose vectors along these axes have the property."""
-        if x.dtype.itemsize > 2:
-            return self.vectors(x, axes, 4 * float(dtypes.finfo(x.dtype).eps))
-        half = float(dtypes.finfo(x.dtype).eps)
-        return in_dtype(self.vectors(in_dtype(x, dtypes.float32), axes, half), x.dtype)
+        rounding = float(dtypes.finfo(x.dtype).eps) * (1 if x.dtype.itemsize == 2 else 4)
+        return in_dtype(self.vectors(in_dtype(x, dtypes.float64), axes, rounding), x.dtype)
 
     def vectors(self, x: Tensor, axes: tuple[int, ...], rounding: float) -> Tensor:
-        """Implements `project_along` in float32 or float64. rounding: how much larger than wanted a rounded norm may be."""
+        """Implements `project_along` in float64. rounding: how much larger than wanted a rounded norm may be."""
         raise NotImplementedError
 
 

@@ -12,7 +12,7 @@ from ..tensors.tensor import Tensor
 def exact(opt: Any, i: int) -> Tensor:
     """Returns the weights that an update of the optimizer's parameter i changes: those of the parameter itself, or its master.
 
-    A parameter that has been assigned since the last step replaces its master.
+    A parameter that is not the rounded master, because it has been assigned since the last step, replaces the master.
     """
     p, master = Tensor(opt._parameters[i].array), Tensor(opt._weights()[i])
     return p if p.dtype == master.dtype else where(equal(in_dtype(master, p.dtype), p), master, in_dtype(p, master.dtype))

@@ -164,7 +164,7 @@ def projected(opt: Any, i: int, value: Tensor) -> Tensor:
     if constraint is None:
         return _masked(opt, i, value)
     if isinstance(constraint, Constraint):
-        kept = value if constraint.pruned == 0 else _masked(opt, i, value, constraint.pruned)
+        kept = value if constraint.pruned == 0 else _masked(opt, i, constraint.marked(value), constraint.pruned)
         return _masked(opt, i, constraint.project(kept, bool(opt._lead)))
     if opt._lead:
         return _masked(opt, i, stack([_result(p, constraint, value[m]) for m in range(opt._members)]))

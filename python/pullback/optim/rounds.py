@@ -82,7 +82,7 @@ class Rounds:
     def saved(self, names: Sequence[str]) -> dict[str, Any]:
         """Returns the counts, with the gradients that wait as lists of (count, names of their parameters)."""
         stats = self.stats()
-        waiting = [[n, [name for i, name in enumerate(names) if mask >> i & 1]] for mask, n in self.waiting().items()]
+        waiting = [[n, [name for i, name in enumerate(names) if mask >> i & 1]] for mask, n in sorted(self.waiting().items())]
         return {"step": self.step, "accepted": stats.accepted, "dropped": stats.dropped, "waiting": waiting}
 
     def restore(self, step: int, accepted: int, dropped: int, waiting: Waiting) -> None:
