@@ -62,11 +62,12 @@ PB_COLD double whole_power(double x, double n) {
 PB_COLD double quotient(double a, double b) { return a / b; }
 PB_HD double fraction(double t, double steps) { return t < steps ? quotient(t, steps) : 1; }
 
-// Returns (1 + cos(pi x)) / 2, which is the square of cos(pi x / 2), for 0 <= x <= 1.
+// Returns (1 + cos(pi x)) / 2 for 0 <= x <= 1. m::cos(), which takes angles of any size, would be long code.
 PB_HD double half_cosine(double x) {
-  constexpr double kHalfPi = 1.57079632679489661923;
-  const double root = x <= 0.5 ? m::cos_reduced(kHalfPi * x, 0.0) : m::sin_reduced(kHalfPi * (1 - x), 0.0);
-  return root * root;
+  constexpr double kPi = 3.14159265358979323846;
+  const double quarters = m::round(2 * x), rest = kPi * (x - 0.5 * quarters);
+  const double cosine = m::cos_reduced(rest, 0.0), sine = m::sin_reduced(rest, 0.0);
+  return (1 + (quarters == 0 ? cosine : quarters == 1 ? -sine : -cosine)) / 2;
 }
 
 // Returns number k of the list that begins in a row.

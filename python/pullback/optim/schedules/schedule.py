@@ -147,9 +147,7 @@ def between(start: float, end: float, share: float) -> float:
 
 
 def half_cosine(start: float, end: float, part: float) -> float:
-    half = math.pi / 2  # (1 + cos(pi x)) / 2 is the square of cos(pi x / 2), which is accurate where it is small
-    root = math.cos(half * part) if part <= 0.5 else math.sin(half * (1 - part))
-    return between(start, end, root * root)
+    return between(start, end, (1 + math.cos(math.pi * part)) / 2)
 
 
 def line(start: float, end: float, part: float) -> float:
