@@ -64,9 +64,9 @@ PB_HD double fraction(double t, double steps) { return t < steps ? quotient(t, s
 
 // Returns (1 + cos(pi x)) / 2 for 0 <= x <= 1. m::cos(), which takes angles of any size, would be long code.
 PB_HD double half_cosine(double x) {
-  constexpr double kPi = 3.14159265358979323846;
-  const double quarters = m::round(2 * x), rest = kPi * (x - 0.5 * quarters);
-  const double cosine = m::cos_reduced(rest, 0.0), sine = m::sin_reduced(rest, 0.0);
+  constexpr double kHalfPi = 1.57079632679489661923, kLow = 6.123233995736766e-17;  // their sum is pi / 2
+  const double quarters = m::round(2 * x), rest = 2 * kHalfPi * x - quarters * kHalfPi, low = -quarters * kLow;
+  const double cosine = m::cos_reduced(rest, low), sine = m::sin_reduced(rest, low);
   return (1 + (quarters == 0 ? cosine : quarters == 1 ? -sine : -cosine)) / 2;
 }
 
