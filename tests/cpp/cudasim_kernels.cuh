@@ -2,6 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#if defined(__CUDACC__)
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+#include <cooperative_groups/scan.h>
+#endif
 
 #include "cuda/mma.cuh"
 #include "cuda/runtime.h"
