@@ -58,13 +58,6 @@ template <int kMax> __global__ void __launch_bounds__(kThreads, 4) unit_kernel(c
   else scale<double>(run, mine, end, step, factor);
 }
 
-// Returns how many elements of a long unit each warp adds up: the fewest for which the warps of a block suffice.
-int64_t each_of(int64_t length) {
-  int64_t each = kOrderBlock;
-  while (each * kWarps < length) each *= 2;
-  return each;
-}
-
 template <int kMax> void clip_adaptive(const Launch& launch) {
   const int entries = int(launch.ints[0]);
   Copies copies;
@@ -84,7 +77,7 @@ template <int kMax> void clip_adaptive(const Launch& launch) {
     run.gradient = Gradient(g, copies);
     run.weights = Gradient(flat_view(p.data, p.dtype, p.size()), copies);
     run.out = launch.out(t).data;
-    run.length = length, run.each = each_of(length);
+    run.length = length, run.each = terms_of_warp(length, kWarps);
     run.units = uint32_t(units), run.is_long = is_long;
   }
   if (job.chunks.entries > 0) go();
@@ -111,7 +104,7 @@ void executed_clip_adaptive(const Launch& launch, Counts& work) {
     if (!launch.in(t).data) continue;
     const int64_t units = p.shape[0], length = p.shape[1], blocks = order_blocks(length);
     const bool is_long = length > cuda::kShort;
-    const int64_t warps = is_long ? (length + cuda::each_of(length) - 1) / cuda::each_of(length) : 1;
+    const int64_t each = cuda::terms_of_warp(length, kWarps), warps = is_long ? (length + each - 1) / each : 1;
     const int64_t threads = is_long ? kThreads : kWarp;
     const int64_t adds = blocks * kWarp * (cuda::kShare - 1 + 5) + (blocks - warps) * kWarp + (is_long ? threads * 3 : 0);
     work.adds += 2 * units * adds;

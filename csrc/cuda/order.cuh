@@ -73,6 +73,28 @@ template <class R, class A> struct Neighbours {
   }
 };
 
+// Returns the sum of term(begin), ..., term(end - 1). All lanes of a warp call it. begin: a multiple of 2^p blocks, if another warp has
+// the terms before it.
+template <class F> __device__ inline double sum_in_order(int64_t begin, int64_t end, const F& term) {
+  Neighbours<sum_reduce, double> sums;
+  for (int64_t block = begin; block < end; block += kOrderBlock) {
+    double a[kShare];
+#pragma unroll
+    for (int s = 0; s < kShare; ++s) {
+      const int64_t i = block + s * int(kWarp) + threadIdx.x % kWarp;
+      a[s] = i < end ? term(i) : no_term<sum_reduce, double>();
+    }
+    sums.add(fold_warp<sum_reduce>(fold_share<sum_reduce>(a)));
+  }
+  return sums.combined();
+}
+// Returns how many of n terms each warp of a block adds up: the fewest, a power of two of blocks, for which `warps` warps suffice.
+inline int64_t terms_of_warp(int64_t n, int64_t warps) {
+  int64_t terms = kOrderBlock;
+  while (terms * warps < n) terms *= 2;
+  return terms;
+}
+
 // Combines result(0), ..., result(count - 1) in pairs of neighbours. All lanes of a warp call it, and get the same combination.
 template <class R, class A, class F> __device__ inline A fold_results(int64_t count, const F& result) {
   Neighbours<R, A> all;

@@ -53,17 +53,7 @@ struct VectorTeam {
     const int64_t warp = run.is_long ? threadIdx.x / kWarp : 0;
     const int64_t from = warp * run.each, last = run.is_long ? from + run.each : run.length,
                   to = last < run.length ? last : run.length;
-    Neighbours<sum_reduce, double> sums;
-    for (int64_t block = from; block < to; block += kOrderBlock) {
-      double a[kShare];
-#pragma unroll
-      for (int s = 0; s < kShare; ++s) {
-        const int64_t k = block + s * int(kWarp) + threadIdx.x % kWarp;
-        a[s] = k < to ? term(k) : no_term<sum_reduce, double>();
-      }
-      sums.add(fold_warp<sum_reduce>(fold_share<sum_reduce>(a)));
-    }
-    const double mine = sums.combined();
+    const double mine = sum_in_order(from, to, term);
     if (!run.is_long) return mine;
     __shared__ double of_warp[kVectorWarps];
     __syncthreads();
@@ -148,13 +138,6 @@ __global__ void __launch_bounds__(kThreads, 4) project_kernel(const __grid_const
   }
 }
 
-// Returns how many elements of a long vector each warp adds up: the fewest for which the warps of a block suffice.
-int64_t each_of(int64_t length) {
-  int64_t each = kOrderBlock;
-  while (each * kVectorWarps < length) each *= 2;
-  return each;
-}
-
 // Projects the tensors whose compute type is A.
 template <class A, bool is_norm> void project_tensors(const Launch& launch) {
   VectorJob job;
@@ -175,7 +158,7 @@ template <class A, bool is_norm> void project_tensors(const Launch& launch) {
     run.average = entry.average().data, run.before = entry.before().data, run.old_average = entry.old_average().data;
     run.mask = entry.mask().data, run.sets = entry.sets().as<Setting>();
     if constexpr (is_norm) run.most = entry.most(), run.shortened = entry.shortened();
-    run.length = entry.length(), run.each = each_of(run.length), run.member_size = entry.member_size();
+    run.length = entry.length(), run.each = terms_of_warp(run.length, kVectorWarps), run.member_size = entry.member_size();
     run.inner = Divider(uint32_t(entry.inner())), run.vectors = uint32_t(vectors);
     run.dtype = entry.weights().dtype, run.low_dtype = entry.low().dtype;
     run.is_long = is_long;
@@ -208,7 +191,7 @@ void executed_project(const Launch& launch, Counts& work) {
     const int64_t size = entry.weights().size(), vectors = entry.vectors(), length = entry.length(),
                   blocks = order_blocks(length);
     const bool is_long = length > cuda::kShortVector, is_norm = entry.limit() != Limit::simplex;
-    const int64_t warps = is_long ? (length + cuda::each_of(length) - 1) / cuda::each_of(length) : 1;
+    const int64_t each = cuda::terms_of_warp(length, kVectorWarps), warps = is_long ? (length + each - 1) / each : 1;
     const int64_t threads = is_long ? kThreads : kWarp;
     const int64_t sums = blocks * kWarp * (cuda::kShare - 1 + 5) + (blocks - warps) * kWarp + (is_long ? threads * 3 : 0);
     work.adds += vectors * sums - size;

@@ -8,21 +8,10 @@ namespace pb::cuda {
 
 // Returns the sum of the squares of read(begin), ..., read(end - 1), for a warp.
 template <class Read> __device__ inline double sum_of_squares_of(int64_t begin, int64_t end, const Read& read) {
-  Neighbours<sum_reduce, double> sums;
-  for (int64_t block = begin; block < end; block += kOrderBlock) {
-    double a[kShare];
-#pragma unroll
-    for (int s = 0; s < kShare; ++s) {
-      const int64_t i = block + s * int(kWarp) + threadIdx.x % kWarp;
-      a[s] = no_term<sum_reduce, double>();
-      if (i < end) {
-        const double x = double(normal_or_zero(read(i)));
-        a[s] = x * x;
-      }
-    }
-    sums.add(fold_warp<sum_reduce>(fold_share<sum_reduce>(a)));
-  }
-  return sums.combined();
+  return sum_in_order(begin, end, [&](int64_t i) {
+    const double x = double(normal_or_zero(read(i)));
+    return x * x;
+  });
 }
 // Returns the sum of squares of elements [begin, end), for a warp.
 __device__ inline double sum_of_squares(const Gradient& gradient, int64_t begin, int64_t end) {
