@@ -155,32 +155,6 @@ View labels_or_refuse(PyObject* object, const View& logits) {
   return labels;
 }
 
-// cross_entropy(logits, labels, ignore_index, label_smoothing)
-PyObject* call_cross_entropy(const void* table, PyObject* const* args, Py_ssize_t count) {
-  expect_count(count, 4);
-  View views[3];
-  const View& x = views[1] = rows_or_refuse(args[0]);
-  views[2] = labels_or_refuse(args[1], x);
-  Result loss(x.dtype, 1, x.shape, views[0]);
-  views[0] = as_column(views[0]);
-  const Launch launch{static_cast<const Kernel*>(table), 1, 2, views, {to_int(args[2])}, {to_real(args[3])}, nullptr};
-  run_indexed(launch, x.size() * kExpWork);
-  return loss.hand_out();
-}
-
-// cross_entropy_pullback(g, logits, labels, ignore_index, label_smoothing)
-PyObject* call_cross_entropy_pullback(const void* table, PyObject* const* args, Py_ssize_t count) {
-  expect_count(count, 5);
-  View views[4];
-  const View& x = views[2] = rows_or_refuse(args[1]);
-  views[1] = column_or_refuse(args[0], x);
-  views[3] = labels_or_refuse(args[2], x);
-  Result gx(x.dtype, x.ndim, x.shape, views[0]);
-  const Launch launch{static_cast<const Kernel*>(table), 1, 3, views, {to_int(args[3])}, {to_real(args[4])}, nullptr};
-  run_indexed(launch, x.size() * kExpWork);
-  return gx.hand_out();
-}
-
 // Returns the view of a single number of dtype x.
 View scalar_or_refuse(PyObject* object, const View& x) {
   const View v = view_or_refuse(object);
@@ -188,29 +162,42 @@ View scalar_or_refuse(PyObject* object, const View& x) {
   return v;
 }
 
+// cross_entropy(logits, labels, ignore_index, label_smoothing), and with kTotal, for one loss of all rows,
 // cross_entropy_total(logits, labels, ignore_index, label_smoothing, mean)
-PyObject* call_cross_entropy_total(const void* table, PyObject* const* args, Py_ssize_t count) {
-  expect_count(count, 5);
+template <bool kTotal> PyObject* call_cross_entropy(const void* table, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 4 + kTotal);
   View views[3];
   const View& x = views[1] = rows_or_refuse(args[0]);
   views[2] = labels_or_refuse(args[1], x);
-  Result loss(x.dtype, 0, nullptr, views[0]);
-  const Launch launch{
-      static_cast<const Kernel*>(table), 1, 2, views, {to_int(args[2]), to_bool(args[4])}, {to_real(args[3])}, nullptr};
+  Result loss(x.dtype, kTotal ? 0 : 1, x.shape, views[0]);
+  if (!kTotal) views[0] = as_column(views[0]);
+  const Launch launch{static_cast<const Kernel*>(table),
+                      1,
+                      2,
+                      views,
+                      {to_int(args[2]), kTotal && to_bool(args[4])},
+                      {to_real(args[3])},
+                      nullptr};
   run_indexed(launch, x.size() * kExpWork);
   return loss.hand_out();
 }
 
+// cross_entropy_pullback(g, logits, labels, ignore_index, label_smoothing), and with kTotal
 // cross_entropy_total_pullback(g, logits, labels, ignore_index, label_smoothing, mean)
-PyObject* call_cross_entropy_total_pullback(const void* table, PyObject* const* args, Py_ssize_t count) {
-  expect_count(count, 6);
+template <bool kTotal> PyObject* call_cross_entropy_pullback(const void* table, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 5 + kTotal);
   View views[4];
   const View& x = views[2] = rows_or_refuse(args[1]);
-  views[1] = scalar_or_refuse(args[0], x);
+  views[1] = kTotal ? scalar_or_refuse(args[0], x) : column_or_refuse(args[0], x);
   views[3] = labels_or_refuse(args[2], x);
   Result gx(x.dtype, x.ndim, x.shape, views[0]);
-  const Launch launch{
-      static_cast<const Kernel*>(table), 1, 3, views, {to_int(args[3]), to_bool(args[5])}, {to_real(args[4])}, nullptr};
+  const Launch launch{static_cast<const Kernel*>(table),
+                      1,
+                      3,
+                      views,
+                      {to_int(args[3]), kTotal && to_bool(args[5])},
+                      {to_real(args[4])},
+                      nullptr};
   run_indexed(launch, x.size() * kExpWork);
   return gx.hand_out();
 }
@@ -268,10 +255,10 @@ void bind_rows(PyObject* module) {
   bind(module, kernels::layer_norm_pullback, call_norm_pullback<2>);
   bind(module, kernels::rms_norm_pullback, call_norm_pullback<1>);
   define(module, "divide_by_count", call_divide_by_count, nullptr);
-  bind(module, kernels::cross_entropy, call_cross_entropy);
-  bind(module, kernels::cross_entropy_pullback, call_cross_entropy_pullback);
-  bind(module, kernels::cross_entropy_total, call_cross_entropy_total);
-  bind(module, kernels::cross_entropy_total_pullback, call_cross_entropy_total_pullback);
+  bind(module, kernels::cross_entropy, call_cross_entropy<false>);
+  bind(module, kernels::cross_entropy_pullback, call_cross_entropy_pullback<false>);
+  bind(module, kernels::cross_entropy_total, call_cross_entropy<true>);
+  bind(module, kernels::cross_entropy_total_pullback, call_cross_entropy_pullback<true>);
   bind(module, kernels::squared_error, call_squared_error);
   bind(module, kernels::squared_error_pullback, call_squared_error_pullback);
 }
