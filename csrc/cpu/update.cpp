@@ -45,9 +45,11 @@ PreparedSets::PreparedSets(const Launch& launch, bool advances, void (*measuring
       last = next++;
     }
     of_set_[s] = last;
-    if (advances)
-      for (int k = 0; k < kSetSize; ++k)
-        if (op.writes >> k & 1) set[k] = advanced[k];
+    if (!advances) continue;
+    for (uint32_t rest = op.writes; rest != 0; rest &= rest - 1) {
+      const int k = __builtin_ctz(rest);
+      set[k] = advanced[k];
+    }
   }
 }
 
