@@ -14,5 +14,8 @@ def exact(opt: Any, i: int) -> Tensor:
 
     A parameter that is not the rounded master, because it has been assigned since the last step, replaces the master.
     """
-    p, master = Tensor(opt._parameters[i].array), Tensor(opt._weights()[i])
-    return p if p.dtype == master.dtype else where(equal(in_dtype(master, p.dtype), p), master, in_dtype(p, master.dtype))
+    p = Tensor(opt._parameters[i].array)
+    if opt._masters is None or opt._masters[i] is None:
+        return p
+    master = Tensor(opt._masters[i])
+    return where(equal(in_dtype(master, p.dtype), p), master, in_dtype(p, master.dtype))
