@@ -18,6 +18,7 @@ from pullback import optim
 from pullback.autodiff.primitive import OPS, Op
 from pullback.launch.refusal import Refused
 from pullback.nn import functional
+from pullback.ops.losses import divide_by_count
 from pullback.optim import constraints, sets
 from pullback.optim.program import MEMBER, WATCH
 from pullback.tensors.dtypes import is_float
@@ -168,6 +169,11 @@ def cross_entropy(rng: Any) -> None:
     labels = pb.asarray(rng.integers(0, classes, n))
     how = {"reduction": str(rng.choice(["mean", "sum", "none"])), "label_smoothing": rng.choice([0.0, 0.1])}
     with_gradients(rng, lambda x: functional.cross_entropy(x, labels, **how), tensor(rng, (n, classes)))
+
+
+def divided_by_count(rng: Any) -> None:
+    n, labels = length(rng), length(rng)
+    divide_by_count(tensor(rng, (n,)), pb.asarray(rng.integers(-1, 3, (n, labels))), -1)
 
 
 def squared_error(rng: Any) -> None:
@@ -341,6 +347,7 @@ FAMILIES: dict[str, dict[str, Call]] = {
         "rms_norm": norm(functional.rms_norm, 1),
         "cross_entropy": cross_entropy,
         "squared_error": squared_error,
+        "divide_by_count": divided_by_count,
     },
     "products": {"matmul": matmul, "linear": linear},
     "updates": {

@@ -9,12 +9,12 @@ namespace pb::kernels {
 namespace {
 
 // A difference for each element, which is squared and added for the loss, and multiplied by twice g for the gradient. The last
-// numbers are g times its share, and twice that.
+// numbers are g times its share, which a mean divides, and twice that.
 template <bool kLoss, bool kGradient> void cost_of(const Launch& launch, Cost& cost) {
   const int64_t n = launch.in(kGradient).size();
   cost.adds = n + (kLoss ? std::max<int64_t>(0, n - 1) : 0);
   cost.multiplies = n * (kLoss + kGradient) + (kGradient ? 2 : 0);
-  cost.special = kLoss && is_divided(launch, n);
+  cost.special = (kLoss && is_divided(launch, n)) + (kGradient && launch.ints[0]);
 }
 template <bool kLoss, bool kGradient> void executed_of(const Launch& launch, Counts& work) {
   executed_squared_error(launch, kLoss, kGradient, work);

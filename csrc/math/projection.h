@@ -35,7 +35,8 @@ template <class A> struct Rescaling {
 // Returns a weight as an element of the vector that becomes a distribution. One that is pruned is no part of it, and an infinite one
 // makes the vector NaN.
 template <class A> PB_HD A element_of_distribution(A x, bool kept) {
-  return m::select(kept, m::select(m::isinf(x), m::kNaN<A>, x), A(-m::kInfinity<double>));
+  constexpr A kNone = -m::kInfinity<A>;
+  return m::select(kept, m::select(m::isinf(x), m::kNaN<A>, x), kNone);
 }
 
 // The nearest distribution of a vector is the positive part of x - top - threshold, where `top` is the largest element. The
