@@ -100,9 +100,9 @@ template <bool kLoss, bool kGradient> void run(const Launch& launch) {
   Scratch scratch;
   Errors f{};
   f.x = contiguous_as(x.dtype, x, scratch).data, f.target = contiguous_as(x.dtype, target, scratch).data;
-  if constexpr (kGradient) f.g = launch.in(0).data, f.gx = launch.out(kLoss).data;
+  if constexpr (kGradient) f.g = launch.in(0).data, f.gx = launch.out(kLoss).data, f.share = kernels::share_of(launch, n);
   if constexpr (kLoss) f.loss = launch.out().data;
-  f.n = n, f.depth = division.depth, f.share = kernels::share_of(launch, n), f.divides = kernels::is_divided(launch, n);
+  f.n = n, f.depth = division.depth, f.divides = kernels::is_divided(launch, n);
   if (kLoss && division.blocks > 1) f.partial = scratch.take<double>(division.blocks), f.ticket = tickets();
   visit(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
