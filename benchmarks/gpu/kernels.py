@@ -83,11 +83,11 @@ def replay(simulated: bool) -> None:
     import pullback as pb
 
     found = device.require_native(simulated)
+    networks = [(precision, network(net)) for precision, net in cases(simulated)]  # a Module made later would invalidate recordings
     steps = []
-    for precision, net in cases(simulated):
+    for precision, (_, _, step, x, y) in networks:
+        captured = pb.capture(step)
         with pb.amp.autocast(precision):
-            _, _, step, x, y = network(net)
-            captured = pb.capture(step)
             for _ in range(3):
                 captured(x, y)
         steps.append((precision, captured, x, y))

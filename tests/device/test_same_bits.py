@@ -41,6 +41,11 @@ def values(shape: tuple[int, ...], dtype: Any) -> Any:
     return (rng.standard_normal(shape) > 0) if dtype is np.bool_ else rng.standard_normal(shape).astype(dtype)
 
 
+def bits(x: Any) -> bytes:
+    """Returns the bits of the numbers, in which all NaNs are equal: the mean of no numbers has another sign on a GPU."""
+    return np.where(x != x, np.asarray(np.nan, x.dtype), x).astype(x.dtype).tobytes()
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
 def test_reductions(dtype: Any, shape: tuple[int, ...]) -> None:
@@ -58,7 +63,7 @@ def test_reductions(dtype: Any, shape: tuple[int, ...]) -> None:
                     continue
                 wanted, got = (host(getattr(pb, name)(t, axis=axis)) for t in (here, there))
                 assert got.dtype == wanted.dtype
-                assert got.tobytes() == wanted.tobytes(), f"{name} over {axis}"
+                assert bits(got) == bits(wanted), f"{name} over {axis}"
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((1030, 513, 17), 1), ((3, 2_000_000), 1), ((150_000, 33), 0)], ids=str)

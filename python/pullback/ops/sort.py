@@ -11,7 +11,7 @@ from ..autodiff.primitive import ZERO, Op, apply
 from ..errors import ShapeError
 from ..interop.unknown_names import unexpected
 from ..launch import door
-from ..tensors import devices
+from ..tensors import devices, dtypes
 from ..tensors.dtypes import promote
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
@@ -172,13 +172,14 @@ def unique_all(x: ArrayLike, /) -> Unique:
     """
     x = as_tensor(x)
     xp = devices.array_module(x.device)
+    wide = in_dtype(x, dtypes.float32) if x.dtype.kind == "V" else x  # CuPy does not sort bfloat16
     with devices.working(x.device):
         values, first, inverse, counts = door.run_counted(
             "unique",
-            lambda: xp.unique(x.array, return_index=True, return_inverse=True, return_counts=True, equal_nan=False),
+            lambda: xp.unique(wide.array, return_index=True, return_inverse=True, return_counts=True, equal_nan=False),
             lambda found: door.copy_cost(*found, of=x.array),
         )
-    return Unique(Tensor(values), Tensor(first), Tensor(inverse.reshape(x.shape)), Tensor(counts))
+    return Unique(in_dtype(Tensor(values), x.dtype), Tensor(first), Tensor(inverse.reshape(x.shape)), Tensor(counts))
 
 
 def unique_values(x: ArrayLike, /) -> Tensor:

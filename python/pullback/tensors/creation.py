@@ -171,7 +171,10 @@ def _from_dlpack(x: Any) -> Any:
     if kind == devices.KDL_CPU:
         try:
             return capsules.taken(x, np.from_dlpack)
-        except RuntimeError as error:  # NumPy does not have the dtype
+        except (RuntimeError, BufferError) as error:
+            if "dtype" not in str(error):  # the exporter refuses
+                raise
+            # NumPy does not have the dtype.
             raise DTypeError(f"from_dlpack: a {type(x).__name__} cannot be taken ({error.args[0]}) Convert it first.") from error
     if kind == devices.KDL_CUDA or hasattr(x, "__cuda_array_interface__"):  # for example managed memory
         return devices.taken_over(x)

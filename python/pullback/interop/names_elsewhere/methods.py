@@ -90,7 +90,7 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "is_pinned": "pb.data.Loader gathers batches on the device.", "pin_memory": "pb.data.Loader gathers batches on the device.",
         "share_memory_": "tensors can be pickled for other processes; each has its own copy.",
         "is_shared": "tensors can be pickled for other processes; each has its own copy.",
-        "data_ptr": "t.array.ctypes.data", "storage_offset": "t.array", "untyped_storage": "t.array", "get_device": "t.device",
+        "data_ptr": "t.array", "storage_offset": "t.array", "untyped_storage": "t.array", "get_device": "t.device",
         "is_cpu": "t.device", "layout": "t.array.flags", "ndimension": "t.ndim", "unflatten": "t.reshape",
         "split_with_sizes": "pb.split(t, positions)", "tensor_split": "pb.split(t, positions)", "hsplit": "pb.split(t, n, axis=1)",
         "vsplit": "pb.split(t, n, axis=0)", "select": "t[:, index]", "narrow": "t[start:stop]", "movedim": "pb.moveaxis(t, 0, 1)",
