@@ -189,6 +189,22 @@ def layers(op: Op, rng: Any) -> Iterator[Case]:
             yield case(dtype, m, k, n, numbers[-1], light=False)
 
 
+def pools(op: Op, rng: Any) -> Iterator[Case]:
+    """Yields planes with windows that overlap, leave gaps, reach into the padding and are nearly equal parts."""
+    maxima = op.name.startswith("max")
+    windows = ((3, 2, 1, 2, 1, 0, *((1, 2) if maxima else (1, 0))), (2, 2, 3, 2, 0, 1, *((1, 1) if maxima else (0, 0))))
+    for dtype, full in dtypes_of(op):
+        for window in windows if maxima else (*windows, (0, 0, 0, 0, 0, 0, 2, 0)):
+            for h, w in ((5, 6), (17, 70), (40, 33)) if full else ((9, 10),):
+                counts = (3, 4) if window[6] == 2 and not maxima else tuple(
+                    [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in
+                     zip((h, w), window[:2], window[2:4], window[4:6], window[6:] if maxima else (1, 1))]
+                )  # fmt: skip
+                planes, lengths = ((*counts,), (h, w)) if op.name == "avg_unpool" else ((h, w), counts)
+                x = draw(op, dtype_of(dtype), (5, 3, *planes), rng)
+                yield Case(f"{dtype} {h} x {w}, {window}", (special(rng, x) if maxima else x,), (window, lengths), rows=(0,))
+
+
 # ---- indices, scans, sorts, random numbers: arguments for n elements along the first axis
 
 Sized = Callable[[Any, Any, int], tuple[tuple[Any, ...], tuple[Any, ...]]]
@@ -271,5 +287,6 @@ BY_KIND: Final[dict[str, Callable[[Op, Any], Iterator[Case]]]] = {
 MAKERS: Final = {
     **dict.fromkeys(("layer_norm", "rms_norm", "cross_entropy", "cross_entropy_total"), row_ops),
     **dict.fromkeys(SIZED, sized),
+    **dict.fromkeys(("max_pool", "max_pool_indices", "avg_pool", "avg_unpool"), pools),
     "matmul": products, "linear": layers, "linear_activated": layers,
 }  # fmt: skip

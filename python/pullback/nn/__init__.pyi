@@ -27,6 +27,13 @@ from .activations import Softsign as Softsign
 from .activations import Tanh as Tanh
 from .activations import Tanhshrink as Tanhshrink
 from .activations import Threshold as Threshold
+from .bilinear import Bilinear as Bilinear
+from .calls import functional_call as functional_call
+from .calls import stack as stack
+from .channel_norms import BatchNorm1d as BatchNorm1d
+from .channel_norms import BatchNorm2d as BatchNorm2d
+from .channel_norms import GroupNorm as GroupNorm
+from .channel_norms import InstanceNorm2d as InstanceNorm2d
 from .distances import CosineSimilarity as CosineSimilarity
 from .distances import PairwiseDistance as PairwiseDistance
 from .layers import Dropout as Dropout
@@ -48,3 +55,8 @@ from .module import Buffer as Buffer
 from .module import Module as Module
 from .norms import LayerNorm as LayerNorm
 from .norms import RMSNorm as RMSNorm
+from .pools import AdaptiveAvgPool2d as AdaptiveAvgPool2d
+from .pools import AvgPool1d as AvgPool1d
+from .pools import AvgPool2d as AvgPool2d
+from .pools import MaxPool1d as MaxPool1d
+from .pools import MaxPool2d as MaxPool2d

@@ -31,6 +31,10 @@ from .activations import softshrink as softshrink
 from .activations import softsign as softsign
 from .activations import tanhshrink as tanhshrink
 from .activations import threshold as threshold
+from .bilinear import bilinear as bilinear
+from .channel_norms import batch_norm as batch_norm
+from .channel_norms import group_norm as group_norm
+from .channel_norms import instance_norm as instance_norm
 from .distances import cosine_similarity as cosine_similarity
 from .distances import normalize as normalize
 from .distances import pairwise_distance as pairwise_distance
@@ -43,3 +47,8 @@ from .losses import l1 as l1
 from .losses import mse as mse
 from .losses import nll as nll
 from .losses import smooth_l1 as smooth_l1
+from .pools import adaptive_avg_pool2d as adaptive_avg_pool2d
+from .pools import avg_pool1d as avg_pool1d
+from .pools import avg_pool2d as avg_pool2d
+from .pools import max_pool1d as max_pool1d
+from .pools import max_pool2d as max_pool2d
