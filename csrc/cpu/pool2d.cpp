@@ -5,7 +5,6 @@
 #include "cpu/index.h"
 #include "cpu/pool.h"
 #include "cpu/rows.h"
-#include "families/executed.h"
 #include "families/pool.h"
 
 namespace pb::cpu {

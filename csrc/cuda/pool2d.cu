@@ -1,7 +1,6 @@
 // Pools on a GPU. A thread computes one window, or in a pullback one element of a plane, from the windows that it belongs to. So each
 // result is written once, and its terms are added in the order of the windows.
 #include "cuda/copy.cuh"
-#include "families/executed.h"
 #include "families/pool.h"
 
 namespace pb::cuda {

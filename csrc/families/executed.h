@@ -18,8 +18,6 @@ void executed_measure(const Launch& launch, Counts& work);
 void executed_clip_norm(const Launch& launch, Counts& work);
 void executed_clip_adaptive(const Launch& launch, Counts& work);
 void executed_project(const Launch& launch, Counts& work);
-void executed_avg_pool(const Launch& launch, Counts& work);
-void executed_avg_unpool(const Launch& launch, Counts& work);
 
 // What walks over rows do, in all rows together.
 struct Walks {

@@ -1,8 +1,6 @@
 // The kernels of pools, and their costs. Comparisons are free.
 #include "families/pool.h"
 
-#include "families/executed.h"
-
 namespace pb::kernels {
 namespace {
 

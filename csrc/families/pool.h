@@ -22,6 +22,9 @@ void run_max_pool_indices(const Launch& launch);
 void run_max_pool_pullback(const Launch& launch);
 void run_avg_pool(const Launch& launch);
 void run_avg_unpool(const Launch& launch);
+// Turn the work of the formula into the work that the kernel does, like the functions of families/executed.h.
+void executed_avg_pool(const Launch& launch, Counts& work);
+void executed_avg_unpool(const Launch& launch, Counts& work);
 
 // What a sum over a window is divided by: the number of its elements in the plane, or with those in the padding. With `adaptive`,
 // the windows of H' are the H' nearly equal parts of H, and sizes, strides and padding are not used.
