@@ -189,6 +189,16 @@ def layers(op: Op, rng: Any) -> Iterator[Case]:
             yield case(dtype, m, k, n, numbers[-1], light=False)
 
 
+def channels(op: Op, rng: Any) -> Iterator[Case]:
+    """Yields rows of groups of channels, and of channels over the batch, on lengths that reach the blocks of sums."""
+    for dtype, full in dtypes_of(op):
+        for n, c, s in ((3, 4, 5), (2, 4, 300), (70, 4, 1), (5, 2, 1000), (300, 6, 3)) if full else ((3, 4, 5),):
+            for groups in (0, 2, c):
+                if (c // groups if groups else n) * s > 1:
+                    inputs, _ = normal((n, c, s), (c,), (c,))(rng, dtype_of(dtype))
+                    yield Case(f"{dtype} {n} x {c} x {s} in {groups}", inputs, (1e-5, groups), rows=(0,) if groups else ())
+
+
 def pools(op: Op, rng: Any) -> Iterator[Case]:
     """Yields planes with windows that overlap, leave gaps, reach into the padding and are nearly equal parts."""
     maxima = op.name.startswith("max")
@@ -288,5 +298,6 @@ MAKERS: Final = {
     **dict.fromkeys(("layer_norm", "rms_norm", "cross_entropy", "cross_entropy_total"), row_ops),
     **dict.fromkeys(SIZED, sized),
     **dict.fromkeys(("max_pool", "max_pool_indices", "avg_pool", "avg_unpool"), pools),
+    "channel_norm": channels,
     "matmul": products, "linear": layers, "linear_activated": layers,
 }  # fmt: skip

@@ -22,7 +22,7 @@ from pullback.ops.losses import divide_by_count
 from pullback.optim import constraints, sets
 from pullback.optim.program import MEMBER, WATCH
 from pullback.tensors.dtypes import is_float
-from random_pools import pools
+from random_layers import layers
 from update_rules import RULES
 
 Call = Callable[[Any], Any]
@@ -350,7 +350,7 @@ FAMILIES: dict[str, dict[str, Call]] = {
         "divide_by_count": divided_by_count,
     },
     "products": {"matmul": matmul, "linear": linear},
-    "pools": pools(tensor, with_gradients),
+    **layers(tensor, with_gradients),
     "updates": {
         **{name: step(partial(cls, **options)) for name, (cls, options) in RULES.items()},
         "clamped": step(partial(optim.SGD, momentum=0.9, clip_value=1.0)),

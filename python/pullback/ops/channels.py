@@ -98,7 +98,7 @@ def _of_channels(value: Tensor, batched: bool) -> Tensor:
 
 
 def _pull_each(rule: Rule, size: int, values: Sequence[Any], on: Sequence[bool]) -> list[Tensor | None]:
-    """Runs the kernel on the rows of all examples for the gradient of x, and sums the other gradients over those of each example."""
+    """Runs the kernel on the rows of all examples for the gradient of x, and sums the other gradients for each example."""
     weight, eps, groups, needs = values[2:]
     g, x = all_on(size, values[:2], on)
     h, z, each = widened(g), widened(x), groups or max(1, x.shape[2])
