@@ -32,11 +32,12 @@ template <class F> void with_stride(int64_t stride, const F& f) {
   else f(stride);
 }
 
-// Computes the maxima of row i of windows of a plane, and with kPositions also their positions, which are -1 at first.
-template <bool kPositions, class C>
+// Finds the positions of the maxima of row i of windows of a plane. `top` is working memory for as many numbers. The maxima are read at
+// these positions: compilers may compare by an instruction that flushes a denormal maximum to zero in some lanes, and not in others.
+template <class C>
 void maxima_of_row(const PoolShape& p, int64_t i, const C* __restrict plane, C* __restrict top, Position<C>* __restrict at) {
   std::fill_n(top, p.w.out, m::lowest<C>());
-  if constexpr (kPositions) std::fill_n(at, p.w.out, Position<C>(-1));
+  std::fill_n(at, p.w.out, Position<C>(-1));
   for (int64_t row = 0; row < p.h.size; ++row) {
     const int64_t from = p.h.start(i) + row * p.h.dilation;
     if (from < 0 || from >= p.h.in) continue;
@@ -47,9 +48,9 @@ void maxima_of_row(const PoolShape& p, int64_t i, const C* __restrict plane, C* 
 #pragma GCC ivdep
         for (int64_t j = first; j < last; ++j) {
           const C x = plane[shift + j * stride];
-          const bool larger = kPositions ? (x > top[j]) | (x != x) | (at[j] < 0) : (x > top[j]) | (x != x);
+          const bool larger = (x > top[j]) | (x != x) | (at[j] < 0);
           top[j] = larger ? x : top[j];
-          if constexpr (kPositions) at[j] = larger ? Position<C>(shift + j * stride) : at[j];
+          at[j] = larger ? Position<C>(shift + j * stride) : at[j];
         }
       });
     }
@@ -77,15 +78,27 @@ template <class F> void each_plane(const PoolShape& p, const F& f) {
   parallel_for(p.planes, std::max<int64_t>(1, kGrain / (elements_of_row(p) * std::max<int64_t>(1, p.h.out))), f);
 }
 
+// Calls f(k, plane, at) for each row of windows, with the positions of its maxima in the plane.
+template <class C, class F> void each_row_of_maxima(const PoolShape& p, const C* x, const F& f) {
+  each_row(p, [&](int64_t begin, int64_t end) {
+    Scratch near;
+    C* top = near.take<C>(p.w.out);
+    Position<C>* at = near.take<Position<C>>(p.w.out);
+    for (int64_t k = begin; k < end; ++k) {
+      const C* plane = x + k / p.h.out * p.h.in * p.w.in;
+      maxima_of_row(p, k % p.h.out, plane, top, at);
+      f(k, plane, at);
+    }
+  });
+}
+
 template <class C> void max_pool(const Launch& launch) {
   const PoolShape p(launch, launch.in(), launch.out(), true);
   Scratch scratch;
   const C* x = source<C>(launch.in(), scratch);
   C* y = target<C>(launch.out(), scratch);
-  each_row(p, [&](int64_t begin, int64_t end) {
-    for (int64_t k = begin; k < end; ++k)
-      maxima_of_row<false>(p, k % p.h.out, x + k / p.h.out * p.h.in * p.w.in, y + k * p.w.out,
-                           static_cast<Position<C>*>(nullptr));
+  each_row_of_maxima(p, x, [&](int64_t k, const C* plane, const Position<C>* at) {
+    for (int64_t j = 0; j < p.w.out; ++j) y[k * p.w.out + j] = plane[at[j]];
   });
   finish(launch.out(), y);
 }
@@ -95,15 +108,7 @@ template <class C> void max_pool_indices(const Launch& launch) {
   Scratch scratch;
   const C* x = source<C>(launch.in(), scratch);
   int64_t* y = launch.out().as<int64_t>();
-  each_row(p, [&](int64_t begin, int64_t end) {
-    Scratch near;
-    C* top = near.take<C>(p.w.out);
-    Position<C>* at = near.take<Position<C>>(p.w.out);
-    for (int64_t k = begin; k < end; ++k) {
-      maxima_of_row<true>(p, k % p.h.out, x + k / p.h.out * p.h.in * p.w.in, top, at);
-      std::copy_n(at, p.w.out, y + k * p.w.out);
-    }
-  });
+  each_row_of_maxima(p, x, [&](int64_t k, const C*, const Position<C>* at) { std::copy_n(at, p.w.out, y + k * p.w.out); });
 }
 
 template <class C> void max_pool_pullback(const Launch& launch) {
@@ -121,7 +126,7 @@ template <class C> void max_pool_pullback(const Launch& launch) {
       C* to = gx + k * plane;
       std::fill_n(to, plane, C(0));
       for (int64_t i = 0; i < p.h.out; ++i) {
-        maxima_of_row<true>(p, i, from + k * plane, top, at);
+        maxima_of_row(p, i, from + k * plane, top, at);
         const C* row = cotangent + (k * p.h.out + i) * p.w.out;
         for (int64_t j = 0; j < p.w.out; ++j) to[at[j]] += row[j];
       }
