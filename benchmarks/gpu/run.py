@@ -21,11 +21,11 @@ import install
 import machine
 import suite
 from machine import ROOT, Gpu
-from results import Results, archive, slug, today
 from stages import Run, Stage, StageError, expect, say
 from table import summary
 
 import kernels
+from results import Results, archive, slug, today
 from workloads import GROUPS, PRECISIONS
 
 HERE = Path(__file__).resolve().parent
