@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from ..autodiff.batching import pull
-from ..autodiff.primitive import Op, Rule, apply
+from ..autodiff.primitive import ZERO, Op, Rule, apply
 from ..tensors.tensor import Tensor
 from ._shapes import Shape
 from .by_name import all_on, in_dtype, reshaped, widened
@@ -156,7 +156,8 @@ _max_pool = op("max_pool", kind=OWN, batch=leading, tangent=_max_tangent, pull=_
                pullback=_max_pullback, fused=fused("max_pool"), cost=no_flops,
                example=normal((2, 4, 7), params=(EXAMPLE, (5, 3))))  # fmt: skip
 _max_pool_indices = op("max_pool_indices", kind=OWN, batch=leading, takes="float",
-                       reference=lambda xp, x, window, lengths: _maxima(xp, x, window, lengths)[1], cost=no_flops,
+                       reference=lambda xp, x, window, lengths: _maxima(xp, x, window, lengths)[1],
+                       pullback=ZERO, cost=no_flops,
                        example=normal((2, 4, 7), params=(EXAMPLE, (5, 3))))  # fmt: skip
 _avg_pool = op("avg_pool", kind=LINEAR, takes="float", reference=_avg_pool_reference,
                pullback=lambda g, x_shape, window: avg_unpool(g, window, x_shape[-2:]), cost=_avg_cost,
