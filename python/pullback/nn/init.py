@@ -212,6 +212,7 @@ def lsuv(
     capturing.refuse("lsuv", "Call it before.")
     modes = [(part, part.training) for part in module.modules()]
     layers = [part for part, _ in modes if isinstance(w := vars(part).get("weight"), Parameter) and w.ndim > 1]
+    own = [vars(layer).get("forward") for layer in layers]
     how = (std, tolerance, max_iterations, generator)
     before = listeners.truncate(0)
     try:
@@ -221,8 +222,11 @@ def lsuv(
             vars(layer)["forward"] = partial(_scaled, layer, layer.forward, set[int](), how)
         module(*args)
     finally:
-        for layer in layers:
-            vars(layer).pop("forward", None)
+        for layer, forward in zip(layers, own):
+            if forward is None:
+                vars(layer).pop("forward", None)
+            else:
+                vars(layer)["forward"] = forward
         for part, mode in modes:
             part.training = mode
         listeners.restore(before)
