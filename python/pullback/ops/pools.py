@@ -85,7 +85,7 @@ def _divisors(xp: Any, window: Window, shape: Shape, lengths: Shape, dtype: Any)
 
 
 def _avg_pool_reference(xp: Any, x: Any, window: Window, lengths: Shape) -> Any:
-    z = wide(xp, x)
+    z = xp.ascontiguousarray(wide(xp, x))  # because the order of NumPy's sums depends on the layout
     h, w, divisors = _divisors(xp, window, x.shape, lengths, z.dtype)
     y = xp.zeros((*x.shape[:-2], *lengths), z.dtype)
     for i in range(lengths[0]):
