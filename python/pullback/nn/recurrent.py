@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from ..errors import PullbackError, ShapeError
@@ -242,8 +242,8 @@ class LSTM(_Layers, _Long):
     ) -> None:  # fmt: skip
         if proj_size != 0:
             raise PullbackError(
-                f"LSTM: proj_size={proj_size!r} is not supported: h has hidden_size features. Leave proj_size out, or loop over the "
-                "steps with an LSTMCell and project h with nn.Linear."
+                f"LSTM: proj_size={proj_size!r} is not supported: h has hidden_size features. Leave proj_size out, or loop "
+                "over the steps with an LSTMCell and project h with nn.Linear."
             )
         options: dict[str, Any] = {"dtype": dtype, "device": device}
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, **options)

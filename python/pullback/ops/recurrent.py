@@ -310,25 +310,28 @@ _gru = op("gru", **_LAYER, reference=_gru_reference, inputs=4, pullback=_gru_pul
 
 
 def rnn(x: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None, reverse: bool = False, relu: bool = False) -> Tensor:
-    """Runs all steps of h = tanh(x + weight @ h + bias), or relu, on input products x (steps, batch, hidden) from h (batch, hidden).
+    """Runs all steps of h = tanh(x + weight @ h + bias), or relu, on input products x (steps, batch, hidden).
 
-    Returns (1, steps, batch, hidden): h after each step. reverse: runs from the last step to the first.
+    h: (batch, hidden), before the first step. reverse: runs from the last step to the first.
+    Returns (1, steps, batch, hidden): h after each step.
     """
     return _applied(_rnn, (x, h), weight, bias, (reverse, relu))
 
 
 def lstm(x: Tensor, h: Tensor, c: Tensor, weight: Tensor, bias: Tensor | None, reverse: bool = False) -> Tensor:
-    """Runs all steps of an LSTM on input products x (steps, batch, 4 hidden) from h and c (batch, hidden).
+    """Runs all steps of an LSTM on input products x (steps, batch, 4 hidden).
 
-    Returns (6, steps, batch, hidden): h, c and the gates i, f, g, o. reverse: runs from the last step to the first.
+    h, c: (batch, hidden), before the first step. reverse: runs from the last step to the first.
+    Returns (6, steps, batch, hidden): h, c and the gates i, f, g, o.
     """
     return _applied(_lstm, (x, h, c), weight, bias, (reverse,))
 
 
 def gru(x: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None, reverse: bool = False) -> Tensor:
-    """Runs all steps of a GRU on input products x (steps, batch, 3 hidden) from h (batch, hidden).
+    """Runs all steps of a GRU on input products x (steps, batch, 3 hidden).
 
-    Returns (5, steps, batch, hidden): h, the gates r, z, n, and the hidden product of n. reverse: runs from the last step to the first.
+    h: (batch, hidden), before the first step. reverse: runs from the last step to the first.
+    Returns (5, steps, batch, hidden): h, the gates r, z, n, and the hidden product of n.
     """
     return _applied(_gru, (x, h), weight, bias, (reverse,))
 
