@@ -297,7 +297,8 @@ def _rnn_cost(*values: Any) -> dict[str, int]:
 
 # ---- declarations
 
-_LAYER: dict[str, Any] = {"kind": OWN, "joint": True, "takes": "float", "batch": _each, "pull": _pull_each}
+# ulp: a step multiplies the rounding errors of the steps before it by the weight.
+_LAYER: dict[str, Any] = {"kind": OWN, "joint": True, "takes": "float", "ulp": 16, "batch": _each, "pull": _pull_each}
 
 _rnn = op("rnn", **_LAYER, reference=_rnn_reference, inputs=4, pullback=_rnn_pullback, fused=_fused("rnn", 1, False),
           cost=_rnn_cost, example=normal((3, 2, 4), (2, 4), (4, 4), (4,), params=(False, False)))  # fmt: skip
