@@ -19,11 +19,11 @@ using kernels::BackwardRecurrence;
 using kernels::ForwardRecurrence;
 using kernels::Recurrence;
 
-constexpr int64_t kGrain = 500000;                // the fewest multiply-adds per thread
-constexpr int64_t kGateWork = 32;                 // the time of a gate, in multiply-adds
-constexpr int64_t kTileRows = 8;                  // rows that a tile of products has at best
+constexpr int64_t kGrain = 500000;                  // the fewest multiply-adds per thread
+constexpr int64_t kGateWork = 32;                   // the time of a gate, in multiply-adds
+constexpr int64_t kTileRows = 8;                    // rows that a tile of products has at best
 constexpr int64_t kMostWeights = int64_t{1} << 18;  // that stay in the L2 cache of each thread
-constexpr int64_t kLeastReuse = 32;               // rows of all steps, from which on it pays to lay out the weight
+constexpr int64_t kLeastReuse = 32;                 // rows of all steps, from which on it pays to lay out the weight
 
 int64_t length(const Recurrence& r) { return r.gates * r.hidden; }
 
@@ -70,7 +70,9 @@ template <class C> void write(const View& to, int64_t first, int64_t n, const C*
 template <class C> class StepProduct {
  public:
   StepProduct(const Recurrence& r, bool forward, Scratch& scratch)
-      : n_(forward ? length(r) : r.hidden), k_(forward ? r.hidden : length(r)), by_rows_(is_by_rows(r)),
+      : n_(forward ? length(r) : r.hidden),
+        k_(forward ? r.hidden : length(r)),
+        by_rows_(is_by_rows(r)),
         pitch_(by_rows_ ? padded<C>(n_) : n_) {
     const DType wide = storage_of(compute_of<C>);
     if (by_rows_) {
@@ -300,9 +302,7 @@ void run_recurrence_pullback(const Launch& launch) {
   });
 }
 
-void executed_recurrence(const Launch& launch, Counts& work) {
-  cpu::replace_products(ForwardRecurrence(launch), true, work);
-}
+void executed_recurrence(const Launch& launch, Counts& work) { cpu::replace_products(ForwardRecurrence(launch), true, work); }
 void executed_recurrence_pullback(const Launch& launch, Counts& work) {
   cpu::replace_products(BackwardRecurrence(launch), false, work);
 }

@@ -47,7 +47,8 @@ constexpr RecurrentOp op_of(const char* name, const char* pullback, CellKind kin
 
 }  // namespace
 
-const RecurrentOp recurrent_ops[3] = {op_of("rnn", "rnn_pullback", CellKind::tanh), op_of("lstm", "lstm_pullback", CellKind::lstm),
+const RecurrentOp recurrent_ops[3] = {op_of("rnn", "rnn_pullback", CellKind::tanh),
+                                      op_of("lstm", "lstm_pullback", CellKind::lstm),
                                       op_of("gru", "gru_pullback", CellKind::gru)};
 
 }  // namespace pb::kernels

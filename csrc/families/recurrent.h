@@ -36,9 +36,16 @@ struct Recurrence {
   int64_t steps, rows, hidden, gates;
 
   Recurrence(const Launch& launch, const View& x_)
-      : x(x_), h(launch.in(launch.outputs == 1 ? 1 : 2)), w(launch.in(launch.outputs == 1 ? 2 : 3)),
-        c(launch.in(launch.outputs == 1 ? 3 : 4)), kind(CellKind(launch.ints[0])), reverse(launch.ints[1]),
-        steps(x_.shape[0]), rows(x_.shape[1]), hidden(w.shape[1]), gates(w.shape[0] / w.shape[1]) {}
+      : x(x_),
+        h(launch.in(launch.outputs == 1 ? 1 : 2)),
+        w(launch.in(launch.outputs == 1 ? 2 : 3)),
+        c(launch.in(launch.outputs == 1 ? 3 : 4)),
+        kind(CellKind(launch.ints[0])),
+        reverse(launch.ints[1]),
+        steps(x_.shape[0]),
+        rows(x_.shape[1]),
+        hidden(w.shape[1]),
+        gates(w.shape[0] / w.shape[1]) {}
 
   // Returns the position of a step, and that of the step before it; the latter is -1 if it is the first one.
   int64_t at(int64_t step) const { return reverse ? steps - 1 - step : step; }
@@ -53,8 +60,13 @@ struct ForwardRecurrence : Recurrence {
 struct BackwardRecurrence : Recurrence {
   const View &g, &y, &gx, &gh, &gc, &gp;
   explicit BackwardRecurrence(const Launch& launch)
-      : Recurrence(launch, launch.out(0)), g(launch.in(0)), y(launch.in(1)), gx(launch.out(0)), gh(launch.out(1)),
-        gc(launch.out(2)), gp(launch.out(3)) {}
+      : Recurrence(launch, launch.out(0)),
+        g(launch.in(0)),
+        y(launch.in(1)),
+        gx(launch.out(0)),
+        gh(launch.out(1)),
+        gc(launch.out(2)),
+        gp(launch.out(3)) {}
 };
 
 // The kernels of a cell: their names are those of the op.

@@ -42,8 +42,7 @@ struct LstmCell {
     y[1] = c, y[2] = i, y[3] = f, y[4] = g, y[5] = o;
   }
   template <class A>
-  PB_HD static A pull(const A (&g)[kKept], A later, A carry, const A (&y)[kKept], A before, A (&gx)[kGates],
-                      A (&gp)[kGates]) {
+  PB_HD static A pull(const A (&g)[kKept], A later, A carry, const A (&y)[kKept], A before, A (&gx)[kGates], A (&gp)[kGates]) {
     const A i = y[2], f = y[3], n = y[4], o = y[5], size = m::tanh(y[1]);
     const A gh = g[0] + later;
     const A gc = (g[1] + carry) + gh * (o * m::residual(A(1), size, size));
@@ -66,8 +65,7 @@ struct GruCell {
     y[1] = r, y[2] = z, y[3] = n, y[4] = p[2];
   }
   template <class A>
-  PB_HD static A pull(const A (&g)[kKept], A later, A carry, const A (&y)[kKept], A before, A (&gx)[kGates],
-                      A (&gp)[kGates]) {
+  PB_HD static A pull(const A (&g)[kKept], A later, A carry, const A (&y)[kKept], A before, A (&gx)[kGates], A (&gp)[kGates]) {
     const A r = y[1], z = y[2], n = y[3];
     const A gh = g[0] + (later + carry);
     const A gn = (g[3] + gh * (A(1) - z)) * m::residual(A(1), n, n);
