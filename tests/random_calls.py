@@ -18,7 +18,6 @@ from pullback import optim
 from pullback.autodiff.primitive import OPS, Op
 from pullback.launch.refusal import Refused
 from pullback.nn import functional
-from pullback.ops import recurrent as layers
 from pullback.ops.losses import divide_by_count
 from pullback.optim import constraints, sets
 from pullback.optim.program import MEMBER, WATCH
@@ -208,22 +207,6 @@ def linear(rng: Any) -> None:
     with_gradients(rng, lambda *xs: functional.linear(*xs, activation=activation), x, w, bias)
 
 
-def recurrent(name: str) -> Call:
-    """Returns a function that runs a recurrent op with its gradients; some shapes share the weight among rows, some do not."""
-
-    def run(rng: Any) -> None:
-        gates, dtype = {"rnn": 1, "lstm": 4, "gru": 3}[name], rng.choice(FLOATS)
-        steps, rows = [int(rng.integers(0 if rng.random() < 0.1 else 1, 12)) for _ in range(2)]
-        hidden = int(rng.integers(1, rng.choice([5, 20, 70, 270])))
-        x, weight = tensor(rng, (steps, rows, gates * hidden), dtype), tensor(rng, (gates * hidden, hidden), dtype)
-        states = [tensor(rng, (rows, hidden), dtype) for _ in range(2 if name == "lstm" else 1)]
-        bias = tensor(rng, (gates * hidden,), dtype) if rng.random() < 0.6 else None
-        options = [bool(rng.random() < 0.5) for _ in range(2 if name == "rnn" else 1)]
-        with_gradients(rng, lambda *xs: getattr(layers, name)(*xs, *options), x, *states, weight, bias)
-
-    return run
-
-
 # ---- updates
 
 
@@ -367,7 +350,6 @@ FAMILIES: dict[str, dict[str, Call]] = {
         "divide_by_count": divided_by_count,
     },
     "products": {"matmul": matmul, "linear": linear},
-    "recurrent": {name: recurrent(name) for name in ("rnn", "lstm", "gru")},
     "updates": {
         **{name: step(partial(cls, **options)) for name, (cls, options) in RULES.items()},
         "clamped": step(partial(optim.SGD, momentum=0.9, clip_value=1.0)),

@@ -142,28 +142,6 @@ def test_a_recurrent_layer(gates: int, flops: int) -> None:
     assert forward_of(lstm if gates == 4 else gru).matmul_flops == flops
 
 
-@pytest.mark.parametrize(
-    ("kind", "gates", "forward", "backward"),
-    [("RNN", 1, (2, 0), (2, 2)), ("LSTM", 4, (15, 3), (12, 16)), ("GRU", 3, (12, 2), (11, 11))],
-)
-def test_recurrent_modules(kind: str, gates: int, forward: Any, backward: Any) -> None:
-    """One direction has 64 units over 64 numbers, 16 steps and batch 8.
-
-    Backward, the data needs no gradient: of four products (by each factor of the input and of the hidden products) three are left.
-    `forward` and `backward` are the additions and multiplications of a cell, per element. Each sigmoid has two additions.
-    """
-    layer, x, n = getattr(nn, kind)(64, 64), normal(16, 8, 64), 16 * 8 * 64
-    with pb.profile(strict=True) as prof, pb.GradientTape() as tape:
-        y = layer(x)[0]
-        tape.gradient(y, layer.parameters(), output_gradients=pb.ones_like(y))
-    products = n * gates * 64 * 2
-    assert (prof.forward.matmul_flops, prof.backward.matmul_flops) == (2 * products, 3 * products)
-    rows = {row.kernel: row.figures for row in prof.rows}
-    assert rows[kind.lower()].flops == products + n * sum(forward)
-    more = 8 * 64 if kind == "GRU" else 0  # the cotangent of h before the first step is a sum of two
-    assert rows[f"{kind.lower()}_pullback"].flops == products + n * sum(backward) + more
-
-
 def test_causal_attention() -> None:
     """Attention has batch 1, 2 heads and 32 × 16 numbers. Each query meets the keys up to its position, as in a fused kernel."""
     q, k, v = [normal(1, 2, 32, 16) for _ in range(3)]
