@@ -14,7 +14,7 @@ from typing import Any
 
 from .. import amp
 from ..autodiff.batching import pull
-from ..autodiff.primitive import OPS, Op, apply
+from ..autodiff.primitive import Op, apply
 from ..backends import kernel_for
 from ..tensors.creation import ones, zeros, zeros_like
 from ..tensors.tensor import Tensor
@@ -22,7 +22,7 @@ from ._counts import COUNTS
 from .by_name import all_on, in_dtype, reshaped, widened
 from .conversion import same_dtype
 from .declare import normal, op
-from .elementwise import tanh
+from .elementwise import tanh, where
 from .kinds import OWN
 from .linalg import matmul
 from .linear import ABSENT, exact_product
@@ -43,6 +43,11 @@ def _product(xp: Any, h: Any, weight: Any, bias: Any) -> Any:
     return p if bias is None else p + bias
 
 
+def _sigmoid(xp: Any, x: Any) -> Any:
+    e = xp.exp(-abs(x))
+    return xp.where(x < 0, e, xp.ones_like(e)) / (1 + e)
+
+
 def _run(xp: Any, kept: int, x: Any, h: Any, reverse: bool, step: Callable[[Any, Any], Sequence[Any]]) -> Any:
     """Calls step(x, h) for each step. Returns all that it keeps, of which the first is the next h."""
     y = xp.empty((kept, *x.shape[:2], h.shape[1]), x.dtype)
@@ -54,17 +59,18 @@ def _run(xp: Any, kept: int, x: Any, h: Any, reverse: bool, step: Callable[[Any,
 
 
 def _rnn_reference(xp: Any, x: Any, h: Any, weight: Any, bias: Any, reverse: bool, relu: bool) -> Any:
-    f = OPS["relu" if relu else "tanh"].reference
-    return _run(xp, 1, x, h, reverse, lambda x, h: (f(xp, x + _product(xp, h, weight, bias)),))
+    def step(x: Any, h: Any) -> Any:
+        z = x + _product(xp, h, weight, bias)
+        return (xp.maximum(z, xp.zeros_like(z)) if relu else xp.tanh(z),)
+
+    return _run(xp, 1, x, h, reverse, step)
 
 
 def _lstm_reference(xp: Any, x: Any, h: Any, c: Any, weight: Any, bias: Any, reverse: bool) -> Any:
-    sigmoid = OPS["sigmoid"].reference
-
     def step(x: Any, h: Any) -> Any:
         nonlocal c
         a, b, n, d = xp.split(x + _product(xp, h, weight, bias), 4, axis=-1)
-        i, f, g, o = sigmoid(xp, a), sigmoid(xp, b), xp.tanh(n), sigmoid(xp, d)
+        i, f, g, o = _sigmoid(xp, a), _sigmoid(xp, b), xp.tanh(n), _sigmoid(xp, d)
         c = f * c + i * g
         return o * xp.tanh(c), c, i, f, g, o
 
@@ -72,11 +78,9 @@ def _lstm_reference(xp: Any, x: Any, h: Any, c: Any, weight: Any, bias: Any, rev
 
 
 def _gru_reference(xp: Any, x: Any, h: Any, weight: Any, bias: Any, reverse: bool) -> Any:
-    sigmoid = OPS["sigmoid"].reference
-
     def step(x: Any, h: Any) -> Any:
         (a, b, c), (u, v, w) = xp.split(x, 3, axis=-1), xp.split(_product(xp, h, weight, bias), 3, axis=-1)
-        r, z = sigmoid(xp, a + u), sigmoid(xp, b + v)
+        r, z = _sigmoid(xp, a + u), _sigmoid(xp, b + v)
         n = xp.tanh(c + r * w)
         return (h - n) * z + n, r, z, n, w
 
@@ -112,7 +116,7 @@ def _pull_tanh(g: Any, y: Any, before: Tensor, later: Tensor, carry: Tensor) -> 
 
 
 def _pull_relu(g: Any, y: Any, before: Tensor, later: Tensor, carry: Tensor) -> Any:
-    z = pull(OPS["relu"].rules[0], g[0] + later, y[0])
+    z = where(y[0] > 0, g[0] + later, 0.0)
     return z, z, carry
 
 
