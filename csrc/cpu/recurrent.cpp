@@ -247,6 +247,12 @@ template <class C, class Cell> class Backward {
   C* carry_;
 };
 
+// Writes the gradients of a sequence without steps.
+void clear(const BackwardRecurrence& r) {
+  assign_number(r.gh, 0);
+  if (r.gc.data) assign_number(r.gc, 0);
+}
+
 template <class F> void visit_wide(DType dtype, const F& f) {
   if (compute_type(dtype) == Compute::f32) f(float());
   else f(double());
@@ -293,6 +299,7 @@ void run_recurrence(const Launch& launch) {
 void run_recurrence_pullback(const Launch& launch) {
   const BackwardRecurrence r(launch);
   if (r.step_size() == 0) return;
+  if (r.steps == 0) return cpu::clear(r);
   visit_cell(r.kind, [&](auto cell) {
     cpu::visit_wide(r.w.dtype, [&](auto zero) {
       cpu::Scratch scratch;

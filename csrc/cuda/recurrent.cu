@@ -159,6 +159,12 @@ template <class Cell, class T> void run_backward(const BackwardRecurrence& r) {
   if (kLong) start(write_state<T>, blocks_for(n), dim3(kThreads), 0, r.gc.template as<T>(), f.carry, nullptr, uint32_t(n));
 }
 
+// Writes the gradients of a sequence without steps.
+void clear(const BackwardRecurrence& r) {
+  assign_number(r.gh, 0);
+  if (r.gc.data) assign_number(r.gc, 0);
+}
+
 void check_size(const Recurrence& r) {
   if (r.step_size() > kMaxWalk) throw Failure("a step of more elements than 32 bits can number");
 }
@@ -198,6 +204,7 @@ void run_recurrence(const Launch& launch) {
 void run_recurrence_pullback(const Launch& launch) {
   const BackwardRecurrence r(launch);
   if (r.step_size() == 0) return;
+  if (r.steps == 0) return cuda::clear(r);
   cuda::check_size(r);
   visit_cell(r.kind, [&](auto cell) {
     cuda::visit_float(r.w.dtype, [&](auto tag) { cuda::run_backward<decltype(cell), typename decltype(tag)::type>(r); });

@@ -31,12 +31,23 @@ void forward_cost(const Launch& launch, Cost& cost) {
   if (r.bias.data) cost.adds += r.elements() * r.gates;
 }
 
-// A GRU adds to the cotangent of the first state what the first step passes on directly.
+// A GRU adds to the cotangent of the first state what the first step passes on directly. It reads h before each step, and so not the
+// last one. An LSTM reads c, and the other cells h after each step.
 void backward_cost(const Launch& launch, Cost& cost) {
   const BackwardRecurrence r(launch);
+  if (r.step_size() == 0) return;
+  for (int k = 0; k < launch.outputs; ++k) cost.bytes_written += launch.out(k).bytes();
+  if (r.steps == 0) return;
   add_products(r, cost);
   cost.add(visit_cell(r.kind, [](auto cell) { return backward_counts<decltype(cell)>(); }), r.elements());
-  if (r.kind == CellKind::gru) cost.adds += r.step_size();
+  cost.bytes_read = r.g.distinct_bytes() + r.y.bytes() + r.w.distinct_bytes();
+  const int64_t size = item_size(r.y.dtype);
+  if (r.kind == CellKind::gru) {
+    cost.adds += r.step_size();
+    cost.bytes_read += r.h.distinct_bytes() - r.step_size() * size;
+  } else if (r.kind == CellKind::lstm) {
+    cost.bytes_read += r.c.distinct_bytes() - r.elements() * size;
+  }
 }
 
 constexpr RecurrentOp op_of(const char* name, const char* pullback, CellKind kind) {
