@@ -189,6 +189,18 @@ def layers(op: Op, rng: Any) -> Iterator[Case]:
             yield case(dtype, m, k, n, numbers[-1], light=False)
 
 
+def recurrent(op: Op, rng: Any) -> Iterator[Case]:
+    """Yields layers whose products have one block of terms or several, in both directions, with rows that threads share."""
+    gates, states = {"rnn": (1, 1), "gru": (3, 1), "lstm": (4, 2)}[op.name]
+    for dtype, full in dtypes_of(op):
+        for steps, rows, hidden in ((3, 5, 7), (9, 17, 33), (4, 40, 70), *[(2, 9, 300), (12, 3, 130)] * full):
+            shapes = ((steps, rows, gates * hidden), *[(rows, hidden)] * states, (gates * hidden, hidden), (gates * hidden,))
+            inputs, _ = normal(*shapes)(rng, dtype_of(dtype))
+            inputs = (*inputs[:-2], (inputs[-2] / dtype_of(dtype).type(hidden**0.5)).astype(dtype_of(dtype)), inputs[-1])
+            params = (rows % 2 == 0, *[False] * (op.name == "rnn"))
+            yield Case(f"{dtype} {steps} x {rows} x {hidden}", inputs, params, light=hidden < 100)
+
+
 # ---- indices, scans, sorts, random numbers: arguments for n elements along the first axis
 
 Sized = Callable[[Any, Any, int], tuple[tuple[Any, ...], tuple[Any, ...]]]
@@ -271,5 +283,5 @@ BY_KIND: Final[dict[str, Callable[[Op, Any], Iterator[Case]]]] = {
 MAKERS: Final = {
     **dict.fromkeys(("layer_norm", "rms_norm", "cross_entropy", "cross_entropy_total"), row_ops),
     **dict.fromkeys(SIZED, sized),
-    "matmul": products, "linear": layers, "linear_activated": layers,
+    "matmul": products, "linear": layers, "linear_activated": layers, **dict.fromkeys(("rnn", "lstm", "gru"), recurrent),
 }  # fmt: skip

@@ -74,6 +74,38 @@ def embedding(kind: Any) -> Any:
     return made(pb.tensor([4, 0]))
 
 
+def recurrent(sequence: bool) -> Any:
+    """Returns a function that runs a layer or a cell with weights of 0.5 and biases of 0 on X, as two steps or two rows."""
+
+    def run(kind: Any) -> Any:
+        made = kind(3, 2, dtype=pb.float64)
+        for p in made.parameters():
+            p.assign(np.full(p.shape, 0.5 if p.ndim == 2 else 0.0))
+        result = made(pb.tensor(X))
+        result = result[0] if isinstance(result, tuple) else result
+        return result if sequence else result[:1]
+
+    return run
+
+
+def steps_of(kind: str) -> Any:
+    """Returns h after each of the two steps of `recurrent`, by the formulas."""
+    h, c, found = np.zeros(2), np.zeros(2), []
+    sigmoid = scipy.special.expit
+    for x in X:
+        a, p = np.full(2, x.sum() / 2), np.full(2, h.sum() / 2)
+        if kind == "LSTM":
+            c = sigmoid(a + p) * (c + np.tanh(a + p))
+            h = sigmoid(a + p) * np.tanh(c)
+        elif kind == "GRU":
+            gate = sigmoid(a + p)
+            h = (1 - gate) * np.tanh(a + gate * p) + gate * h
+        else:
+            h = np.tanh(a + p)
+        found.append(h)
+    return np.array(found)
+
+
 def prelu_layer(kind: Any) -> Any:
     made = kind()
     assert (made.weight.shape, made.weight.dtype) == ((1,), pb.float32)
@@ -107,6 +139,8 @@ LAYERS: dict[str, Row] = {
     "nn.Dropout": (lambda kind: dropped(kind()) and bool(pb.all(kind().eval()(pb.ones(9)) == 1)), True),
     "nn.Linear": (linear_layer, X @ WEIGHT.T + BIAS),
     "nn.Embedding": (embedding, np.array([[8.0, 9.0], [0.0, 1.0]], np.float32)),
+    **{f"nn.{kind}": (recurrent(True), steps_of(kind)) for kind in ("RNN", "LSTM", "GRU")},
+    **{f"nn.{kind}Cell": (recurrent(False), steps_of(kind)[:1]) for kind in ("RNN", "LSTM", "GRU")},
     "nn.LayerNorm": (layer(3), normed(X, 1e-5, True)),
     "nn.RMSNorm": (layer(3), normed(X, float(np.finfo(np.float64).eps), False)),
     "nn.Flatten": (lambda kind: kind()(pb.ones((2, 3, 4, 5))).shape, (2, 60)),

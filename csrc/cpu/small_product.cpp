@@ -286,4 +286,19 @@ bool small_product_work(int64_t m, int64_t n, int64_t k, const Matrix& a, const 
 template bool small_product_work<float>(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, bool, bool, Counts&);
 template bool small_product_work<double>(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, bool, bool, Counts&);
 
+template <class T> void tile_product(int64_t m, int64_t n, int64_t k, const T* a, const T* b, T* out) {
+  const Matrix left{reinterpret_cast<const char*>(a), k, false}, right{reinterpret_cast<const char*>(b), n, false};
+  run_panels<T, 2>(m, n, k, left, right, nullptr, out, n, false);
+}
+template void tile_product(int64_t, int64_t, int64_t, const float*, const float*, float*);
+template void tile_product(int64_t, int64_t, int64_t, const double*, const double*, double*);
+
+template <class T> Counts tile_product_work(int64_t m, int64_t n, int64_t k) {
+  Counts work;
+  work.fmas = m * n * k, work.adds = m * n * (kernels::order_blocks(k) - 1);
+  return work;
+}
+template Counts tile_product_work<float>(int64_t, int64_t, int64_t);
+template Counts tile_product_work<double>(int64_t, int64_t, int64_t);
+
 }  // namespace pb::cpu

@@ -11,5 +11,6 @@ from .layers import Dropout, Embedding, Flatten, Identity, Linear, Sequential
 from .losses import bce_with_logits, binary_cross_entropy, cross_entropy, huber, kl_div, l1, mse, nll, smooth_l1
 from .module import Buffer, Module
 from .norms import LayerNorm, RMSNorm
+from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 
 __all__ = exported(globals(), functional, init)

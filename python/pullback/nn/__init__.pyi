@@ -48,3 +48,9 @@ from .module import Buffer as Buffer
 from .module import Module as Module
 from .norms import LayerNorm as LayerNorm
 from .norms import RMSNorm as RMSNorm
+from .recurrent import GRU as GRU
+from .recurrent import LSTM as LSTM
+from .recurrent import RNN as RNN
+from .recurrent import GRUCell as GRUCell
+from .recurrent import LSTMCell as LSTMCell
+from .recurrent import RNNCell as RNNCell

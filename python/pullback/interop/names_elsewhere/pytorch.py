@@ -128,10 +128,10 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys((
             "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveMaxPool2d", "AlphaDropout", "AvgPool1d", "AvgPool2d", "AvgPool3d",
             "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Bilinear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d",
-            "ConvTranspose2d", "ConvTranspose3d", "Dropout1d", "Dropout2d", "Dropout3d", "EmbeddingBag", "Fold", "GRU", "GRUCell",
-            "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LSTM", "LSTMCell", "LazyBatchNorm1d", "LazyConv2d",
+            "ConvTranspose2d", "ConvTranspose3d", "Dropout1d", "Dropout2d", "Dropout3d", "EmbeddingBag", "Fold",
+            "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LazyBatchNorm1d", "LazyConv2d",
             "LocalResponseNorm", "MaxPool1d", "MaxPool2d", "MaxPool3d", "MaxUnpool2d", "MultiheadAttention", "MultiHeadAttention",
-            "PixelShuffle", "PixelUnshuffle", "RNN", "RNNCell", "RReLU", "SyncBatchNorm", "Transformer", "TransformerDecoder",
+            "PixelShuffle", "PixelUnshuffle", "RReLU", "SyncBatchNorm", "Transformer", "TransformerDecoder",
             "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer", "Upsample",
         ), LAYERS),
         "LazyLinear": "a layer gets its sizes when it is made: nn.Linear(8, 4).",

@@ -95,10 +95,11 @@ NAMES: Final[dict[str, dict[str, str]]] = {
     },
     "pullback.nn": {
         "Dense": "it is nn.Linear(inputs, outputs) here, whose weight is (outputs, inputs), initialized as PyTorch's.",
+        "SimpleRNN": "nn.RNN", "Bidirectional": "nn.LSTM(8, 16, bidirectional=True)",
         "Swish": "nn.SiLU", "LayerNormalization": "nn.LayerNorm", "Activation": "nn.ReLU", "Add": "a + b",
         **dict.fromkeys(("BatchNormalization", "GroupNormalization", "Conv2DTranspose", "Conv1D", "Conv2D", "Conv3D",
         "MaxPooling2D",
-                         "MaxPool2D", "AveragePooling2D", "GlobalAveragePooling2D", "SimpleRNN", "Bidirectional", "Attention",
+                         "MaxPool2D", "AveragePooling2D", "GlobalAveragePooling2D", "Attention",
                          "conv2d", "max_pool2d", "max_pool", "avg_pool", "batch_normalization", "depthwise_conv2d",
                          "conv2d_transpose"), LAYERS),
         "Concatenate": "pb.concat([a, b], axis=-1)", "Reshape": "t.reshape(t.shape[0], -1)", "Lambda": "call the function itself.",
