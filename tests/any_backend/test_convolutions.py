@@ -79,6 +79,7 @@ def assert_close(found: list[Any], wanted: list[Any], dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", GEOMETRIES)
+@pytest.mark.filterwarnings("ignore:Using padding=.same.")
 def test_conv2d_is_that_of_torch(name: str, dtype: str) -> None:
     x, w, how = GEOMETRIES[name]
     arrays = draw(x, w, w[:1])

@@ -104,7 +104,9 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "cumulative_trapezoid": "pb.cumulative_sum(0.5 * (t[1:] + t[:-1]), axis=0)",
         "logaddexp2": "pb.log2(pb.exp2(a) + pb.exp2(b))",
         "ldexp": "a * pb.exp2(b)", "float_power": "pb.pow(t.to(pb.float64), x)", "gcd": NUMPY, "lcm": NUMPY, "frexp": NUMPY,
-        "bilinear": LAYERS, **dict.fromkeys(("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "gru", "lstm",
+        "bilinear": LAYERS, "conv1d": "nn.functional.conv1d", "conv2d": "nn.functional.conv2d",
+        "conv_transpose1d": "nn.functional.conv_transpose1d", "conv_transpose2d": "nn.functional.conv_transpose2d",
+        **dict.fromkeys(("conv3d", "gru", "lstm",
         "rnn_tanh", "batch_norm", "group_norm", "instance_norm", "max_pool1d", "max_pool2d", "avg_pool1d"), LAYERS),
     },
     "pullback.nn": {
@@ -127,8 +129,8 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "parameter": "pb.Parameter",
         **dict.fromkeys((
             "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveMaxPool2d", "AlphaDropout", "AvgPool1d", "AvgPool2d", "AvgPool3d",
-            "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Bilinear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d",
-            "ConvTranspose2d", "ConvTranspose3d", "Dropout1d", "Dropout2d", "Dropout3d", "EmbeddingBag", "Fold", "GRU", "GRUCell",
+            "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Bilinear", "Conv3d", "ConvTranspose1d",
+            "ConvTranspose3d", "Dropout1d", "Dropout2d", "Dropout3d", "EmbeddingBag", "Fold", "GRU", "GRUCell",
             "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LSTM", "LSTMCell", "LazyBatchNorm1d", "LazyConv2d",
             "LocalResponseNorm", "MaxPool1d", "MaxPool2d", "MaxPool3d", "MaxUnpool2d", "MultiheadAttention", "MultiHeadAttention",
             "PixelShuffle", "PixelUnshuffle", "RNN", "RNNCell", "RReLU", "SyncBatchNorm", "Transformer", "TransformerDecoder",
@@ -155,8 +157,8 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "soft_margin_loss": LOSSES, "gaussian_nll_loss": LOSSES, "cosine_embedding_loss": LOSSES, "hinge_embedding_loss": LOSSES,
         "pdist": "write pb.linalg.norm(t[:, None] - t[None], axis=-1), which has each distance twice.",
         **dict.fromkeys((
-            "adaptive_avg_pool2d", "avg_pool1d", "avg_pool2d", "batch_norm", "bilinear", "conv1d", "conv2d", "conv3d",
-            "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout",
+            "adaptive_avg_pool2d", "avg_pool1d", "avg_pool2d", "batch_norm", "bilinear", "conv3d",
+            "conv_transpose3d", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout",
             "fold",
             "grid_sample", "group_norm", "instance_norm", "interpolate", "max_pool1d", "max_pool2d", "pixel_shuffle", "rrelu",
             "scaled_dot_product_attention", "upsample",
