@@ -4,6 +4,7 @@
 #include "cpu/copy.h"
 #include "cpu/index.h"
 #include "cpu/matmul.h"
+#include "cpu/pool.h"
 #include "families/executed.h"
 
 namespace pb::cpu {
@@ -18,14 +19,15 @@ View factor(const View& v, DType wide, Scratch& scratch) { return contiguous_as(
 // Returns the part of the weights that a product of convolution_input needs, as (groups, in, out, taps of the product).
 template <class T> const T* turned(const ConvShape& s, const ConvProduct& p, const T* w, Scratch& scratch) {
   T* const all = scratch.take<T>(std::max<int64_t>(1, s.groups * s.in * p.depth()));
-  T* to = all;
-  for (int64_t group = 0; group < s.groups; ++group)
-    for (int64_t c = 0; c < s.in; ++c)
+  parallel_for(s.groups * s.in, 16384 / (p.depth() + 1) + 1, [&](int64_t begin, int64_t end) {
+    T* to = all + begin * p.depth();
+    for (int64_t row = begin; row < end; ++row)
       for (int64_t o = 0; o < s.out; ++o) {
-        const T* from = w + ((group * s.out + o) * s.in + c) * s.taps();
+        const T* from = w + ((row / s.in * s.out + o) * s.in + row % s.in) * s.taps();
         for (const int64_t i : p.taps_at[0])
           for (const int64_t j : p.taps_at[1]) *to++ = from[i * s.axis[1].w + j];
       }
+  });
   return all;
 }
 

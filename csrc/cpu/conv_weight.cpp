@@ -1,22 +1,16 @@
 // The gradient of the weights of a convolution: for each tap of each channel of x, and each channel of y, a sum over the positions of
 // all images. A thread packs a slice of positions of g, so that the channels of y are neighbours, and copies what they meet into
 // patches, from which a tile reads one number for each of its taps.
-#include "cpu/conv.h"
-#include "cpu/pool.h"
-#include "cpu/scratch.h"
-#include "cpu/strips.h"
+#include "cpu/conv_weight.h"
 
 namespace pb::cpu {
 namespace {
 
 using kernels::ConvShape;
 
-constexpr int64_t kSlice = kTileDepth;       // positions that are packed at a time
 constexpr int64_t kResultsOfPart = 1 << 15;  // sums that are computed together, roughly
 constexpr int kMostTaps = 8;                 // of a tile: each needs a pointer
 template <class T> constexpr int64_t kPanelChannels = 2 * kWidth<T>;
-
-int64_t parts_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
 // How the work is cut: the channels of x into parts, the slices into runs of a power of two.
 struct Cuts {
@@ -27,11 +21,10 @@ struct Cuts {
 
 Cuts cuts_of(const ConvShape& s) {
   Cuts c{s.images * s.pixels_of_y(), 0, 0, 0, 1, 0};
-  c.slices = parts_of(c.total, kSlice);
+  c.slices = parts_of(c.total, kConvSlice);
   c.channels = std::clamp<int64_t>(kResultsOfPart / std::max<int64_t>(1, s.taps() * s.out), 1, std::max<int64_t>(1, s.in));
   c.parts = parts_of(s.in, c.channels);
-  while (c.each < c.slices) c.each *= 2;
-  while (c.each > 1 && s.groups * c.parts * parts_of(c.slices, c.each) < 2 * thread_count()) c.each /= 2;
+  c.each = slices_of_run(c.slices, s.groups * c.parts);
   c.runs = parts_of(c.slices, c.each);
   return c;
 }
@@ -90,45 +83,33 @@ template <int kVectors> constexpr int kTapsOfTile = kTileSums / kVectors < kMost
 template <class T> class Slices {
  public:
   Slices(const ConvShape& s, const Cuts& cuts, const T* x, const T* g, int64_t group, int64_t part)
-      : s_(s), cuts_(cuts), group_(group), channels_(std::min(cuts.channels, s.in - part * cuts.channels)) {
+      : s_(s), cuts_(cuts), channels_(std::min(cuts.channels, s.in - part * cuts.channels)), held_(s) {
     const ConvProduct p = forward_product(s);
-    const int64_t pixels = s.pixels_of_y(), most = std::min(s.images, (kSlice + pixels - 2) / pixels + 1);
-    patch_ = {{p.axis[0], p.axis[1]}, channels_, most, s.axis[0].y};
+    patch_ = {{p.axis[0], p.axis[1]}, channels_, held_.most(), s.axis[0].y};
     for (int64_t c = 0; c < channels_; ++c)
       for (const int64_t down : p.offsets[0])
         for (const int64_t across : p.offsets[1]) offsets_.push_back(c * patch_.channel() + patch_.offset(down, across));
     x_ = x + (group * s.in + part * cuts.channels) * s.pixels_of_x();
-    g_ = g + group * s.out * pixels;
-    held_.assign(size_t(most), -1);
-    images_ = scratch_.take<T>(most * patch_.image());
-    packed_ = scratch_.take<T>(parts_of(s.out, kPanelChannels<T>) * kPanelChannels<T> * kSlice);
-    places_ = scratch_.take<int64_t>(kSlice);
+    g_ = g + group * s.out * s.pixels_of_y();
+    images_ = scratch_.take<T>(held_.most() * patch_.image());
+    packed_ = scratch_.take<T>(parts_of(s.out, kPanelChannels<T>) * kPanelChannels<T> * kConvSlice);
+    places_ = scratch_.take<int64_t>(kConvSlice);
     rooms_ = scratch_.take<T>(size() * rooms_for(cuts.each));
   }
   // The number of sums: (channel of x, tap, channel of y).
   int64_t size() const { return channels_ * s_.taps() * s_.out; }
 
   // Computes the sums over slices [first, first + count).
-  void sum(int64_t first, int64_t count, T* out) { sum(first, count, out, rooms_); }
+  void sum(int64_t first, int64_t count, T* out) {
+    sum_slices(first, count, size(), out, rooms_, [this](int64_t slice, T* to) { one(slice, to); });
+  }
 
  private:
-  static int64_t rooms_for(int64_t count) {
-    int64_t rooms = 0;
-    for (; count > 1; count = kernels::upper_half(count)) ++rooms;
-    return rooms;
-  }
-  void sum(int64_t first, int64_t count, T* out, T* rooms) {
-    if (count == 1) return one(first, out);
-    const int64_t half = kernels::upper_half(count), n = size();
-    sum(first, half, out, rooms);
-    sum(first + half, count - half, rooms, rooms + n);
-    for (int64_t i = 0; i < n; ++i) out[i] += rooms[i];
-  }
   void one(int64_t slice, T* out) {
-    const int64_t begin = slice * kSlice, depth = std::min(kSlice, cuts_.total - begin);
+    const int64_t begin = slice * kConvSlice, depth = std::min(kConvSlice, cuts_.total - begin);
     prepare(begin, depth);
     for (int64_t o = 0; o < s_.out; o += kPanelChannels<T>) {
-      const T* g = packed_ + o * kSlice;
+      const T* g = packed_ + o * kConvSlice;
       const Taps<T> taps{depth, images_, offsets_.data(), places_, g, out + o, s_.out, std::min(s_.out - o, kPanelChannels<T>)};
       const auto count = int64_t(offsets_.size());
       if (taps.columns > kWidth<T>) run_all_taps<T, 2>(taps, count, std::make_index_sequence<kTapsOfTile<2>>());
@@ -137,50 +118,37 @@ template <class T> class Slices {
   }
   // Packs `depth` positions of g from position `begin` on, and fills the patches of their images.
   void prepare(int64_t begin, int64_t depth) {
-    const int64_t pixels = s_.pixels_of_y(), width = s_.axis[1].y;
-    for (int64_t l = 0; l < depth;) {
-      const int64_t image = (begin + l) / pixels, pixel = (begin + l) % pixels, count = std::min(pixels - pixel, depth - l);
-      const int64_t slot = image % patch_.images, down = patch_.width(), first = slot * patch_.image();
-      if (held_[size_t(slot)] != image)
-        fill_image(patch_, x_ + image * s_.groups * s_.in * s_.pixels_of_x(), 0, images_ + first);
-      held_[size_t(slot)] = image;
+    const int64_t pixels = s_.pixels_of_y();
+    each_image(begin, depth, pixels, [&](int64_t l, int64_t image, int64_t pixel, int64_t count) {
+      bool missing = false;
+      const int64_t first = held_.slot(image, missing) * patch_.image();
+      if (missing) fill_image(patch_, x_ + image * s_.groups * s_.in * s_.pixels_of_x(), 0, images_ + first);
       const T* from = g_ + image * s_.groups * s_.out * pixels + pixel;
       for (int64_t o = 0; o < s_.out; o += kWidth<T>)
-        turn_strip(std::min<int64_t>(kWidth<T>, s_.out - o), count, from + o * pixels, pixels,
-                   packed_ + o / kPanelChannels<T> * kPanelChannels<T> * kSlice + l * kPanelChannels<T> + o % kPanelChannels<T>,
-                   kPanelChannels<T>);
-      int64_t r = pixel / width, c = pixel % width;
-      for (int64_t i = 0; i < count; ++i) {
-        places_[l + i] = first + r * down + c;
-        if (++c == width) ++r, c = 0;
-      }
-      l += count;
-    }
+        turn_strip(
+            std::min<int64_t>(kWidth<T>, s_.out - o), count, from + o * pixels, pixels,
+            packed_ + o / kPanelChannels<T> * kPanelChannels<T> * kConvSlice + l * kPanelChannels<T> + o % kPanelChannels<T>,
+            kPanelChannels<T>);
+      set_places(pixel, count, s_.axis[1].y, first, patch_.width(), places_ + l);
+    });
   }
 
   const ConvShape& s_;
   const Cuts& cuts_;
-  int64_t group_, channels_;
+  int64_t channels_;
+  HeldImages held_;
   PatchShape patch_{};
-  std::vector<int64_t> offsets_, held_;  // where each tap reads; the image in each slot
+  std::vector<int64_t> offsets_;  // where each tap reads
   const T *x_, *g_;
   Scratch scratch_;
   T *images_, *packed_, *rooms_;
   int64_t* places_;
 };
 
-// Adds up the sums of `runs` runs, in pairs of neighbours, into those of the first.
-template <class T> void add_runs(int64_t runs, int64_t size, T* sums) {
-  for (int64_t apart = 1; apart < runs; apart *= 2)
-    for (int64_t r = 0; r + apart < runs; r += 2 * apart) {
-      T *to = sums + r * size, *from = sums + (r + apart) * size;
-      for (int64_t i = 0; i < size; ++i) to[i] += from[i];
-    }
-}
-
 }  // namespace
 
 template <class T> void run_weight(const ConvShape& s, const T* x, const T* g, T* gw) {
+  if (is_depthwise(s)) return run_depthwise_weight(s, x, g, gw);
   const Cuts cuts = cuts_of(s);
   const int64_t all = s.in * s.taps(), whole = all * s.out;
   if (cuts.total == 0) return (void)std::fill_n(gw, s.groups * whole, T(0));
@@ -189,7 +157,7 @@ template <class T> void run_weight(const ConvShape& s, const T* x, const T* g, T
   const auto place = [&](int64_t group, int64_t part) {
     return sums + group * cuts.runs * whole + part * cuts.runs * cuts.channels * s.taps() * s.out;
   };
-  const int64_t work = std::max<int64_t>(1, cuts.each * kSlice * cuts.channels * s.taps() * s.out);
+  const int64_t work = std::max<int64_t>(1, cuts.each * kConvSlice * cuts.channels * s.taps() * s.out);
   parallel_for(s.groups * cuts.parts * cuts.runs, 400000 / work + 1, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
       const int64_t run = task % cuts.runs, part = task / cuts.runs % cuts.parts, group = task / cuts.runs / cuts.parts;
@@ -214,10 +182,11 @@ template void run_weight(const ConvShape&, const float*, const float*, float*);
 template void run_weight(const ConvShape&, const double*, const double*, double*);
 
 template <class T> Counts work_of_weight(const ConvShape& s) {
+  if (is_depthwise(s)) return work_of_depthwise_weight<T>(s);
   Counts work;
   const int64_t total = s.images * s.pixels_of_y(), weights = s.groups * s.in * s.taps();
   if (total * weights * s.out == 0) return work;
-  const int64_t padded = weights * parts_of(s.out, kWidth<T>) * kWidth<T>, slices = parts_of(total, kSlice);
+  const int64_t padded = weights * parts_of(s.out, kWidth<T>) * kWidth<T>, slices = parts_of(total, kConvSlice);
   work.fmas = padded * total;
   work.adds = padded * (kernels::order_blocks(total) - slices) + weights * s.out * (slices - 1);
   return work;
