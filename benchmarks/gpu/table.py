@@ -15,9 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from results import load, merged, replace
-
 import workloads
+from results import load, merged, replace
 from workloads import PRECISIONS, WAYS
 
 ROOT = Path(__file__).resolve().parent.parent.parent

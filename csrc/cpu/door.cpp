@@ -9,7 +9,7 @@ namespace pb {
 int64_t mark() { return host_time(); }
 int64_t time_of(int64_t mark) { return mark; }
 
-bool multiplies_in_tf32(const Attribution&) { return false; }
+bool multiplies_in_tf32(const Launch&, const Attribution&, double) { return false; }
 
 void perform(const Launch& launch) { run_flushed(launch); }
 

@@ -31,7 +31,7 @@ const int64_t kArenaAlign = 64;
 
 void fuse_launches(Plan& plan, Fusion fusion) {
   kernels::fuse_losses(plan);
-  kernels::fuse_linear(plan, [](int64_t, int64_t, int64_t) { return true; });
+  kernels::fuse_linear(plan, [](auto...) { return true; });
   kernels::fuse_head(plan, [](int64_t, int64_t, int64_t) { return true; });
   if (fusion == Fusion::fast) kernels::fuse_accumulation(plan);
   kernels::write_in_place(plan);

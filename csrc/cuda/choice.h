@@ -22,10 +22,17 @@ struct Tile {
   float latency, throughput;
 };
 
+// What it costs to add up slices, in cycles: until the last slice has seen all others, and for each slice that it adds. The sums of a
+// slice are written to working memory, and read back, at `bytes` bytes per cycle.
+struct Fold {
+  float first, slice, bytes;
+};
+
 // The tiles of a set, smallest first.
 struct Tiles {
   const Tile* tiles;
   int count;
+  Fold fold;
 };
 Tiles tiles_of(TileSet set);
 
@@ -59,11 +66,6 @@ struct Choice {
 // Returns the fastest choice, by the estimate. Each thread remembers its last choices: choosing costs as much as a launch, and a
 // program has few shapes.
 const Choice& choose(const Question& question);
-
-// The tile of the generic kernels on tensor cores. There the slices alone decide the bits of a result, so that factors that
-// cannot be read in packs may have another tile than the choice, with the same slices.
-constexpr int kGenericCores = 1;
-Choice in_tiles(const Choice& choice, int tile, const Question& question);
 
 // Limits of a launch. A product beyond them is cut into several.
 constexpr int64_t kMostSide = int64_t{1} << 30;            // rows or columns

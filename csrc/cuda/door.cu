@@ -1,6 +1,7 @@
 // The door on a GPU: performs a launch by adding its kernel to the stream. Marks are events in the stream.
 #include "launch/door.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <vector>
 
@@ -73,8 +74,13 @@ int64_t time_of(int64_t mark) {
   return timing.zero_ns + int64_t(double(milliseconds) * 1e6);
 }
 
-bool multiplies_in_tf32(const Attribution& attribution) {
-  return kernels::Precision(attribution.precision) == kernels::Precision::tf32 && cuda::by_tensor_cores(DType::f32);
+// The products of a launch have as many FLOPs each, and a result each that is a matrix.
+bool multiplies_in_tf32(const Launch& launch, const Attribution& attribution, double flops) {
+  const auto precision = kernels::Precision(attribution.precision);
+  if (precision != kernels::Precision::tf32 || flops == 0) return false;
+  int products = 0;
+  for (int k = 0; k < launch.outputs; ++k) products += launch.out(k).ndim > 1 && launch.out(k).size() > 0;
+  return cuda::by_tensor_cores(DType::f32, precision, flops / 2 / std::max(products, 1));
 }
 
 void perform(const Launch& launch) {

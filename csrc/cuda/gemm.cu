@@ -12,14 +12,22 @@ namespace {
 
 using kernels::Precision;
 
-// A product is large enough for the library if it has this many multiply-adds, and at least kLargeSide rows and columns. The
-// library's better kernels then make up for the cost of calling it.
-constexpr int64_t kLargeWork = int64_t{3} << 28, kLargeSide = 128;
+// The multiply-adds from which on cuBLASLt is faster, for products of at least kLargeSide rows and columns, in captured steps on an
+// H100 on 2026-11-27. An activation and the pullback of one then need separate launches of 2 to 6 us, for which there is room here,
+// and factors that are rounded to half precision a copy each.
+constexpr int64_t kLargeSide = 32;
+double work_of_library(DType dtype, Precision precision) {
+  if (dtype == DType::f64) return 1 << 22;  // on tensor cores, which pullback's kernels do not use for float64
+  if (is_half(dtype)) return 1 << 24;
+  return precision == Precision::tf32 ? 1 << 25 : 1 << 27;
+}
 
-// The multiply-adds from which on a float32 product has its pullback and its sums in a separate launch, which takes 2 to 3 us. By
-// the estimate of choice.cpp both products of a layer gain 1.7 us with 2^25 multiply-adds each, 2.2 us with 2^26, and 5.1 us with
-// 2^27. Modelled in 2026-11, not measured.
-constexpr int64_t kApartWork = int64_t{1} << 26;
+// The multiply-adds from which on rounding to tf32 for tensor cores is faster than exact products of float32. Measured likewise.
+constexpr double kTf32Work = 1 << 25;
+
+// The multiply-adds from which on a float32 product has its pullback and its sums in a separate launch, which takes 4 to 6 us. By
+// the estimate of choice.cpp both products of a layer gain that much from 2^27 on.
+constexpr int64_t kApartWork = int64_t{1} << 27;
 
 static_assert(2 * kMostTiles <= kTickets);  // two products may share a launch
 
@@ -75,9 +83,7 @@ Problem problem_of(const PlannedProduct& w, const Tile& tile, const Slicing& s, 
 }
 
 // The way and the end of a kernel for all products of a launch.
-Way way_of(const PlannedProduct* planned, int count) {
-  const PlannedProduct& w = planned[0];
-  if (w.cores) return in_packs(planned, count) ? Way::direct : Way::generic;
+Way way_of(const PlannedProduct& w) {
   if (w.product.dtype != DType::f32 || kernels::precision() > Precision::tf32) return Way::generic;
   return w.staged ? Way::pulled : Way::direct;
 }
@@ -91,15 +97,16 @@ End end_of(const PlannedProduct* planned, int count) {
   return smooth ? End::any : gradient ? End::gradient : End::layer;
 }
 
-Launcher kernel_of(const PlannedProduct& w, int tile, Way way, End end) {
+Launcher kernel_of(const PlannedProduct& w, int tile, End end) {
   const DType dtype = w.product.dtype;
   if (w.cores) {
-    if (dtype == DType::bf16) return core_kernel<Bf16, false>(tile, way, end);
-    if (dtype == DType::f16) return core_kernel<F16, false>(tile, way, end);
+    if (dtype == DType::bf16) return core_kernel<Bf16, false>(tile, end);
+    if (dtype == DType::f16) return core_kernel<F16, false>(tile, end);
     const Precision precision = kernels::precision();
-    if (precision == Precision::tf32) return core_kernel<Tf32, true>(tile, way, end);
-    return precision == Precision::bf16 ? core_kernel<Bf16, true>(tile, way, end) : core_kernel<F16, true>(tile, way, end);
+    if (precision == Precision::tf32) return core_kernel<Tf32, true>(tile, end);
+    return precision == Precision::bf16 ? core_kernel<Bf16, true>(tile, end) : core_kernel<F16, true>(tile, end);
   }
+  const Way way = way_of(w);
   if (dtype <= DType::f32) return plain_kernel<DType::f32>(tile, way, end);
   if (dtype == DType::f64) return plain_kernel<DType::f64>(tile, way, end);
   return item_size(dtype) == 8 || dtype == DType::b8 ? plain_kernel<DType::i64>(tile, way, end)
@@ -119,20 +126,20 @@ void launch_tiles(const PlannedProduct* planned, const Question& question, const
     blocks += slicing.blocks * slicing.slices;
     if (slicing.slices > 1) problem.arrivals = tickets() + tickets_used, tickets_used += slicing.blocks;
   }
-  const Way way = way_of(planned, question.count);
-  kernel_of(planned[0], choice.tile, way, end_of(planned, question.count))(group, unsigned(blocks));
+  kernel_of(planned[0], choice.tile, end_of(planned, question.count))(group, unsigned(blocks));
 }
 
 }  // namespace
 
-bool by_tensor_cores(DType dtype) {
-  return !kernels::everywhere() && has_tensor_cores() &&
-         (is_half(dtype) || (dtype == DType::f32 && kernels::precision() != Precision::exact));
+bool by_tensor_cores(DType dtype, Precision precision, double work) {
+  if (kernels::everywhere() || !has_tensor_cores()) return false;
+  if (dtype == DType::f32) return precision > Precision::tf32 || (precision == Precision::tf32 && work >= kTf32Work);
+  return is_half(dtype);
 }
 
-bool is_large(int64_t m, int64_t n, int64_t k, int64_t batches) {
-  return !kernels::everywhere() && std::min(m, n) >= kLargeSide &&
-         double(m) * double(n) * double(k) * double(batches) >= double(kLargeWork);
+bool is_large(DType dtype, Precision precision, int64_t m, int64_t n, int64_t k, int64_t batches) {
+  return !kernels::everywhere() && is_float(dtype) && std::min(m, n) >= kLargeSide &&
+         double(m) * double(n) * double(k) * double(batches) >= work_of_library(dtype, precision) && has_library();
 }
 
 bool is_worth_a_launch(int64_t m, int64_t n, int64_t k) { return double(m) * double(n) * double(k) > double(kApartWork); }

@@ -19,8 +19,9 @@
 
 namespace pb::cuda {
 
-// How a kernel reads factors. `generic` reads any dtype and layout, and rounds and pulls back if asked to. The others are:
-//   direct  the numbers as they are: f32 copied straight to shared memory, or packs for tensor cores, which may be pulled back
+// How a kernel without tensor cores reads factors. `generic` reads any dtype and layout, and rounds and pulls back if asked to. The
+// others are:
+//   direct  f32 copied straight to shared memory
 //   pulled  f32 through registers, where a is pulled back
 enum class Way : uint8_t { direct, pulled, generic };
 
@@ -329,10 +330,9 @@ using Launcher = void (*)(const Group&, unsigned blocks);
 template <DType kComputed> Launcher plain_kernel(int tile, Way way, End end);
 
 // On tensor cores. kRounds: the factors are float32 and are rounded to the format Kind; otherwise they already have that format.
-// Way::generic has a single tile, kGenericCores.
 struct Tf32;
 struct Bf16;
 struct F16;
-template <class Kind, bool kRounds> Launcher core_kernel(int tile, Way way, End end);
+template <class Kind, bool kRounds> Launcher core_kernel(int tile, End end);
 
 }  // namespace pb::cuda

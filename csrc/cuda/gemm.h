@@ -1,5 +1,6 @@
 // Products of matrices, for the families that need them. Host code that chooses among kernels by shape and dtype alone.
 #pragma once
+#include "families/matmul.h"
 #include "launch/door.h"
 #include "launch/shape.h"
 
@@ -40,11 +41,12 @@ void multiply(const Product* products, int count);
 // matters, and whether they are null: nothing is read.
 Counts work_of(const Product* products, int count);
 
-// True if products of this dtype go through tensor cores, on this device, in this mode and in this thread's precision.
-bool by_tensor_cores(DType dtype);
-// True if a product is left to cuBLASLt, which can neither apply pullbacks nor compute sums: if it is large, and not in the mode
-// "everywhere".
-bool is_large(int64_t m, int64_t n, int64_t k, int64_t batches = 1);
+// True if a product of this dtype and this many multiply-adds may go through tensor cores, on this device and in this mode. Factors of
+// float32 are rounded to `precision`.
+bool by_tensor_cores(DType dtype, kernels::Precision precision, double work);
+// True if a product is left to cuBLASLt, which can neither apply pullbacks nor compute sums: if the library is there and faster, and
+// not in the mode "everywhere".
+bool is_large(DType dtype, kernels::Precision precision, int64_t m, int64_t n, int64_t k, int64_t batches = 1);
 
 // True if a float32 product with a pullback or sums is so large that pull_back_columns() in a separate launch, before the
 // product, saves time: the product then uses the largest tiles, and copies its factors straight to shared memory.

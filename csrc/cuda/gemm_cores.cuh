@@ -41,11 +41,9 @@ template <int kWarpWide> __device__ inline int column_of(int word, int outer, in
 }
 
 // Brings the steps of one factor to shared memory: fetch() loads a step to registers, and put() stores it later. A quad is four
-// words that are neighbours along the contraction or along the outer axis, whichever the factor is contiguous along.
-//
-// kPacks: a quad is read in packs of 16 bytes, or of 8 along the outer axis of 16-bit numbers. Otherwise element by element, with
-// any strides.
-template <class Kind, class Source, int kWide, int kThreadsOf, bool kPacks> struct CoreLoader {
+// words that are neighbours along the contraction or along the outer axis, whichever the factor is contiguous along. It is read in
+// packs of 16 bytes, or of 8 along the outer axis of 16-bit numbers.
+template <class Kind, class Source, int kWide, int kThreadsOf> struct CoreLoader {
   static constexpr int kPer = Kind::kPer, kPitch = kWide + 8, kElements = kPitch * kWords;
   static constexpr int kQuads = kWide * kWords / 4 / kThreadsOf, kSize = int(sizeof(Source));
   // Per quad: elements, and 32-bit registers that hold them as loaded.
@@ -90,26 +88,14 @@ template <class Kind, class Source, int kWide, int kThreadsOf, bool kPacks> stru
       const char* const from = at + q * next_quad;
       const unsigned real = exists >> 4 * q;
       const int rest = left - (word + (down ? 0 : q * kNextWord)) * kPer;
-      if constexpr (kPacks) {
-        if (!(real & 1) || rest <= 0) continue;
-        if (down) {
+      if (!(real & 1) || rest <= 0) continue;
+      if (down) {
 #pragma unroll
-          for (int i = 0; i < kRaw / 4; ++i) load<uint4>(raw[q] + 4 * i, from + 16 * i);
-        } else {
-#pragma unroll
-          for (int i = 0; i < kPer; ++i)
-            if (i < rest) load<std::conditional_t<kSize == 4, uint4, uint2>>(raw[q] + i * kSize, from + i * f.depth);
-        }
+        for (int i = 0; i < kRaw / 4; ++i) load<uint4>(raw[q] + 4 * i, from + 16 * i);
       } else {
-        // Element i is the i-th along the contraction, or the (i % 4)-th along the outer axis of row i / 4.
-        const int64_t near = down ? f.depth : f.outer, far = down ? 4 * f.depth : f.depth;
 #pragma unroll
-        for (int i = 0; i < kNumbers; ++i) {
-          if (!(real >> i % 4 & 1) || (down ? i : i / 4) >= rest) continue;
-          const char* const element = from + i % 4 * near + i / 4 * far;
-          if constexpr (kSize == 4) raw[q][i] = *reinterpret_cast<const uint32_t*>(element);
-          else raw[q][i / 2] |= uint32_t(*reinterpret_cast<const uint16_t*>(element)) << (i % 2 * 16);
-        }
+        for (int i = 0; i < kPer; ++i)
+          if (i < rest) load<std::conditional_t<kSize == 4, uint4, uint2>>(raw[q] + i * kSize, from + i * f.depth);
       }
     }
     at += kWords * kPer * f.depth;
@@ -173,10 +159,9 @@ using SmallCores = CoreShape<32, 32, 2, 2, 1, 4>;
 using MediumCores = CoreShape<64, 64, 2, 2, 1, 3>;
 using LargeCores = CoreShape<128, 128, 2, 4, 2, 1>;
 
-template <class Kind, class Source, class S, Way kWay, End kEnd> struct Cores {
-  static constexpr bool kPacks = kWay == Way::direct;
-  using A = CoreLoader<Kind, Source, S::kM, S::kThreadsOf, kPacks>;
-  using B = CoreLoader<Kind, Source, S::kN, S::kThreadsOf, kPacks>;
+template <class Kind, class Source, class S, End kEnd> struct Cores {
+  using A = CoreLoader<Kind, Source, S::kM, S::kThreadsOf>;
+  using B = CoreLoader<Kind, Source, S::kN, S::kThreadsOf>;
   using Stored = std::conditional_t<sizeof(Source) == 4, float, typename Kind::Number>;
   using Out = Exit<float, Stored, kEnd, S::kM, S::kN, S::kRows, 1, S::kThreadsOf>;
   static constexpr int kStage = A::kElements + B::kElements;
@@ -193,9 +178,9 @@ template <class Kind, class Source, class S, Way kWay, End kEnd> struct Cores {
 //   Large         8    96 * 16                   32             1                           34 KiB
 //
 // The kernel writes the tile once. With slices it writes it once more for each slice, to working memory, and reads these.
-template <class Kind, class Source, class S, Way kWay, End kEnd>
+template <class Kind, class Source, class S, End kEnd>
 __global__ void __launch_bounds__(S::kThreadsOf, S::kBlocks) multiply_cores(const __grid_constant__ Group group) {
-  using K = Cores<Kind, Source, S, kWay, kEnd>;
+  using K = Cores<Kind, Source, S, kEnd>;
   constexpr int kDepth = kWords * Kind::kPer, kTilesM = S::kWarpM / 16, kTilesN = S::kWarpN / 8;
   constexpr bool kSums = sizeof(Source) == 2 && K::Out::kSums;  // the kernel also sums the rows of a, and pulls a back
   uint32_t* const shared = reinterpret_cast<uint32_t*>(pb_shared);
@@ -286,20 +271,18 @@ __global__ void __launch_bounds__(S::kThreadsOf, S::kBlocks) multiply_cores(cons
   });
 }
 
-template <class Kind, class Source, class S, Way kWay, End kEnd> void launch_cores(const Group& group, unsigned blocks) {
-  start(multiply_cores<Kind, Source, S, kWay, kEnd>, dim3(blocks), dim3(S::kThreadsOf),
-        Cores<Kind, Source, S, kWay, kEnd>::kBytes, group);
+template <class Kind, class Source, class S, End kEnd> void launch_cores(const Group& group, unsigned blocks) {
+  start(multiply_cores<Kind, Source, S, kEnd>, dim3(blocks), dim3(S::kThreadsOf), Cores<Kind, Source, S, kEnd>::kBytes, group);
 }
 
-template <class Kind, bool kRounds> Launcher core_kernel(int tile, Way way, End end) {
+template <class Kind, bool kRounds> Launcher core_kernel(int tile, End end) {
   using Source = std::conditional_t<kRounds, float, uint16_t>;
-  if (way == Way::generic) return launch_cores<Kind, Source, MediumCores, Way::generic, End::any>;
-  static constexpr Launcher layers[] = {launch_cores<Kind, Source, SmallCores, Way::direct, End::layer>,
-                                        launch_cores<Kind, Source, MediumCores, Way::direct, End::layer>,
-                                        launch_cores<Kind, Source, LargeCores, Way::direct, End::layer>};
-  static constexpr Launcher others[] = {launch_cores<Kind, Source, SmallCores, Way::direct, End::any>,
-                                        launch_cores<Kind, Source, MediumCores, Way::direct, End::any>,
-                                        launch_cores<Kind, Source, LargeCores, Way::direct, End::any>};
+  static constexpr Launcher layers[] = {launch_cores<Kind, Source, SmallCores, End::layer>,
+                                        launch_cores<Kind, Source, MediumCores, End::layer>,
+                                        launch_cores<Kind, Source, LargeCores, End::layer>};
+  static constexpr Launcher others[] = {launch_cores<Kind, Source, SmallCores, End::any>,
+                                        launch_cores<Kind, Source, MediumCores, End::any>,
+                                        launch_cores<Kind, Source, LargeCores, End::any>};
   return end == End::layer ? layers[tile] : others[tile];
 }
 

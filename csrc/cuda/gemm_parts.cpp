@@ -74,8 +74,15 @@ void halve(const PlannedProduct& w, const Tile& tile, PlannedProduct (&halves)[2
 PlannedProduct::PlannedProduct(const Product& p) : PlannedProduct(p, p.batch[0].size(), p.n) {}
 
 PlannedProduct::PlannedProduct(const Product& p, int64_t batches_, int64_t pitch_)
-    : product(p), batches(batches_), pitch(pitch_), cores(by_tensor_cores(p.dtype)) {
+    : product(p), batches(batches_), pitch(pitch_) {
   staged = p.pulled || is_half(p.dtype) || (p.dtype == DType::f32 && kernels::precision() > Precision::tf32);
+  read(by_tensor_cores(p.dtype, kernels::precision(), double(p.m) * double(p.n) * double(p.k) * double(batches)));
+  if (cores && !(in_packs(reading[0]) && in_packs(reading[1]))) read(false);
+}
+
+void PlannedProduct::read(bool by_cores) {
+  cores = by_cores;
+  const Product& p = product;
   const int64_t size = item_size(p.dtype), outers[] = {p.m, p.n};
   for (int i = 0; i < 2; ++i) {
     Factor f = i ? p.b : p.a;
@@ -88,22 +95,20 @@ PlannedProduct::PlannedProduct(const Product& p, int64_t batches_, int64_t pitch
 }
 
 bool PlannedProduct::is_tiny() const {
-  return (product.dtype != DType::f32 || kernels::precision() == Precision::exact) && cuda::is_tiny(product);
+  return (product.dtype != DType::f32 || kernels::precision() <= Precision::tf32) && cuda::is_tiny(product);
 }
 
 Question question_of(PlannedProduct* planned, int count) {
   bool staged = false, sums = false;
   for (int i = 0; i < count; ++i) staged = staged || planned[i].staged, sums = sums || planned[i].product.sums;
-  for (int i = 0; i < count; ++i) planned[i].staged = staged;
+  const bool cores = planned[0].cores && planned[count - 1].cores;
+  for (int i = 0; i < count; ++i) {
+    planned[i].staged = staged;
+    if (planned[i].cores && !cores) planned[i].read(false);
+  }
   const PlannedProduct &first = planned[0], &last = planned[count - 1];
   const bool in_order = kernels::everywhere() && is_float(first.product.dtype);
   return {set_of(first), in_order, sums, count, {first.shape(), last.shape()}};
-}
-
-bool in_packs(const PlannedProduct* planned, int count) {
-  bool all = true;
-  for (int i = 0; i < count; ++i) all = all && in_packs(planned[i].reading[0]) && in_packs(planned[i].reading[1]);
-  return all;
 }
 
 bool cut(const PlannedProduct* planned, const Question& question, const Choice& choice, PlannedProduct (&parts)[2]) {

@@ -14,7 +14,7 @@ constexpr bool in_packs(Reading reading) { return reading >= Reading::depth_pack
 struct PlannedProduct {
   Product product;
   int64_t batches, pitch;  // pitch: elements from row to row of the result
-  bool cores;              // on tensor cores
+  bool cores;              // on tensor cores, which need packs
   bool staged;             // factors pass through registers, where they are converted, rounded and pulled back
   bool gathers[2];         // a or b is copied into contiguous memory first
   Reading reading[2];      // of a and y, and of b, once they are copied
@@ -22,17 +22,18 @@ struct PlannedProduct {
   explicit PlannedProduct(const Product& product);
   PlannedProduct(const Product& product, int64_t batches, int64_t pitch);
   bool is_nothing() const { return product.m == 0 || batches == 0 || (product.n == 0 && !product.sums); }
-  bool is_large() const { return cuda::is_large(product.m, product.n, product.k, batches); }
+  bool is_large() const {
+    return cuda::is_large(product.dtype, kernels::precision(), product.m, product.n, product.k, batches);
+  }
   // True if one thread per element is the fastest way (product_tiny.cu).
   bool is_tiny() const;
   ProductShape shape() const { return {product.m, product.n, product.k, batches}; }
+  // Finds out how the factors can be read, with or without tensor cores.
+  void read(bool by_cores);
 };
 
-// What choose() is asked for products that share a launch. If one of them is staged, all are.
+// What choose() is asked for products that share a launch. If one of them is staged, all are; on tensor cores are all or none.
 Question question_of(PlannedProduct* planned, int count);
-
-// True if a kernel for packs can read all factors.
-bool in_packs(const PlannedProduct* planned, int count);
 
 // Returns false if a launch can take the products. Otherwise cuts them in two: one product each, or the halves of one.
 bool cut(const PlannedProduct* planned, const Question& question, const Choice& choice, PlannedProduct (&parts)[2]);
@@ -42,10 +43,7 @@ template <class F> void each_launch(PlannedProduct* planned, int count, F&& f) {
   const Question question = question_of(planned, count);
   const Choice choice = choose(question);
   PlannedProduct parts[2] = {planned[0], planned[count - 1]};
-  if (!cut(planned, question, choice, parts)) {
-    const bool generic = planned[0].cores && !in_packs(planned, count);
-    return f(planned, question, generic ? in_tiles(choice, kGenericCores, question) : choice);
-  }
+  if (!cut(planned, question, choice, parts)) return f(planned, question, choice);
   for (PlannedProduct& part : parts) each_launch(&part, 1, f);
 }
 

@@ -2,7 +2,6 @@
 // build compares it with what the kernels count.
 #include <algorithm>
 
-#include "cuda/cublaslt.h"
 #include "cuda/gemm_parts.h"
 #include "families/order.h"
 
@@ -50,7 +49,7 @@ Counts work_of(const Product* products, int count) {
   for (int i = 0; i < count; ++i) {
     const PlannedProduct w(products[i]);
     if (w.is_nothing()) continue;
-    if ((w.is_large() && has_library()) || (count == 1 && w.is_tiny())) all.add(formula_of(w));
+    if (w.is_large() || (count == 1 && w.is_tiny())) all.add(formula_of(w));
     else planned[own++] = w;
   }
   if (own)

@@ -28,8 +28,11 @@ const int64_t kArenaAlign = 512;
 // of kernel depends on the shape alone.
 void fuse_launches(Plan& plan, Fusion fusion) {
   kernels::fuse_losses(plan);
-  if (fusion == Fusion::fast) kernels::fuse_linear(plan, [](int64_t, int64_t, int64_t) { return true; });
-  else kernels::fuse_linear(plan, [](int64_t m, int64_t n, int64_t k) { return !is_large(m, n, k); });
+  if (fusion == Fusion::fast) kernels::fuse_linear(plan, [](auto...) { return true; });
+  else
+    kernels::fuse_linear(plan, [](DType dtype, kernels::Precision precision, int64_t m, int64_t n, int64_t k) {
+      return !is_large(dtype, precision, m, n, k);
+    });
   // The head multiplies in the order of families/order.h. Products do so only in this mode; otherwise their tiles decide.
   if (kernels::everywhere()) kernels::fuse_head(plan, is_head);
   if (fusion == Fusion::fast) kernels::fuse_accumulation(plan);

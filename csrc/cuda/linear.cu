@@ -90,8 +90,10 @@ struct Pullback {
 
  private:
   bool needs_launch() const {
-    if (cuda::is_large(m, n, k) || cuda::is_large(n, k, m) || cuda::is_large(m, k, n)) return true;
-    return dtype == DType::f32 && (precision() != Precision::exact || cuda::is_worth_a_launch(m, n, k));
+    if (cuda::is_large(dtype, precision(), n, k, m) || cuda::is_large(dtype, precision(), m, k, n)) return true;
+    if (dtype != DType::f32) return false;
+    const bool rounds = precision() > Precision::tf32 || cuda::by_tensor_cores(dtype, precision(), double(m) * n * k);
+    return rounds || cuda::is_worth_a_launch(m, n, k);
   }
 };
 

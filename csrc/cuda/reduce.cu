@@ -14,6 +14,7 @@ constexpr int64_t kManyBlocks = 2048;  // as many blocks of threads keep any dev
 // A reduction with its kernels: the lean one, and the generic ones by compute type. Null for types that it is not defined for.
 struct ReductionKernel : kernels::Reduction {
   void (*plain)(Reducing);
+  void (*packed)(Reducing);
   void (*kernels[kComputes])(Reducing);
 };
 
@@ -88,8 +89,9 @@ void run_reduction(const Launch& launch) {
     work.f.partial = scratch.take<char>(m.cells * runs * m.width * compute_size(compute));
     work.f.tickets = tickets();
   }
-  const bool plain = op.plain && PlainTerms::takes(m.outer, m.reduced);
-  start(plain ? op.plain : op.kernels[int(compute)], dim3(work.blocks), dim3(work.threads), 0, work.f);
+  const bool plain = op.plain && PlainTerms::takes(m.outer, m.reduced),
+             packed = plain && PackedTerms::takes(m.outer, m.reduced, m.width);
+  start(packed ? op.packed : plain ? op.plain : op.kernels[int(compute)], dim3(work.blocks), dim3(work.threads), 0, work.f);
 }
 
 // Adds an entry to the table. The entry lives as long as the program.
@@ -98,8 +100,9 @@ struct AddReduction {
 
   template <class R> void operator()(R entry, const char* name) const {
     static const ReductionKernel op = [&] {
-      ReductionKernel kernel{kernels::reduction_of(entry, name, run_reduction), nullptr, {}};
-      if constexpr (R::takes(Compute::f32)) kernel.plain = reduce<typename R::Functions, PlainTerms>;
+      ReductionKernel kernel{kernels::reduction_of(entry, name, run_reduction), nullptr, nullptr, {}};
+      if constexpr (R::takes(Compute::f32))
+        kernel.plain = reduce<typename R::Functions, PlainTerms>, kernel.packed = reduce<typename R::Functions, PackedTerms>;
       set<R, float>(kernel), set<R, double>(kernel), set<R, int64_t>(kernel), set<R, uint64_t>(kernel), set<R, bool>(kernel);
       return kernel;
     }();

@@ -77,10 +77,12 @@ struct Reducing {
 //
 // from(first, by) is a cursor: read() reads its term, and next() goes on by `by` terms. value() converts what was read. kAtOnce is
 // the number of terms that a thread reads before it combines them; there are fewer where reading one takes many instructions.
+// kResident is the number of thread blocks that run on a multiprocessor: a thread may have 64 registers, or 40 if there are three.
 
 // The lean source: float32 of which the rows are one axis, and the cells, too.
 struct PlainTerms {
   using C = float;
+  static constexpr int kResident = 2;
   static constexpr int kAtOnce = kRowsOfThread;
   const char* data;
   int64_t step;
@@ -100,9 +102,26 @@ struct PlainTerms {
   __device__ float value(float x) const { return x; }
 };
 
+// Long rows of neighbouring float32 numbers, read in packs of 16 bytes.
+struct PackedTerms {
+  using C = float;
+  static constexpr int kResident = 3;
+  const float4* data;
+
+  static bool takes(const View& outer, const View& rows, int64_t width) {
+    const uint64_t places = reinterpret_cast<uintptr_t>(outer.data) | uint64_t(outer.ndim ? outer.stride[0] : 0);
+    return PlainTerms::takes(outer, rows) && width == 1 && rows.ndim == 1 && rows.stride[0] == 4 && rows.shape[0] % 4 == 0 &&
+           rows.shape[0] >= kOrderBlock && places % 16 == 0;
+  }
+  __device__ PackedTerms(const Reducing& f, int64_t cell, int64_t)
+      : data(reinterpret_cast<const float4*>(f.data + cell * f.outer.stride[0])) {}
+};
+template <class S> constexpr bool kInPacks = std::is_same_v<S, PackedTerms>;
+
 // Any dtype with the compute type A, along one axis or two, and cells along any axes.
 template <class A> struct StridedTerms {
   using C = A;
+  static constexpr int kResident = 2;
   static constexpr int kAtOnce = std::is_same_v<C, int64_t> ? 4 : 8;
   const Reducing& f;
   const char* data;
@@ -212,6 +231,35 @@ template <class R, class C> __device__ inline C combine_down(C a, int y, int cou
   return a;
 }
 
+// Steps 1 and 2 for 0 <= count <= 256 neighbouring rows, a multiple of 4. Thread y of 16 has rows 4y to 4y + 3 of every 64, so that
+// the first two halvings are within a thread, the next four between threads, and the last two within a pack.
+template <class R> __device__ __forceinline__ float combine_packs(const float4* rows, int y, int count) {
+  constexpr int kPacks = kRowsOfThread / 4, kApart = kMostDown;
+  float a[kPacks][4];
+#pragma unroll
+  for (int k = 0; k < kPacks; ++k)
+    if (4 * (k * kApart + y) < count) {
+      const float4 pack = rows[k * kApart + y];
+      a[k][0] = pack.x, a[k][1] = pack.y, a[k][2] = pack.z, a[k][3] = pack.w;
+    }
+#pragma unroll
+  for (int half = kPacks / 2; half > 0; half /= 2)
+#pragma unroll
+    for (int k = 0; k < half; ++k)
+      if (4 * ((k + half) * kApart + y) < count)
+#pragma unroll
+        for (int c = 0; c < 4; ++c) a[k][c] = R::combine(a[k][c], a[k + half][c]);
+#pragma unroll 1
+  for (int half = kApart / 2; half > 0; half /= 2)
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const float upper = shuffle_xor(a[0][c], half);
+      if (y < half && 4 * (y + half) < count) a[0][c] = R::combine(a[0][c], upper);
+    }
+  combine_halves<R, 4>(a[0], y == 0 && count > 0 ? 4 : 0);
+  return a[0][0];
+}
+
 // Step 3. The results of consecutive blocks of rows, combined by rule 3 as far as pairs are complete: if bit k of the number of
 // blocks is set, level[k * stride] holds the result of 2^k blocks.
 template <class R, class C> struct Pending {
@@ -261,10 +309,10 @@ template <class R, class C> __device__ inline C combine_runs(const Reducing& f, 
   return combine_neighbours<R>(a[0], left > 0 ? i : -1, (runs + kRunsOfThread - 1) / kRunsOfThread, 1 << f.log_across, shared);
 }
 
-// Reads each term once and writes each result once. Two blocks of 512 threads run on a multiprocessor: 16 loads of each thread,
-// which are under way together, are 64 KiB of float32.
+// Reads each term once and writes each result once. With two blocks of 512 threads on a multiprocessor, 16 loads of each thread,
+// which are under way together, are 64 KiB of float32; with packs, three blocks have 96 KiB under way.
 template <class R, class S>
-__global__ void __launch_bounds__(kReducers, 2) reduce(const __grid_constant__ Reducing f) {
+__global__ void __launch_bounds__(kReducers, S::kResident) reduce(const __grid_constant__ Reducing f) {
   using C = typename S::C;
   __shared__ C shared[kReducers], pending_of[kPendingLevels][kReducers / kMostDown];
   const int across = 1 << f.log_across, down = 1 << f.log_down, teams = 1 << f.log_teams, depth = 1 << f.log_depth;
@@ -285,8 +333,12 @@ __global__ void __launch_bounds__(kReducers, 2) reduce(const __grid_constant__ R
   for (int b = 0; b < depth; ++b) {
     const int64_t row = (first + b) * kOrderBlock, left = active ? f.rows - row : 0;
     const int m = int(left < 0 ? 0 : left < kOrderBlock ? left : kOrderBlock);
-    if (y < m) a = combine_rows<R, kRowsOfThread>(source, row + y, down, (m - y + down - 1) >> f.log_down);
-    a = combine_down<R>(a, y, m, down, across, shared);
+    if constexpr (kInPacks<S>) {
+      a = combine_packs<R>(source.data + row / 4, y, m);
+    } else {
+      if (y < m) a = combine_rows<R, kRowsOfThread>(source, row + y, down, (m - y + down - 1) >> f.log_down);
+      a = combine_down<R>(a, y, m, down, across, shared);
+    }
     if (depth > 1 && m > 0 && y == 0) pending.push(a);
   }
   if (pending.count > 0) a = pending.combined();

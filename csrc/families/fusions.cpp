@@ -91,13 +91,14 @@ bool is_matrix_product(const Plan& plan, const Step& step) {
 
 }  // namespace
 
-void fuse_linear(Plan& plan, bool (*keeps_bits)(int64_t m, int64_t n, int64_t k)) {
+void fuse_linear(Plan& plan, bool (*keeps_bits)(DType dtype, Precision precision, int64_t m, int64_t n, int64_t k)) {
   Uses uses(plan);
   for (int s = 0; s < int(plan.steps.size()); ++s) {
     if (uses.merged(s) || !is_matrix_product(plan, plan.steps[s])) continue;
     const Operand y = plan.out(plan.steps[s]), x = plan.in(plan.steps[s], 0);
     const int64_t m = y.view.shape[0], n = y.view.shape[1], k = x.view.shape[1];
-    if (!is_wide(y.view) || k == 1 || !keeps_bits(m, n, k)) continue;  // signs of zeros may differ in an outer product
+    if (!is_wide(y.view) || k == 1) continue;  // signs of zeros may differ in an outer product
+    if (!keeps_bits(y.view.dtype, Precision(plan.steps[s].attribution.precision), m, n, k)) continue;
     const int reader = uses.only_reader(s);
     if (reader < 0 || !is_named(plan.steps[reader], "add")) continue;
     const Step& add = plan.steps[reader];

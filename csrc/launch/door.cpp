@@ -28,7 +28,7 @@ LedgerKey key_of(const Launch& launch, const Attribution& attribution, const Cos
   for (int k = 0; k < launch.outputs + launch.inputs && arithmetic < 0; ++k)
     if (launch.operands[k].data && is_float(launch.operands[k].dtype)) arithmetic = int(launch.operands[k].dtype);
   if (arithmetic < 0) arithmetic = int(launch.out().dtype);
-  if (arithmetic == int(DType::f32) && cost.matmul_flops && multiplies_in_tf32(attribution)) arithmetic = kTf32;
+  if (arithmetic == int(DType::f32) && multiplies_in_tf32(launch, attribution, double(cost.matmul_flops))) arithmetic = kTf32;
   return {launch.kernel->name, attribution.phase, attribution.scope, arithmetic};
 }
 

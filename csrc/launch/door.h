@@ -84,8 +84,8 @@ constexpr bool kMarksAreTimes = true;  // in nanoseconds of the host's clock
 #endif
 // Returns the number of bytes held by arrays that kernels allocated on this device.
 int64_t live_bytes();
-// True if float32 products run on tensor cores that round their factors to TF32.
-bool multiplies_in_tf32(const Attribution& attribution);
+// True if a launch's float32 products, which have `flops` FLOPs together, run on tensor cores that round their factors to TF32.
+bool multiplies_in_tf32(const Launch& launch, const Attribution& attribution, double flops);
 
 inline void run(const Launch& launch) {
   if (__builtin_expect(door.ledger || door.recorder || ledgers.load(std::memory_order_relaxed), 0))

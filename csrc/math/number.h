@@ -35,7 +35,10 @@ template <class T> using if_not_integer = std::enable_if_t<!std::is_integral_v<T
 template <class T, if_not_integer<T> = 0> PB_HD T add(T a, T b) { return a + b; }
 template <class T, if_not_integer<T> = 0> PB_HD T subtract(T a, T b) { return a - b; }
 template <class T, if_not_integer<T> = 0> PB_HD T multiply(T a, T b) { return a * b; }
-template <class T, if_not_integer<T> = 0> PB_HD T negative(T x) { return -x; }
+template <class T, if_not_integer<T> = 0> PB_HD T negative(T x) {
+  if constexpr (is_real<T>) return from_bits<T>(bits(x) ^ kSignBit<T>);  // a GPU would flush a denormal -x to zero
+  else return -x;
+}
 template <class T, if_integer<T> = 0> PB_HD T add(T a, T b) {
   return T(std::make_unsigned_t<T>(a) + std::make_unsigned_t<T>(b));
 }

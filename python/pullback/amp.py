@@ -22,7 +22,8 @@ class autocast:
 
     Args:
         precision: "bfloat16" and "float16" round to that dtype on every device. "tf32" rounds to 10 bits of mantissa on GPUs that
-            have tensor cores for it, and does not round elsewhere. "float32" does not round, for a part of the program inside
+            have tensor cores for it, in products of at least 2^25 multiply-adds, and does not round elsewhere: smaller products are
+            as fast without. "float32" does not round, for a part of the program inside
             another autocast.
 
     It applies to products that run inside the `with` block, so the backward pass belongs inside, too. Blocks nest, and the end of

@@ -38,8 +38,6 @@ void check_slices(const Question& q) {
     if (q.in_order && p.k > 256) expect(s.slice == 256 * tile.groups, "a group has more or less than a block of 256", q);
     if (q.in_order && p.k <= 256) expect(s.slice / tile.groups >= p.k, "a block of the order is cut", q);
     if (!q.in_order) expect(s.slices <= 32 || s.slice == kMostDepth, "more than 32 slices", q);
-    const Choice other = in_tiles(choice, 0, q);
-    expect(other.tile == 0 && other.slicing[i].slices == s.slices && other.slicing[i].slice == s.slice, "other slices", q);
   }
 }
 

@@ -11,6 +11,7 @@ import pytest
 
 import pullback as pb
 from captured_step import needs_kernels
+from conftest import simulated
 from pullback import nn, optim
 from pullback.nn import functional as F
 from pullback.profiling import Figures
@@ -362,8 +363,9 @@ def test_phases_add_up_to_the_whole_time() -> None:
                 loss = nn.cross_entropy(net(IMAGES), LABELS)
             opt.step(tape.gradient(loss, opt.parameters))
         seconds = time.perf_counter() - begin
-    assert prof.total.seconds == pytest.approx(seconds, rel=0.02)
-    assert prof.seconds == pytest.approx(seconds, rel=0.02)
+    assert prof.total.seconds == pytest.approx(prof.seconds, rel=0.02)
+    if pb.ones(1).device == "cpu" or simulated():  # a GPU still works while the host goes on
+        assert prof.seconds == pytest.approx(seconds, rel=0.02)
     assert [span.begin for span in prof.spans[1:]] == pytest.approx([span.end for span in prof.spans[:-1]])
     assert {span.phase for span in prof.spans} == {"forward", "backward", "optimizer"}
 

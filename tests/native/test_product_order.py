@@ -199,10 +199,10 @@ def test_the_pullback_of_layers_with_rounded_factors(precision: str) -> None:
 
 @pytest.mark.parametrize("rows", [1, 255, 257, 700, 2304, 5000])
 def test_column_sums_before_tensor_cores(rows: int) -> None:
-    """Before products by tensor cores, a launch of its own sums the columns. It keeps to the order in every mode."""
+    """Before products that round their factors, a separate launch sums the columns. It keeps to the order in every mode."""
     pb.config.reproducible = "machine"
     x, w, b, g = layer(rows, 3, 70, "float32")
-    with pb.amp.autocast("tf32"):
+    with pb.amp.autocast("bfloat16"):
         *_, gb = gradients(x, w, b, None, g)
     equal(gb, product(np.ones((1, rows), np.float32), g)[0])
 
