@@ -201,6 +201,30 @@ def recurrent(op: Op, rng: Any) -> Iterator[Case]:
             yield Case(f"{dtype} {steps} x {rows} x {hidden}", inputs, params, light=hidden < 100)
 
 
+# x, weight, and stride, padding, dilation and groups. The contractions have 9 to 630 terms, those of the weights 6 to 17,484.
+CONVOLUTIONS: Final = (
+    ((2, 1, 5, 6), (3, 1, 3, 3), ((1, 1), (0, 0), (1, 1), 1)),
+    ((3, 70, 7, 5), (20, 70, 3, 3), ((1, 1), (1, 1), (1, 1), 1)),
+    ((2, 6, 17, 19), (9, 2, 3, 2), ((2, 3), (1, 2), (1, 2), 3)),
+    ((3, 33, 12, 13), (33, 1, 3, 3), ((1, 1), (1, 1), (1, 1), 33)),
+    ((12, 3, 31, 47), (17, 3, 2, 2), ((1, 1), (1, 0), (1, 1), 1)),
+)  # fmt: skip
+
+
+def convolutions(op: Op, rng: Any) -> Iterator[Case]:
+    """Yields contractions with and without several blocks, with strides, and with a group for each channel."""
+    for dtype, full in dtypes_of(op):
+        for x, w, (stride, padding, dilation, groups) in CONVOLUTIONS if full and dtype in FLOATS else CONVOLUTIONS[:1]:
+            ends = zip(x[2:], w[2:], stride, padding, dilation)
+            y = (x[0], w[0], *[(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in ends])
+            shapes, size = {
+                "convolution": ((x, w, w[:1]), y[2:]), "convolution_input": ((y, w), x[2:]), "convolution_weight": ((x, y), w[2:]),
+            }[op.name]  # fmt: skip
+            inputs, _ = normal(*shapes)(rng, dtype_of(dtype))
+            rows = () if op.name == "convolution_weight" else (0,)
+            yield Case(f"{dtype} {x} and {w}", inputs, (stride, padding, dilation, groups, size), rows=rows)
+
+
 # ---- indices, scans, sorts, random numbers: arguments for n elements along the first axis
 
 Sized = Callable[[Any, Any, int], tuple[tuple[Any, ...], tuple[Any, ...]]]
@@ -284,4 +308,5 @@ MAKERS: Final = {
     **dict.fromkeys(("layer_norm", "rms_norm", "cross_entropy", "cross_entropy_total"), row_ops),
     **dict.fromkeys(SIZED, sized),
     "matmul": products, "linear": layers, "linear_activated": layers, **dict.fromkeys(("rnn", "lstm", "gru"), recurrent),
+    **dict.fromkeys(("convolution", "convolution_input", "convolution_weight"), convolutions),
 }  # fmt: skip

@@ -112,6 +112,28 @@ def prelu_layer(kind: Any) -> Any:
     return made.to(pb.float64)(pb.tensor(X))
 
 
+IMAGE = np.arange(24.0).reshape(1, 2, 3, 4)
+KERNELS = np.arange(12.0).reshape(3, 2, 1, 2) - 5
+CONVOLVED = np.einsum("nchwk,ock->nohw", np.stack([IMAGE[..., :-1], IMAGE[..., 1:]], -1), KERNELS[:, :, 0])
+SPREAD = np.einsum("nchw,cok->nohwk", IMAGE, KERNELS[:2, :, 0])
+TRANSPOSED = np.pad(SPREAD[..., 0], ((0, 0),) * 3 + ((0, 1),)) + np.pad(SPREAD[..., 1], ((0, 0),) * 3 + ((1, 0),))
+
+
+def conv_layer(transposed: bool = False, axes: int = 2) -> Callable[[Any], Any]:
+    """Returns a function that makes a layer, sets its weights and its bias, and convolves the image or its first row."""
+    weight, bias = KERNELS[:2] if transposed else KERNELS, BIAS if transposed else WEIGHT[0]
+    weight, x = (weight, IMAGE) if axes == 2 else (weight[:, :, 0], IMAGE[:, :, 0])
+
+    def call(kind: Any) -> Any:
+        made = kind(2, len(bias), weight.shape[2:])
+        assert (made.weight.shape, made.bias.shape) == (weight.shape, bias.shape)
+        made.to(pb.float64)
+        made.weight.assign(weight), made.bias.assign(bias)
+        return made(pb.tensor(x))
+
+    return call
+
+
 GATED = X[0] * scipy.special.expit(X[1])
 COSINE = (X * Y).sum(1) / np.linalg.norm(X, axis=1) / np.linalg.norm(Y, axis=1)
 DISTANCE = np.linalg.norm(X - Y + 1e-6, axis=1)
@@ -133,6 +155,13 @@ LAYERS: dict[str, Row] = {
     "F.logsumexp": (of(X), scipy.special.logsumexp(X)),
     "F.one_hot": (of(LABELS, 3), np.eye(3, dtype=np.float32)[LABELS]),
     "F.linear": (of(X, WEIGHT), X @ WEIGHT.T),
+    "F.conv1d": (of(IMAGE[:, :, 0], KERNELS[:, :, 0]), CONVOLVED[:, :, 0]),
+    "F.conv2d": (of(IMAGE, KERNELS), CONVOLVED),
+    "F.conv_transpose1d": (of(IMAGE[:, :, 0], KERNELS[:2, :, 0]), TRANSPOSED[:, :, 0]),
+    "F.conv_transpose2d": (of(IMAGE, KERNELS[:2]), TRANSPOSED),
+    "nn.Conv1d": (conv_layer(axes=1), CONVOLVED[:, :, 0] + WEIGHT[0][:, None]),
+    "nn.Conv2d": (conv_layer(), CONVOLVED + WEIGHT[0][:, None, None]),
+    "nn.ConvTranspose2d": (conv_layer(transposed=True), TRANSPOSED + BIAS[:, None, None]),
     "F.layer_norm": (of(X), normed(X, 1e-5, True)),
     "F.rms_norm": (of(X), normed(X, 1e-6, False)),
     "F.dropout": (dropped, True),

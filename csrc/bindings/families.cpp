@@ -8,6 +8,7 @@ void bind_families(PyObject* module) {
   bind_reduce(module);
   bind_rows(module);
   bind_matmul(module);
+  bind_conv(module);
   bind_copy(module);
   bind_index(module);
   bind_segment(module);

@@ -8,6 +8,7 @@ void bind_elementwise(PyObject* module);
 void bind_reduce(PyObject* module);
 void bind_rows(PyObject* module);
 void bind_matmul(PyObject* module);
+void bind_conv(PyObject* module);
 void bind_copy(PyObject* module);
 void bind_index(PyObject* module);
 void bind_sort(PyObject* module);

@@ -6,6 +6,7 @@ from .activations import (
     CELU, ELU, GELU, GLU, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyReLU, LogSoftmax, Mish, PReLU, ReLU, ReLU6, SELU,
     Sigmoid, SiLU, Softmax, Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
 )  # fmt: skip
+from .convolutions import Conv1d, Conv2d, ConvTranspose2d
 from .distances import CosineSimilarity, PairwiseDistance
 from .layers import Dropout, Embedding, Flatten, Identity, Linear, Sequential
 from .losses import bce_with_logits, binary_cross_entropy, cross_entropy, huber, kl_div, l1, mse, nll, smooth_l1

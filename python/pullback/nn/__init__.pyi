@@ -27,6 +27,9 @@ from .activations import Softsign as Softsign
 from .activations import Tanh as Tanh
 from .activations import Tanhshrink as Tanhshrink
 from .activations import Threshold as Threshold
+from .convolutions import Conv1d as Conv1d
+from .convolutions import Conv2d as Conv2d
+from .convolutions import ConvTranspose2d as ConvTranspose2d
 from .distances import CosineSimilarity as CosineSimilarity
 from .distances import PairwiseDistance as PairwiseDistance
 from .layers import Dropout as Dropout

@@ -10,6 +10,7 @@ from .activations import (
     celu, elu, gelu, glu, hardshrink, hardsigmoid, hardswish, hardtanh, mish, prelu, relu6, selu, softplus, softshrink, softsign,
     tanhshrink, threshold,
 )  # fmt: skip
+from .convolutions import conv1d, conv2d, conv_transpose1d, conv_transpose2d
 from .distances import cosine_similarity, normalize, pairwise_distance
 from .losses import bce_with_logits, binary_cross_entropy, cross_entropy, huber, kl_div, l1, mse, nll, smooth_l1
 

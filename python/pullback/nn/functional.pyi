@@ -31,6 +31,10 @@ from .activations import softshrink as softshrink
 from .activations import softsign as softsign
 from .activations import tanhshrink as tanhshrink
 from .activations import threshold as threshold
+from .convolutions import conv1d as conv1d
+from .convolutions import conv2d as conv2d
+from .convolutions import conv_transpose1d as conv_transpose1d
+from .convolutions import conv_transpose2d as conv_transpose2d
 from .distances import cosine_similarity as cosine_similarity
 from .distances import normalize as normalize
 from .distances import pairwise_distance as pairwise_distance
