@@ -225,6 +225,32 @@ def convolutions(op: Op, rng: Any) -> Iterator[Case]:
             yield Case(f"{dtype} {x} and {w}", inputs, (stride, padding, dilation, groups, size), rows=rows)
 
 
+def channels(op: Op, rng: Any) -> Iterator[Case]:
+    """Yields rows of groups of channels, and of channels over the batch, on lengths that reach the blocks of sums."""
+    for dtype, full in dtypes_of(op):
+        for n, c, s in ((3, 4, 5), (2, 4, 300), (70, 4, 1), (5, 2, 1000), (300, 6, 3)) if full else ((3, 4, 5),):
+            for groups in sorted({0, 2, c}):
+                if (c // groups if groups else n) * s > 1:
+                    inputs, _ = normal((n, c, s), (c,), (c,))(rng, dtype_of(dtype))
+                    yield Case(f"{dtype} {n} x {c} x {s} in {groups}", inputs, (1e-5, groups), rows=(0,) if groups else ())
+
+
+def pools(op: Op, rng: Any) -> Iterator[Case]:
+    """Yields planes with windows that overlap, leave gaps, reach into the padding and are nearly equal parts."""
+    maxima = op.name.startswith("max")
+    windows = ((3, 2, 1, 2, 1, 0, *((1, 2) if maxima else (1, 0))), (2, 2, 3, 2, 0, 1, *((1, 1) if maxima else (0, 0))))
+    for dtype, full in dtypes_of(op):
+        for window in windows if maxima else (*windows, (0, 0, 0, 0, 0, 0, 2, 0)):
+            for h, w in ((5, 6), (17, 70), (40, 33)) if full else ((9, 10),):
+                counts = (3, 4) if window[6] == 2 and not maxima else tuple(
+                    [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in
+                     zip((h, w), window[:2], window[2:4], window[4:6], window[6:] if maxima else (1, 1))]
+                )  # fmt: skip
+                planes, lengths = ((*counts,), (h, w)) if op.name == "avg_unpool" else ((h, w), counts)
+                x = draw(op, dtype_of(dtype), (5, 3, *planes), rng)
+                yield Case(f"{dtype} {h} x {w}, {window}", (special(rng, x) if maxima else x,), (window, lengths), rows=(0,))
+
+
 # ---- indices, scans, sorts, random numbers: arguments for n elements along the first axis
 
 Sized = Callable[[Any, Any, int], tuple[tuple[Any, ...], tuple[Any, ...]]]
@@ -309,4 +335,6 @@ MAKERS: Final = {
     **dict.fromkeys(SIZED, sized),
     "matmul": products, "linear": layers, "linear_activated": layers, **dict.fromkeys(("rnn", "lstm", "gru"), recurrent),
     **dict.fromkeys(("convolution", "convolution_input", "convolution_weight"), convolutions),
+    **dict.fromkeys(("max_pool", "max_pool_indices", "avg_pool", "avg_unpool"), pools),
+    "channel_norm": channels,
 }  # fmt: skip

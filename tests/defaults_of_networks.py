@@ -134,6 +134,33 @@ def conv_layer(transposed: bool = False, axes: int = 2) -> Callable[[Any], Any]:
     return call
 
 
+CHANNELS = np.arange(32.0).reshape(2, 4, 2, 2) ** 2
+WINDOWS = CHANNELS.reshape(2, 4, 1, 2, 1, 2)
+
+
+def standardized(x: Any, axes: Any) -> Any:
+    return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + 1e-5)
+
+
+def image_layer(*options: Any) -> Callable[[Any], Any]:
+    return lambda kind: kind(*options).to(pb.float64)(pb.tensor(CHANNELS))
+
+
+def grouped(groups: int) -> Any:
+    return standardized(CHANNELS.reshape(2, groups, -1), 2).reshape(CHANNELS.shape)
+
+
+def bilinear_layer(kind: Any) -> Any:
+    made = kind(3, 3, 2).to(pb.float64)
+    assert (made.weight.shape, made.bias.shape) == ((2, 3, 3), (2,))
+    made.weight.assign(FORMS), made.bias.assign(BIAS)
+    return made(pb.tensor(X), pb.tensor(Y))
+
+
+FORMS = np.arange(18.0).reshape(2, 3, 3)
+FORM = np.einsum("ni,oij,nj->no", X, FORMS, Y)
+OVER_BATCH, RUNNING = standardized(CHANNELS, (0, 2, 3)), (np.arange(4.0), 1.0 + np.arange(4.0))
+BY_RUNNING = (CHANNELS - RUNNING[0].reshape(4, 1, 1)) / np.sqrt(RUNNING[1].reshape(4, 1, 1) + 1e-5)
 GATED = X[0] * scipy.special.expit(X[1])
 COSINE = (X * Y).sum(1) / np.linalg.norm(X, axis=1) / np.linalg.norm(Y, axis=1)
 DISTANCE = np.linalg.norm(X - Y + 1e-6, axis=1)
@@ -172,6 +199,27 @@ LAYERS: dict[str, Row] = {
     **{f"nn.{kind}Cell": (recurrent(False), steps_of(kind)[:1]) for kind in ("RNN", "LSTM", "GRU")},
     "nn.LayerNorm": (layer(3), normed(X, 1e-5, True)),
     "nn.RMSNorm": (layer(3), normed(X, float(np.finfo(np.float64).eps), False)),
+    "F.batch_norm": (of(CHANNELS, *RUNNING), BY_RUNNING),
+    "F.group_norm": (of(CHANNELS, 2), grouped(2)),
+    "F.instance_norm": (of(CHANNELS), grouped(4)),
+    "nn.BatchNorm1d": (lambda kind: kind(3).to(pb.float64)(pb.tensor(X)), standardized(X, 0)),
+    "nn.BatchNorm2d": (image_layer(4), OVER_BATCH),
+    "nn.GroupNorm": (image_layer(2, 4), grouped(2)),
+    "nn.InstanceNorm2d": (image_layer(4), grouped(4)),
+    "F.bilinear": (of(X, Y, FORMS), FORM),
+    "nn.Bilinear": (bilinear_layer, FORM + BIAS),
+    "F.max_pool1d": (of(X, 2), X[:, :2].max(1, keepdims=True)),
+    "nn.MaxPool1d": (layer(2), X[:, :2].max(1, keepdims=True)),
+    "F.avg_pool1d": (of(X, 2), X[:, :2].mean(1, keepdims=True)),
+    "nn.AvgPool1d": (layer(2), X[:, :2].mean(1, keepdims=True)),
+    "F.max_pool2d": (of(CHANNELS, 2), WINDOWS.max((3, 5))),
+    "nn.MaxPool2d": (image_layer(2), WINDOWS.max((3, 5))),
+    "F.avg_pool2d": (of(CHANNELS, 2), WINDOWS.mean((3, 5))),
+    "nn.AvgPool2d": (image_layer(2), WINDOWS.mean((3, 5))),
+    "F.adaptive_avg_pool2d": (of(CHANNELS, (2, 1)), CHANNELS.mean(3, keepdims=True)),
+    "nn.AdaptiveAvgPool2d": (image_layer(1), WINDOWS.mean((3, 5))),
+    "nn.stack": (lambda f: f([nn.Linear(3, 2), nn.Linear(3, 2)])["weight"].shape, (2, 2, 3)),
+    "nn.functional_call": (lambda f: f(nn.Linear(3, 2), {"weight": WEIGHT, "bias": BIAS}, pb.tensor(X)), X @ WEIGHT.T + BIAS),
     "nn.Flatten": (lambda kind: kind()(pb.ones((2, 3, 4, 5))).shape, (2, 60)),
     "nn.Identity": (layer(), X),
     "nn.Sequential": (lambda kind: [kind()(3), kind(nn.Tanh(), nn.ReLU())(pb.tensor(X))], [3, np.maximum(np.tanh(X), 0)]),
@@ -342,6 +390,7 @@ RULES: dict[str, Row] = {
     "init.kaiming_uniform": (spread, (0.0, round(10 * math.sqrt(2 / 400), 1))),
     "init.kaiming_normal": (spread, (0.0, round(10 * math.sqrt(2 / 400), 1))),
     "init.orthogonal": (lambda f: bool(np.allclose((q := f(pb.Parameter(X)).numpy()) @ q.T, np.eye(2), atol=1e-12)), True),
+    "init.lsuv": (lambda f: round(float(f(nn.Linear(3, 2).to(pb.float64), pb.tensor(X))(pb.tensor(X)).numpy().std()), 6), 1.0),
     "init.calculate_gain": (lambda f: [f("leaky_relu"), f("tanh")], [math.sqrt(2 / (1 + 0.01**2)), 5 / 3]),
     "init.fans": (of((2, 3, 5)), (15, 10)),
     "random.uniform": (moments(), (0.5, 0.3, ())),

@@ -22,6 +22,7 @@ from pullback.ops.losses import divide_by_count
 from pullback.optim import constraints, sets
 from pullback.optim.program import MEMBER, WATCH
 from pullback.tensors.dtypes import is_float
+from random_layers import layers
 from update_rules import RULES
 
 Call = Callable[[Any], Any]
@@ -172,8 +173,7 @@ def cross_entropy(rng: Any) -> None:
 
 
 def divided_by_count(rng: Any) -> None:
-    n, labels = length(rng), length(rng)
-    divide_by_count(tensor(rng, (n,)), pb.asarray(rng.integers(-1, 3, (n, labels))), -1)
+    divide_by_count(tensor(rng, (n := length(rng),)), pb.asarray(rng.integers(-1, 3, (n, length(rng)))), -1)
 
 
 def squared_error(rng: Any) -> None:
@@ -350,6 +350,7 @@ FAMILIES: dict[str, dict[str, Call]] = {
         "divide_by_count": divided_by_count,
     },
     "products": {"matmul": matmul, "linear": linear},
+    **layers(tensor, with_gradients),
     "updates": {
         **{name: step(partial(cls, **options)) for name, (cls, options) in RULES.items()},
         "clamped": step(partial(optim.SGD, momentum=0.9, clip_value=1.0)),

@@ -7,6 +7,8 @@ void bind_families(PyObject* module) {
   bind_elementwise(module);
   bind_reduce(module);
   bind_rows(module);
+  bind_channel_norm(module);
+  bind_pool(module);
   bind_matmul(module);
   bind_conv(module);
   bind_copy(module);

@@ -7,6 +7,8 @@ namespace pb {
 void bind_elementwise(PyObject* module);
 void bind_reduce(PyObject* module);
 void bind_rows(PyObject* module);
+void bind_channel_norm(PyObject* module);
+void bind_pool(PyObject* module);
 void bind_matmul(PyObject* module);
 void bind_conv(PyObject* module);
 void bind_copy(PyObject* module);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "families/channel_norm.h"
 #include "families/executed.h"
 #include "families/reduce.h"
 
@@ -186,6 +187,8 @@ template <class Op> constexpr Kernel kernel_of(const char* name, void (*run)(con
 
 }  // namespace
 
+Counts work_of_layer_norm(bool weight, bool bias, const Walks& walks) { return Forward<true>::row(weight, bias).of(walks); }
+Counts work_of_layer_norm_pullback(bool weight, const Walks& walks) { return Backward<true>::row(weight).of(walks); }
 Counts work_of_loss_and_gradient(bool smooth, const Walks& walks) { return CrossEntropy<true, true>::row(smooth).of(walks); }
 
 void sum_all(const View& out, const View& x) {

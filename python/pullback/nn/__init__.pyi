@@ -30,6 +30,13 @@ from .activations import Threshold as Threshold
 from .convolutions import Conv1d as Conv1d
 from .convolutions import Conv2d as Conv2d
 from .convolutions import ConvTranspose2d as ConvTranspose2d
+from .bilinear import Bilinear as Bilinear
+from .calls import functional_call as functional_call
+from .calls import stack as stack
+from .channel_norms import BatchNorm1d as BatchNorm1d
+from .channel_norms import BatchNorm2d as BatchNorm2d
+from .channel_norms import GroupNorm as GroupNorm
+from .channel_norms import InstanceNorm2d as InstanceNorm2d
 from .distances import CosineSimilarity as CosineSimilarity
 from .distances import PairwiseDistance as PairwiseDistance
 from .layers import Dropout as Dropout
@@ -57,3 +64,8 @@ from .recurrent import RNN as RNN
 from .recurrent import GRUCell as GRUCell
 from .recurrent import LSTMCell as LSTMCell
 from .recurrent import RNNCell as RNNCell
+from .pools import AdaptiveAvgPool2d as AdaptiveAvgPool2d
+from .pools import AvgPool1d as AvgPool1d
+from .pools import AvgPool2d as AvgPool2d
+from .pools import MaxPool1d as MaxPool1d
+from .pools import MaxPool2d as MaxPool2d

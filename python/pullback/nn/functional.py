@@ -11,7 +11,10 @@ from .activations import (
     tanhshrink, threshold,
 )  # fmt: skip
 from .convolutions import conv1d, conv2d, conv_transpose1d, conv_transpose2d
+from .bilinear import bilinear
+from .channel_norms import batch_norm, group_norm, instance_norm
 from .distances import cosine_similarity, normalize, pairwise_distance
 from .losses import bce_with_logits, binary_cross_entropy, cross_entropy, huber, kl_div, l1, mse, nll, smooth_l1
+from .pools import adaptive_avg_pool2d, avg_pool1d, avg_pool2d, max_pool1d, max_pool2d
 
 __all__ = exported(globals())

@@ -35,6 +35,10 @@ from .convolutions import conv1d as conv1d
 from .convolutions import conv2d as conv2d
 from .convolutions import conv_transpose1d as conv_transpose1d
 from .convolutions import conv_transpose2d as conv_transpose2d
+from .bilinear import bilinear as bilinear
+from .channel_norms import batch_norm as batch_norm
+from .channel_norms import group_norm as group_norm
+from .channel_norms import instance_norm as instance_norm
 from .distances import cosine_similarity as cosine_similarity
 from .distances import normalize as normalize
 from .distances import pairwise_distance as pairwise_distance
@@ -47,3 +51,8 @@ from .losses import l1 as l1
 from .losses import mse as mse
 from .losses import nll as nll
 from .losses import smooth_l1 as smooth_l1
+from .pools import adaptive_avg_pool2d as adaptive_avg_pool2d
+from .pools import avg_pool1d as avg_pool1d
+from .pools import avg_pool2d as avg_pool2d
+from .pools import max_pool1d as max_pool1d
+from .pools import max_pool2d as max_pool2d

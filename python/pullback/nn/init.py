@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final, Literal
+from functools import partial
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 
 from ..autodiff.listeners import listeners
 from ..errors import PullbackError, ShapeError
 from ..exports import exported as _exported
+from ..launch import capturing
 from ..ops import random
 from ..ops.linalg import matmul
 from ..ops.random import Generator
+from ..tensors import dtypes
 from ..tensors.creation import asarray
 from ..tensors.parameter import Parameter
+from .module import Module
 
 __all__ = [
-    "calculate_gain", "constant", "fans", "kaiming_normal", "kaiming_uniform", "normal", "ones", "orthogonal", "truncated_normal",
-    "uniform", "xavier_normal", "xavier_uniform", "zeros",
+    "calculate_gain", "constant", "fans", "kaiming_normal", "kaiming_uniform", "lsuv", "normal", "ones", "orthogonal",
+    "truncated_normal", "uniform", "xavier_normal", "xavier_uniform", "zeros",
 ]  # fmt: skip
 
 GAINS = {"linear": 1.0, "sigmoid": 1.0, "conv": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2.0), "selu": 0.75}
 BLOCK: Final = 32  # the columns of an orthogonal matrix that are computed together
+M = TypeVar("M", bound=Module)
 Mode = Literal["fan_in", "fan_out"]
 Nonlinearity = Literal["linear", "sigmoid", "conv", "tanh", "relu", "selu", "leaky_relu"]
 
@@ -184,6 +189,71 @@ def _orthogonalize(z: Any) -> None:
 
 def _product(a: Any, b: Any) -> Any:
     return matmul(asarray(a, device="cpu"), asarray(b, device="cpu")).numpy()
+
+
+# ---- from data
+
+
+def lsuv(
+    module: M, *args: Any, std: float = 1.0, tolerance: float = 0.01, max_iterations: int = 10, generator: Generator | None = None
+) -> M:
+    """Sets the weights of a network so that the output of each layer has the standard deviation `std` on a batch of data.
+
+    Args:
+        module: the network. Its layers are the Modules inside with a Parameter `weight` of two or more axes that take floats.
+        args: the batch, as the network is called with it.
+        tolerance: the relative deviation from std that is accepted.
+        max_iterations: the number of corrections for each layer.
+
+    The weights become orthogonal and the biases 0. Then the network runs once, in evaluation mode, and each layer divides its
+    weight by the standard deviation of its output before the output goes on. Returns the network. Raises PullbackError for a
+    layer whose output does not vary. Source: Mishkin & Matas 2016, "All you need is a good init", algorithm 1.
+    """
+    capturing.refuse("lsuv", "Call it before.")
+    modes = [(part, part.training) for part in module.modules()]
+    layers = [part for part, _ in modes if isinstance(w := vars(part).get("weight"), Parameter) and w.ndim > 1]
+    own = [vars(layer).get("forward") for layer in layers]
+    how = (std, tolerance, max_iterations, generator)
+    before = listeners.truncate(0)
+    try:
+        for part, _ in modes:
+            part.training = False
+        for layer in layers:
+            vars(layer)["forward"] = partial(_scaled, layer, layer.forward, set[int](), how)
+        module(*args)
+    finally:
+        for layer, forward in zip(layers, own):
+            if forward is None:
+                vars(layer).pop("forward", None)
+            else:
+                vars(layer)["forward"] = forward
+        for part, mode in modes:
+            part.training = mode
+        listeners.restore(before)
+    return module
+
+
+def _scaled(layer: Any, forward: Any, done: set[int], how: Any, *args: Any, **options: Any) -> Any:
+    """Runs the forward pass of a layer. Its first call sets the weight, by the layer's output before an activation."""
+    std, tolerance, max_iterations, generator = how
+    if done or not (args and dtypes.is_float(asarray(args[0]).dtype)):
+        return forward(*args, **options)
+    done.add(1)
+    orthogonal(layer.weight, generator=generator)
+    if isinstance(vars(layer).get("bias"), Parameter):
+        zeros(layer.bias)
+    inputs = [x for x in args if not isinstance(x, str)]  # without the name of an activation
+    for _ in range(max_iterations):
+        found = float(np.std(np.asarray(forward(*inputs).astype("float64").numpy())))
+        if not 0 < found < math.inf:
+            raise PullbackError(
+                f"lsuv: the output of {type(layer).__name__} has the standard deviation {found} on this batch, which no factor "
+                f"makes {std}. Give a batch of several different examples."
+            )
+        if abs(found - std) <= tolerance * std:
+            break
+        layer.weight.assign(layer.weight * (std / found))
+    return forward(*args, **options)
 
 
 _exported(globals())

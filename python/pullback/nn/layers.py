@@ -8,13 +8,15 @@ from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ..errors import DTypeError, PullbackError, ShapeError
-from ..ops._shapes import flag, normalize_axis
+from ..ops._shapes import flag, integer, normalize_axis
+from ..ops.conversion import stop_gradient
+from ..ops.elementwise import equal, where
 from ..ops.gather import take
 from ..ops.linear import ACTIVATIONS, Activation, linear
 from ..ops.random import Generator, dropout
-from ..ops.shape import reshape
+from ..ops.shape import expand_dims, reshape
 from ..tensors import dtypes
-from ..tensors.creation import empty
+from ..tensors.creation import arange, empty
 from ..tensors.operand import as_tensor, own
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
@@ -173,23 +175,39 @@ class Embedding(Module):
 
     Args:
         num_embeddings: the number of rows of the table. embedding_dim: the length of a row.
+        padding_idx: a row that starts at 0 and gets no gradient. A negative number counts from the last row.
 
     The weight has shape (num_embeddings, embedding_dim) and is drawn from N(0, 1), as in torch.nn.Embedding.
     """
 
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, *, dtype: DTypeLike | None = None, device: str | None = None
-    ) -> None:
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *, dtype: DTypeLike | None = None,
+        device: str | None = None,
+    ) -> None:  # fmt: skip
         sizes = _positive("Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         self.num_embeddings, self.embedding_dim = sizes
         self.weight = init.normal(Parameter(empty(sizes, dtype=dtype, device=device)))
+        self.padding_idx = None if padding_idx is None else self._row(padding_idx)
+        if self.padding_idx is not None:
+            others = arange(self.num_embeddings, device=device) != self.padding_idx
+            self.weight.assign(where(expand_dims(others, axis=-1), self.weight, 0.0))
+
+    def _row(self, row: int) -> int:
+        count = self.num_embeddings
+        if not -count <= integer("Embedding", "padding_idx", row) < count:
+            raise ShapeError(f"Embedding: padding_idx={row} is not a row of a table of {count} rows.")
+        return row % count
 
     def forward(self, indices: ArrayLike) -> Tensor:
         """Maps integers of shape (…) to (…, embedding_dim). Raises IndexError naming an index out of range, DTypeError."""
         indices = as_tensor(indices)
         if dtypes.is_float(indices.dtype):
             raise DTypeError(f"Embedding: indices have dtype {indices.dtype}; they must be integers. Use .astype(pb.int64).")
-        return take(self.weight, indices, axis=0)
+        rows = take(self.weight, indices, axis=0)
+        if self.padding_idx is None:
+            return rows
+        return where(expand_dims(equal(indices, self.padding_idx), axis=-1), stop_gradient(rows), rows)
 
     def extra_repr(self) -> str:
-        return f"{self.num_embeddings}, {self.embedding_dim}"
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"

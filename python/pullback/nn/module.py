@@ -258,7 +258,7 @@ class Module:
         """
         own = dict(self._named_tensors())
         first = {id(p): name for name, p in own.items()}
-        paths = {path: first[id(p)] for path, p in _every_path(self, "", ())}
+        paths = {path: first[id(p)] for path, p in every_path(self, "", ())}
         return load(type(self).__name__, own, paths, state, strict)
 
     # ---- modes and devices
@@ -385,14 +385,14 @@ def _walk_modules(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple
             yield from _walk_modules(child, path, seen)
 
 
-def _every_path(module: Module, prefix: str, around: tuple[Module, ...]) -> Iterator[tuple[str, Parameter]]:
+def every_path(module: Module, prefix: str, around: tuple[Module, ...]) -> Iterator[tuple[str, Parameter]]:
     """Yields (path, tensor) for all tensors inside. A tensor that is used in several places comes under each of its paths."""
     around = (*around, module)
     for name, value in vars(module).items():
         yield from _tensors_in(value, _join(prefix, name))
         for path, child in _children(_join(prefix, name), value):
             if not any([child is outer for outer in around]):
-                yield from _every_path(child, path, around)
+                yield from every_path(child, path, around)
 
 
 def _give_name(p: Parameter, path: str) -> None:

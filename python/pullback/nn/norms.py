@@ -53,7 +53,8 @@ class LayerNorm(Module):
         return layer_norm(x, self.weight, self.bias, axis=tuple(range(-len(self.normalized_shape), 0)), eps=self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.weight is not None}"
+        affine = self.weight is not None
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={affine}, bias={self.bias is not None}"
 
 
 class RMSNorm(Module):

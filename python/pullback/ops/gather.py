@@ -177,6 +177,11 @@ def gathered(x: Tensor, indices: Tensor, axis: int) -> Tensor:
     return apply(_take, (x, indices), (axis,))
 
 
+def gathered_along(x: Tensor, indices: Tensor, axis: int) -> Tensor:
+    """Returns the elements of x at valid indices along an axis, one for each position of `indices`."""
+    return apply(_take_along, (x, indices), (axis,))
+
+
 def scatter_add(updates: Tensor, indices: Tensor, shape: Shape, axis: int) -> Tensor:
     """Returns zeros of `shape` with the updates added in order at the indices along the axis: the transpose of take."""
     return apply(_scatter_add, (updates, indices), (shape, axis))

@@ -130,6 +130,13 @@ def _norm_pullback(g: Tensor, z: Tensor, weight: Any, eps: float, needs: Sequenc
     return [gx, sum(g * normed, axis=lead) if needs[1] else None, sum(g, axis=lead) if needs[2] else None]
 
 
+def norm_pullback(g: Tensor, z: Tensor, eps: float) -> Tensor:
+    """Returns the gradient of rows z, of float32 or float64, in the layer norm without a weight and a bias."""
+    gx = _norm_pullback(g, z - mean(z, axis=-1, keepdims=True), ABSENT, eps, (True, False, False), True)[0]
+    assert gx is not None
+    return gx
+
+
 def _narrowed(x: Tensor | None, dtype: Any) -> Tensor | None:
     return None if x is None else in_dtype(x, dtype)
 
@@ -191,7 +198,7 @@ def _pull_norm_each(rule: Rule, size: int, values: Sequence[Any], on: Sequence[b
     elif needs[0]:
         gradients[0] = pull(rule, g, x, weight, eps, only)[0]
     if needs[1]:
-        gradients[1] = _over_rows(h * _plain_norm(_layer_norm if len(needs) == 3 else _rms_norm, x, eps))
+        gradients[1] = _over_rows(h * _plain_norm(LAYER_NORM if len(needs) == 3 else _rms_norm, x, eps))
     if len(needs) == 3 and needs[2]:
         gradients[2] = _over_rows(h)
     return [_narrowed(gx, x.dtype) for gx in gradients]
@@ -233,7 +240,7 @@ _log_softmax = op("log_softmax", kind=ROWS, reference=_log_softmax_reference, ta
                   fused=fused("log_softmax"), cost=_cost((3, 0, 1), (-1, 0, 1)), example=normal((4, 5)))  # fmt: skip
 _logsumexp = op("logsumexp", kind=ROWS, reference=_logsumexp_reference, takes="float", pullback=_logsumexp_pullback,
                 fused=fused("logsumexp"), cost=_cost((2, 0, 1), (0, 0, 1)), example=normal((4, 5)))  # fmt: skip
-_layer_norm = op("layer_norm", kind=OWN, batch=_norm_each, reference=_layer_norm_reference, inputs=3, joint=True, takes="float",
+LAYER_NORM = op("layer_norm", kind=OWN, batch=_norm_each, reference=_layer_norm_reference, inputs=3, joint=True, takes="float",
                  pullback=_layer_norm_pullback, fused=fused("layer_norm", True), pull=_pull_norm_each, cost=_layer_norm_cost,
                  example=normal((4, 5), (5,), (5,), params=(1e-5,)))  # fmt: skip
 _rms_norm = op("rms_norm", kind=OWN, batch=_norm_each, reference=_rms_norm_reference, inputs=2, joint=True, takes="float",
@@ -302,7 +309,7 @@ def layer_norm(
     Returns: the shape of x. Half precision is computed in float32. Raises: ShapeError.
     Cost: 7 x.size FLOPs, one launch. Source: Ba, Kiros & Hinton 2016, eq. 3.
     """
-    return _normed(_layer_norm, x, [("weight", weight), ("bias", bias)], axis, eps)
+    return _normed(LAYER_NORM, x, [("weight", weight), ("bias", bias)], axis, eps)
 
 
 def rms_norm(x: ArrayLike, weight: ArrayLike | None = None, *, axis: int | Sequence[int] = -1, eps: float = 1e-6) -> Tensor:

@@ -36,7 +36,6 @@ EXPONENTIAL: Final = (
     "optim.schedules.Step(base, every=decay_steps, factor=decay_rate)."
 )
 CROSS_ENTROPY: Final = 'it is nn.cross_entropy with reduction="none"; the default is the mean.'
-FUNCTIONAL: Final = "call net inside the function, and differentiate the function by dict(net.named_parameters())."
 RULES: Final = "this rule is not here yet. `dir(pullback.optim)` lists those that are."
 FACTORS: Final = "factorisations are not here yet. NumPy's take a copy and have no derivative: np.linalg.solve(t.numpy(), x)."
 CONTROL: Final = (

@@ -1,0 +1,45 @@
+// The kernels of norms of channels, and their costs: those of layer norm on their rows.
+#include "families/channel_norm.h"
+
+#include <algorithm>
+#include <string>
+
+#include "families/executed.h"
+#include "families/reduce.h"
+
+namespace pb::kernels {
+namespace {
+
+const Reduction& sum() {
+  static const Reduction& op =
+      **std::find_if(reductions().begin(), reductions().end(), [](auto* op) { return op->kernel.name == std::string("sum"); });
+  return op;
+}
+
+Walks walks_of_formula(const ChannelRows& r) { return {r.rows(), r.rows() * r.length(), r.rows() * (r.length() - 1), 0}; }
+
+void forward_cost(const Launch& launch, Cost& cost) {
+  const ChannelRows r(launch.in(), launch.ints[2]);
+  if (launch.in().size()) cost.add(work_of_layer_norm(launch.ints[0], launch.ints[1], walks_of_formula(r)));
+}
+
+void backward_cost(const Launch& launch, Cost& cost) {
+  const ChannelRows r(launch.in(), launch.ints[2]);
+  if (launch.in().size() == 0) return;
+  cost.add(work_of_layer_norm_pullback(launch.ints[0], walks_of_formula(r)));
+  cost.adds -= 2 * r.channels;  // a sum of n terms takes n - 1 additions
+}
+
+}  // namespace
+
+void sum_over(const View& out, const View& x, int64_t axes) {
+  View views[] = {out, x};
+  const Launch launch{&sum().kernel, 1, 1, views, {axes}, {}, &sum()};
+  sum().kernel.run(launch);
+}
+
+const Kernel channel_norm{"channel_norm", run_channel_norm, forward_cost, executed_channel_norm};
+const Kernel channel_norm_pullback{"channel_norm_pullback", run_channel_norm_pullback, backward_cost,
+                                   executed_channel_norm_pullback};
+
+}  // namespace pb::kernels

@@ -1,0 +1,44 @@
+// Norms of (N, C, S), with a weight and a bias for each of the C channels: batch, group and instance norm.
+#pragma once
+#include "families/rows.h"
+
+namespace pb::kernels {
+
+// channel_norm: out: y. in: x, weight, bias.
+// channel_norm_pullback: out: gx, gweight, gbias. in: g, x, weight.
+// x, g, y and gx have shape (N, C, S), the others (C,). Inputs are floats of one dtype, of any strides; outputs are contiguous.
+// reals[0]: eps. ints: 1 if there is a weight, 1 if there is a bias, and the number of groups of channels that an example is cut
+// into, each with a mean of its own; 0 gives each channel one mean over the batch.
+// The gradients of weight and bias are sums over N and S, as a reduction computes them.
+extern const Kernel channel_norm, channel_norm_pullback;
+
+// Each backend defines the following functions.
+void run_channel_norm(const Launch& launch);
+void run_channel_norm_pullback(const Launch& launch);
+// Turn the work of the formula into the work that the kernel does, like the functions of families/executed.h.
+void executed_channel_norm(const Launch& launch, Counts& work);
+void executed_channel_norm_pullback(const Launch& launch, Counts& work);
+
+// The rows that are normalized. A row consists of pieces: S neighbours, which belong to one channel.
+struct ChannelRows {
+  int64_t batch, channels, space, groups;
+
+  ChannelRows(const View& x, int64_t groups) : batch(x.shape[0]), channels(x.shape[1]), space(x.shape[2]), groups(groups) {}
+  int64_t rows() const { return groups ? batch * groups : channels; }
+  int64_t pieces() const { return groups ? channels / groups : batch; }
+  int64_t length() const { return pieces() * space; }
+  int64_t channel(int64_t row, int64_t piece) const { return groups ? row % groups * pieces() + piece : row; }
+  // Returns the position of a piece's first element in a contiguous (N, C, S).
+  int64_t start(int64_t row, int64_t piece) const { return (groups ? row * pieces() + piece : piece * channels + row) * space; }
+};
+
+// Sets out to the sums of x over the axes whose bits are set in `axes`, by the reduction of the backend.
+void sum_over(const View& out, const View& x, int64_t axes);
+
+// Return the work of layer norm and of its pullback on rows that are walked so. The pullback adds each term of the gradients of weight
+// and bias to a sum.
+struct Walks;
+Counts work_of_layer_norm(bool weight, bool bias, const Walks& walks);
+Counts work_of_layer_norm_pullback(bool weight, const Walks& walks);
+
+}  // namespace pb::kernels

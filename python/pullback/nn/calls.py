@@ -1,0 +1,127 @@
+"""Calls of a Module with other tensors in place of its Parameters, and the Parameters of several Modules as one stack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from ..errors import PullbackError, ShapeError
+from ..interop.wrong_calls import explain_call
+from ..ops.movement import stack as joined
+from ..tensors.operand import as_tensor
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
+from ..typing import ArrayLike
+from .module import Buffer, Module, every_path
+
+_ABSENT: Final = object()
+
+
+@explain_call
+def functional_call(module: Module, parameters: Mapping[str, ArrayLike], /, *args: Any, **options: Any) -> Any:
+    """Calls module(*args, **options) with other tensors in place of Parameters and Buffers.
+
+    Args:
+        parameters: tensors by the paths of `module.named_parameters()` and `module.state_dict()`. A Parameter that is used in
+            several places is replaced in all of them, under whichever of its paths it is given. Those that are not given stay.
+
+    The result is a function of the given tensors: `pb.grad`, `pb.vmap` (over the models of `nn.stack`, for example) and
+    `pb.capture` see them as arguments. The module is as before afterwards, also after an error. While the call runs, no other
+    thread may use the module. Raises PullbackError for a path that does not exist, ShapeError.
+    """
+    with _replaced(module, _by_identity(module, parameters)):
+        return module(*args, **options)
+
+
+def _by_identity(module: Any, parameters: Any) -> dict[int, Tensor]:
+    """Returns the given tensors by the ids of the Parameters that they replace."""
+    if not isinstance(module, Module) or not isinstance(parameters, Mapping):
+        raise PullbackError(
+            f"functional_call: got a {type(module).__name__} and a {type(parameters).__name__}; it takes a Module and a dict of "
+            f"tensors by path, such as dict(net.named_parameters())."
+        )
+    held, found, first = dict(every_path(module, "", ())), dict[int, Tensor](), dict[int, str]()
+    unknown = [path for path in parameters if path not in held]
+    if unknown:
+        raise PullbackError(
+            f"functional_call: {type(module).__name__} has no Parameter {', '.join(map(repr, unknown))}. It has {', '.join(held)}."
+        )
+    for path, given in parameters.items():
+        p, value = held[path], as_tensor(given)
+        if value.shape != p.shape:
+            raise ShapeError(f"functional_call: {path} has shape {p.shape}, and {value.shape} was given.")
+        if found.setdefault(id(p), value) is not value and given is not parameters[first[id(p)]]:
+            raise PullbackError(
+                f"functional_call: {path} is the same Parameter as {first[id(p)]}, but two different tensors were given. Give one, "
+                f"under either name."
+            )
+        first.setdefault(id(p), path)
+    return found
+
+
+@contextmanager
+def _replaced(module: Module, values: Mapping[int, Tensor]) -> Iterator[None]:
+    """Puts tensors in place of Parameters, by their ids, and puts the Parameters back at the end.
+
+    It writes to the Modules' dictionaries, because `__setattr__` refuses tensors there, and takes containers apart without changing
+    them. `_places`, by which a Module notices Parameters that got lost in a container, is put aside meanwhile.
+    """
+    before: list[tuple[dict[str, Any], str, Any]] = []
+    try:
+        for part in module.modules():
+            here = vars(part)
+            for name, value in list(here.items()):
+                if (new := _with(value, values)) is not value:
+                    before.append((here, name, value))
+                    here[name] = new
+                    if name in part._places:
+                        before.append((here, "_places", here.get("_places", _ABSENT)))
+                        here["_places"] = {key: places for key, places in part._places.items() if key != name}
+        yield
+    finally:
+        for here, name, value in reversed(before):
+            if value is _ABSENT:
+                here.pop(name, None)
+            else:
+                here[name] = value
+
+
+def _with(value: Any, values: Mapping[int, Tensor]) -> Any:
+    """Returns the tensor that replaces a Parameter, or a copy of a container with Parameters replaced, or the value itself."""
+    if isinstance(value, Parameter):
+        return values.get(id(value), value)
+    if isinstance(value, dict):
+        items: Any = {key: _with(x, values) for key, x in value.items()}
+        return items if any([items[key] is not x for key, x in value.items()]) else value
+    if isinstance(value, (list, tuple)):
+        items = [_with(x, values) for x in value]
+        if all([a is b for a, b in zip(items, value)]):
+            return value
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return value
+
+
+@explain_call
+def stack(models: Sequence[Module]) -> dict[str, Parameter]:
+    """Returns the Parameters and Buffers of Modules of the same structure, by path, stacked along a new first axis.
+
+    The stacks are new Parameters (and Buffers), which an optimizer can train: `pb.vmap(lambda p, x: nn.functional_call(net, p, x),
+    in_axes=(0, None))(nn.stack(nets), x)` calls all models at once. Raises PullbackError for models with other paths, ShapeError.
+    """
+    models = list(models)
+    if not models or not all([isinstance(model, Module) for model in models]):
+        raise PullbackError("stack: takes a list of one or more Modules: nn.stack([nn.Linear(2, 3), nn.Linear(2, 3)]).")
+    first, *rest = [dict(model._named_tensors()) for model in models]
+    for i, other in enumerate(rest, 1):
+        if [*other] != [*first]:
+            differ = sorted({*first} ^ {*other}) or [*other]
+            raise PullbackError(f"stack: model {i} has other Parameters than model 0: {', '.join(differ)}.")
+        for path, p in first.items():
+            if other[path].shape != p.shape:
+                raise ShapeError(f"stack: {path} has shape {p.shape} in model 0, and {other[path].shape} in model {i}.")
+    found: dict[str, Parameter] = {}
+    for path, p in first.items():
+        whole = joined([p, *[other[path] for other in rest]])
+        found[path] = Buffer(whole, path) if isinstance(p, Buffer) else Parameter(whole, path, p.trainable)
+    return found

@@ -1,0 +1,344 @@
+"""Batch, group and instance norm of (N, C, …), with a weight and a bias for each channel: functions and Modules."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..autodiff.batching import Batched
+from ..errors import PullbackError, ShapeError, VmapError
+from ..interop.wrong_calls import explain_call
+from ..ops._shapes import flag, integer, real
+from ..ops.by_name import in_dtype, in_float, widened
+from ..ops.channels import channel_norm
+from ..ops.conversion import same_dtype, stop_gradient
+from ..ops.elementwise import rsqrt
+from ..ops.reduce import mean, var
+from ..ops.shape import reshape
+from ..tensors.creation import ones, zeros
+from ..tensors.dtypes import int64
+from ..tensors.operand import as_tensor
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
+from ..typing import ArrayLike, DTypeLike
+from .module import Buffer, Module
+
+# ---- functions
+
+
+@explain_call
+def batch_norm(
+    x: ArrayLike, running_mean: ArrayLike | None, running_var: ArrayLike | None, weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None, training: bool = False, momentum: Any = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """Normalizes each channel of x by its mean and variance, then scales and shifts it.
+
+    Args:
+        x: (N, C, …) float tensor.
+        running_mean, running_var: (C,). With training=False they are the mean and the variance. With training=True they must be
+            Parameters or Buffers, or None, and are moved towards the statistics of x, of which the variance is the unbiased one.
+        weight, bias: (C,), or None.
+        training: True takes the mean and the variance of x over the batch and all positions.
+        momentum: the share of the statistics of x in the new running values: a number, or a tensor with one element.
+        eps: added to the variance, in units of x squared.
+
+    Returns: the shape of x. Half precision is computed in float32. Raises ShapeError; VmapError for running values that would have
+    to be updated under vmap. Source: Ioffe & Szegedy 2015, algorithm 1.
+    """
+    training = flag("batch_norm", "training", training)
+    x, weight, bias = _operands("batch_norm", x, weight, bias)
+    running = [(name, value) for name, value in (("running_mean", running_mean), ("running_var", running_var)) if value is not None]
+    for name, value in running:
+        _check_vector("batch_norm", name, as_tensor(value), x)
+    if not training:
+        if len(running) < 2:
+            raise PullbackError(
+                "batch_norm: without training=True the mean and the variance are running_mean and running_var, and one of them is "
+                "None. Give both, or pass training=True to take those of the batch."
+            )
+        return _by_running(x, as_tensor(running_mean), as_tensor(running_var), weight, bias, eps)
+    count = x.size // x.shape[1] if x.shape[1] else 0
+    if count == 1:
+        raise ShapeError(
+            f"batch_norm: x {x.shape} has one value for each channel, whose variance is 0. Training takes a larger batch; use "
+            f"training=False, or net.eval(), to normalize by the running values."
+        )
+    if running and count:
+        _update(x, running_mean, running_var, momentum, count)
+    return channel_norm(x, weight, bias, None, real("batch_norm", "eps", eps))
+
+
+def _by_running(x: Tensor, middle: Tensor, variance: Tensor, weight: Any, bias: Any, eps: float) -> Tensor:
+    """Returns (x - mean) * scale + bias, with the scale rsqrt(variance + eps) * weight of each channel."""
+    wide = widened(x)
+    scale = rsqrt(in_dtype(variance, wide.dtype) + real("batch_norm", "eps", eps))
+    scale = scale if weight is None else scale * widened(weight)
+    y = (wide - _of_channels(in_dtype(middle, wide.dtype), x)) * _of_channels(scale, x)
+    return in_dtype(y if bias is None else y + _of_channels(widened(bias), x), x.dtype)
+
+
+def _of_channels(value: Tensor, x: Tensor) -> Tensor:
+    return reshape(value, (value.shape[0], *(1,) * (x.ndim - 2)))
+
+
+def _update(x: Tensor, running_mean: Any, running_var: Any, momentum: Any, count: int) -> None:
+    """Moves the running values towards the mean and the unbiased variance of x."""
+    if x.__class__ is Batched:
+        raise VmapError(
+            "batch_norm: in training mode the statistics are those of the whole batch, so its examples are coupled, and the "
+            "running values have one new value and not one for each example under vmap or a per-example gradient. Call "
+            "net.eval() to use the running values, pass track_running_stats=False to normalize each call by its own statistics, "
+            "or use nn.GroupNorm."
+        )
+    wide, axes = widened(stop_gradient(x)), (0, *range(2, x.ndim))
+    for name, running in (("running_mean", running_mean), ("running_var", running_var)):
+        if running is None:
+            continue
+        if not isinstance(running, Parameter):
+            raise PullbackError(
+                f"batch_norm: with training=True {name} is updated in place, and a {type(running).__name__} cannot be. Give an "
+                f"nn.Buffer, or None."
+            )
+        new = mean(wide, axis=axes) if name == "running_mean" else var(wide, axis=axes, correction=1)
+        old = widened(stop_gradient(running))
+        running.assign(old * (1 - momentum) + in_dtype(new, old.dtype) * momentum)
+
+
+@explain_call
+def group_norm(
+    x: ArrayLike, num_groups: int, weight: ArrayLike | None = None, bias: ArrayLike | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Normalizes each group of neighbouring channels of each example, then scales and shifts each channel.
+
+    Args:
+        x: (N, C, …) float tensor.
+        num_groups: the number of groups, which divides C.
+        weight, bias: (C,), or None.
+        eps: added to the variance, in units of x squared.
+
+    Returns: the shape of x. Half precision is computed in float32. Raises ShapeError. Source: Wu & He 2018, eq. 7.
+    """
+    x, weight, bias = _operands("group_norm", x, weight, bias)
+    groups = integer("group_norm", "num_groups", num_groups)
+    if groups < 1 or x.shape[1] % groups:
+        raise ShapeError(f"group_norm: num_groups={groups} does not divide the {x.shape[1]} channels of x {x.shape}.")
+    return channel_norm(x, weight, bias, groups, real("group_norm", "eps", eps))
+
+
+@explain_call
+def instance_norm(
+    x: ArrayLike, running_mean: ArrayLike | None = None, running_var: ArrayLike | None = None, weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None, use_input_stats: bool = True, momentum: Any = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """Normalizes each channel of each example over its positions, then scales and shifts it.
+
+    Args:
+        x: (N, C, …) float tensor.
+        running_mean, running_var: (C,). With use_input_stats=False they are the mean and the variance. Otherwise they must be
+            Parameters or Buffers, or None, and are moved towards the mean over the batch of the statistics of x.
+        weight, bias: (C,), or None.
+        momentum, eps: as in batch_norm.
+
+    Returns: the shape of x. Half precision is computed in float32. Raises ShapeError. Source: Ulyanov, Vedaldi & Lempitsky 2016.
+    """
+    if not flag("instance_norm", "use_input_stats", use_input_stats):
+        return batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
+    x, weight, bias = _operands("instance_norm", x, weight, bias)
+    count = math.prod(x.shape[2:])
+    if count == 1:
+        raise ShapeError(f"instance_norm: x {x.shape} has one value for each channel of an example, whose variance is 0.")
+    for name, value in (("running_mean", running_mean), ("running_var", running_var)):
+        if value is not None:
+            _check_vector("instance_norm", name, as_tensor(value), x)
+    if (running_mean is not None or running_var is not None) and x.size:
+        _update_instances(x, running_mean, running_var, momentum)
+    return channel_norm(x, weight, bias, max(1, x.shape[1]), real("instance_norm", "eps", eps))
+
+
+def _update_instances(x: Tensor, running_mean: Any, running_var: Any, momentum: Any) -> None:
+    """Moves the running values towards the means over the batch of each example's mean and unbiased variance."""
+    if x.__class__ is Batched:
+        raise VmapError(
+            "instance_norm: the running values have one new value and not one for each example under vmap or a per-example "
+            "gradient. Call net.eval(), or leave them out: track_running_stats=False."
+        )
+    wide, axes = widened(stop_gradient(x)), tuple(range(2, x.ndim))
+    for running, f in ((running_mean, mean), (running_var, lambda x, axis: var(x, axis=axis, correction=1))):
+        if running is not None:
+            old = widened(stop_gradient(running))
+            running.assign(old * (1 - momentum) + in_dtype(mean(f(wide, axis=axes), axis=0), old.dtype) * momentum)
+
+
+def _operands(name: str, x: Any, weight: Any, bias: Any) -> tuple[Tensor, Any, Any]:
+    """Returns x, the weight and the bias as floats of one dtype. Raises ShapeError."""
+    x = in_float(as_tensor(x))
+    if x.ndim < 2:
+        raise ShapeError(f"{name}: x has shape {x.shape}; it must be (N, C, …), with an axis of examples and an axis of channels.")
+    given = [(what, as_tensor(value)) for what, value in (("weight", weight), ("bias", bias)) if value is not None]
+    for what, value in given:
+        _check_vector(name, what, value, x)
+    x, *values = same_dtype([x, *[value for _, value in given]])
+    found = dict(zip([what for what, _ in given], values))
+    return x, found.get("weight"), found.get("bias")
+
+
+def _check_vector(name: str, what: str, value: Tensor, x: Tensor) -> None:
+    if value.shape != x.shape[1:2]:
+        raise ShapeError(
+            f"{name}: {what} has shape {value.shape}, but x {x.shape} has {x.shape[1]} channels; ({x.shape[1]},) is needed."
+        )
+
+
+# ---- Modules
+
+
+class _Normalizer(Module):
+    """Base class of the Modules that normalize channels and may keep running statistics."""
+
+    axes: tuple[int, ...] = ()  # the numbers of axes that x may have
+
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+        track_running_stats: bool = True, *, bias: bool = True, dtype: DTypeLike | None = None, device: str | None = None,
+    ) -> None:  # fmt: skip
+        title = type(self).__name__
+        self.num_features, self.eps = positive(title, "num_features", num_features), real(title, "eps", eps)
+        self.momentum = None if momentum is None else real(title, "momentum", momentum)
+        self.affine = flag(title, "affine", affine)
+        self.track_running_stats = flag(title, "track_running_stats", track_running_stats)
+        n, where = self.num_features, {"dtype": dtype, "device": device}
+        self.weight = Parameter(ones(n, **where)) if affine else None
+        self.bias = Parameter(zeros(n, **where)) if affine and flag(title, "bias", bias) else None
+        tracks = self.track_running_stats
+        self.running_mean = Buffer(zeros(n, **where)) if tracks else None
+        self.running_var = Buffer(ones(n, **where)) if tracks else None
+        self.num_batches_tracked = Buffer(zeros((), dtype=int64, device=device)) if tracks else None
+
+    def _checked(self, x: Any) -> Tensor:
+        x, title = as_tensor(x), type(self).__name__
+        if x.ndim not in self.axes:
+            wanted = " or ".join(str(("N", "C", "H", "W")[:n] if n != 3 else ("N", "C", "L")).replace("'", "") for n in self.axes)
+            raise ShapeError(f"{title}: x has shape {x.shape}; it must be {wanted}.")
+        if x.shape[1] != self.num_features:
+            raise ShapeError(f"{title}: x {x.shape} has {x.shape[1]} channels, but num_features={self.num_features}.")
+        return x
+
+    def _share(self, x: Tensor) -> Any:
+        """Counts a batch, and returns the share of its statistics in the new running values. Counts no examples of a vmap."""
+        if self.num_batches_tracked is None or x.__class__ is Batched:
+            return self.momentum
+        self.num_batches_tracked.assign(stop_gradient(self.num_batches_tracked) + 1)
+        if self.momentum is not None:
+            return self.momentum
+        kind = self.running_mean.dtype if self.running_mean is not None else x.dtype
+        return 1 / widened(in_dtype(self.num_batches_tracked, kind))
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
+        )
+
+
+class _BatchNorm(_Normalizer):
+    def forward(self, x: ArrayLike) -> Tensor:
+        x, single = as_tensor(x), False
+        by_batch = self.training or self.running_mean is None
+        if x.ndim == self.axes[0] - 1 and not by_batch:  # a single example, as vmap gives it
+            x, single = reshape(x, (1, *x.shape)), True
+        x = self._checked(x)
+        share = self._share(x) if self.training else self.momentum
+        y = batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, by_batch, share, self.eps)
+        return reshape(y, y.shape[1:]) if single else y
+
+
+class BatchNorm1d(_BatchNorm):
+    """Normalizes each channel of (N, C) or (N, C, L) over the batch and all positions (see nn.functional.batch_norm).
+
+    Args:
+        num_features: the number of channels C.
+        eps: a number that is added to the variance.
+        momentum: the share of a batch's statistics in the new running values. None averages those of all batches evenly.
+        affine: False leaves out the weight, which starts at 1, and the bias, which starts at 0. bias: False leaves out the bias.
+        track_running_stats: False keeps no running values, and takes the statistics of x in evaluation mode too.
+
+    In training mode the statistics are those of x, and the Buffers running_mean, running_var and num_batches_tracked are updated,
+    by replays of a captured function too. In evaluation mode the running values are used, and x may be a single example.
+
+    Source: Ioffe & Szegedy 2015. The arguments and the names are those of torch.nn.BatchNorm1d.
+    """
+
+    axes = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Normalizes each channel of (N, C, H, W) over the batch and all positions. The arguments are those of BatchNorm1d."""
+
+    axes = (4,)
+
+
+class InstanceNorm2d(_Normalizer):
+    """Normalizes each channel of each example (N, C, H, W) or (C, H, W) over its positions (see nn.functional.instance_norm).
+
+    The arguments are those of BatchNorm1d. By default there are no weight, no bias and no running values, as in
+    torch.nn.InstanceNorm2d.
+    """
+
+    axes = (4,)
+
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = False,
+        track_running_stats: bool = False, *, bias: bool = True, dtype: DTypeLike | None = None, device: str | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, bias=bias, dtype=dtype, device=device)
+
+    def forward(self, x: ArrayLike) -> Tensor:
+        x = as_tensor(x)
+        single = x.ndim == 3
+        x = self._checked(reshape(x, (1, *x.shape)) if single else x)
+        by_input = self.training or self.running_mean is None
+        share = 0.0 if self.momentum is None else self.momentum
+        y = instance_norm(x, self.running_mean, self.running_var, self.weight, self.bias, by_input, share, self.eps)
+        return reshape(y, y.shape[1:]) if single else y
+
+
+class GroupNorm(Module):
+    """Normalizes each group of channels of each example (N, C, …) (see nn.functional.group_norm).
+
+    Args:
+        num_groups: the number of groups of neighbouring channels, which divides num_channels.
+        num_channels: the number of channels C.
+        eps: a number that is added to the variance.
+        affine: False leaves out the weight, which starts at 1, and the bias, which starts at 0. bias: False leaves out the bias.
+
+    Source: Wu & He 2018. The arguments are those of torch.nn.GroupNorm.
+    """
+
+    def __init__(
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *, bias: bool = True,
+        dtype: DTypeLike | None = None, device: str | None = None,
+    ) -> None:  # fmt: skip
+        self.num_groups = positive("GroupNorm", "num_groups", num_groups)
+        self.num_channels = positive("GroupNorm", "num_channels", num_channels)
+        if self.num_channels % self.num_groups:
+            raise ShapeError(f"GroupNorm: num_groups={num_groups} does not divide num_channels={num_channels}.")
+        self.eps, self.affine = real("GroupNorm", "eps", eps), flag("GroupNorm", "affine", affine)
+        self.weight = Parameter(ones(num_channels, dtype=dtype, device=device)) if affine else None
+        bias = affine and flag("GroupNorm", "bias", bias)
+        self.bias = Parameter(zeros(num_channels, dtype=dtype, device=device)) if bias else None
+
+    def forward(self, x: ArrayLike) -> Tensor:
+        x = as_tensor(x)
+        if x.ndim < 2 or x.shape[1] != self.num_channels:
+            raise ShapeError(f"GroupNorm: x has shape {x.shape}; it must be (N, {self.num_channels}, …).")
+        return group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, bias={self.bias is not None}"
+
+
+def positive(layer: str, name: str, value: Any) -> int:
+    """Returns an argument as an int. Raises ShapeError unless it is an integer of 1 or more."""
+    if not hasattr(value, "__index__") or value.__index__() < 1:
+        raise ShapeError(f"{layer}: {name}={value!r} must be an integer of 1 or more.")
+    return int(value)

@@ -1,0 +1,230 @@
+"""functional_call, stack and lsuv: other tensors in place of Parameters, and the Module as it was afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from conftest import host, normal
+from pullback import nn
+
+
+class Tied(nn.Module):
+    """A network with Parameters in containers, and a Parameter that two layers share."""
+
+    def __init__(self) -> None:
+        self.scales = [pb.Parameter(normal(3)), {"inner": (pb.Parameter(normal(3)), None)}]
+        self.first = nn.Linear(3, 3).to("float64")
+        self.second = nn.Linear(3, 3, bias=False).to("float64")
+        self.second.weight = self.first.weight
+
+    def forward(self, x: Any, power: int = 1) -> Any:
+        scale = self.scales[0] * self.scales[1]["inner"][0]
+        return self.second(pb.tanh(self.first(x * scale))) ** power
+
+
+def wanted(p: dict[str, Any], x: Any, power: int = 1) -> Any:
+    hidden = pb.tanh((x * p["scales.0"] * p["scales.1.inner.0"]) @ p["first.weight"].mT + p["first.bias"])
+    return (hidden @ p["first.weight"].mT) ** power
+
+
+def given(net: Any) -> dict[str, Any]:
+    return {path: pb.tensor(normal(*p.shape)) for path, p in net.named_parameters()}
+
+
+X = pb.tensor(normal(4, 3))
+
+
+def snapshot(net: Any) -> Any:
+    """Returns the attributes of all Modules inside, without those in which a Module notes where its Parameters are."""
+    return [(part, {name: value for name, value in vars(part).items() if not name.startswith("_")}) for part in net.modules()]
+
+
+def unchanged(net: Any, before: Any) -> bool:
+    now = snapshot(net)
+    return all([a is b and [*m] == [*n] and all([m[k] is n[k] for k in m]) for (a, m), (b, n) in zip(before, now)])
+
+
+def test_values_and_gradients_are_those_of_the_formula() -> None:
+    net = Tied()
+    assert [path for path, _ in net.named_parameters()] == ["scales.0", "scales.1.inner.0", "first.weight", "first.bias"]
+    before, p = snapshot(net), given(net)
+    np.testing.assert_allclose(host(nn.functional_call(net, p, X, power=2)), host(wanted(p, X, 2)), rtol=1e-12)
+    found = pb.grad(lambda p: pb.sum(nn.functional_call(net, p, X) ** 2))(p)
+    expected = pb.grad(lambda p: pb.sum(wanted(p, X) ** 2))(p)
+    for path, g in expected.items():
+        np.testing.assert_allclose(host(found[path]), host(g), rtol=1e-10)
+    assert unchanged(net, before)
+
+
+def test_a_shared_parameter_is_replaced_in_all_places_by_any_of_its_names() -> None:
+    net = Tied()
+    own = dict(net.named_parameters())
+    for name in ("first.weight", "second.weight"):
+        w = pb.tensor(normal(3, 3))
+        np.testing.assert_allclose(
+            host(nn.functional_call(net, {name: w}, X)), host(wanted({**own, "first.weight": w}, X)), rtol=1e-12
+        )
+    same = nn.functional_call(net, {"first.weight": w, "second.weight": w}, X)
+    np.testing.assert_array_equal(host(same), host(nn.functional_call(net, {"first.weight": w}, X)))
+    with pytest.raises(pb.PullbackError, match=r"second\.weight is the same Parameter as first\.weight, but two different tensors"):
+        nn.functional_call(net, {"first.weight": w, "second.weight": w + 1}, X)
+
+
+def test_the_module_is_as_before_after_an_error() -> None:
+    net = Tied()
+    before = snapshot(net)
+    with pytest.raises(pb.ShapeError, match="broadcast"):
+        nn.functional_call(net, given(net), pb.ones(7))
+    assert unchanged(net, before)
+    assert len(net.parameters()) == 4
+
+
+def test_calls_nest_and_a_forward_may_list_its_parameters() -> None:
+    class Lists(nn.Module):
+        def __init__(self) -> None:
+            self.parts = [pb.Parameter(pb.ones(2)), pb.Parameter(pb.ones(2))]
+
+        def forward(self, x: Any, deeper: bool = False) -> Any:
+            inner = nn.functional_call(self, {"parts.1": 5 * pb.ones(2)}, x) if deeper else 0.0
+            return len(self.parameters()) + x * self.parts[0] + self.parts[1] + inner
+
+    net = Lists()
+    before = snapshot(net)
+    assert host(nn.functional_call(net, {"parts.0": 2 * pb.ones(2)}, pb.ones(2))).tolist() == [4.0, 4.0]
+    assert host(nn.functional_call(net, {"parts.0": 2 * pb.ones(2)}, pb.ones(2), deeper=True)).tolist() == [11.0, 11.0]
+    assert unchanged(net, before)
+
+
+def test_the_values_may_be_parameters_and_arrays() -> None:
+    net = nn.Linear(3, 2).to("float64")
+    w, b = pb.Parameter(normal(2, 3)), normal(2)
+    with pb.GradientTape() as tape:
+        loss = pb.sum(nn.functional_call(net, {"weight": w, "bias": b}, X))
+    np.testing.assert_allclose(host(tape.gradient(loss, w)), np.tile(host(X).sum(0), (2, 1)), rtol=1e-12)
+
+
+def test_captured_calls_are_eager_ones(native: None) -> None:
+    net = Tied()
+
+    def step(p: Any, x: Any) -> Any:
+        return pb.grad(lambda p: pb.sum(nn.functional_call(net, p, x) ** 2))(p)
+
+    captured = pb.capture(step)
+    for _ in range(3):
+        p = given(net)
+        for a, b in zip(captured(p, X).values(), step(p, X).values()):
+            np.testing.assert_array_equal(host(a), host(b))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"weight": pb.ones((2, 2))}, pb.ShapeError, r"weight has shape \(2, 3\), and \(2, 2\) was given"),
+        ({"wait": pb.ones((2, 3))}, pb.PullbackError, r"Linear has no Parameter 'wait'\. It has weight, bias"),
+        ([pb.ones((2, 3))], pb.PullbackError, r"a dict of tensors by path"),
+    ],
+)
+def test_parameters_that_do_not_fit(parameters: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        nn.functional_call(nn.Linear(3, 2), parameters, pb.ones(3))
+
+
+# ---- stacks of models
+
+
+def models() -> list[Any]:
+    return [nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 2)).to("float64").eval() for _ in range(4)]
+
+
+def test_a_stack_of_models_runs_under_one_vmap() -> None:
+    nets = models()
+    for net in nets:
+        net[1].running_mean.assign(normal(5))
+    stacked = nn.stack(nets)
+    assert [*stacked] == [*nets[0].state_dict()]
+    assert [type(p).__name__ for p in stacked.values()] == ["Parameter"] * 4 + ["Buffer"] * 3 + ["Parameter"] * 2
+    together = pb.vmap(lambda p, x: nn.functional_call(nets[0], p, x), in_axes=(0, None))
+    np.testing.assert_allclose(host(together(stacked, X)), np.stack([host(net(X)) for net in nets]), rtol=1e-12)
+    with pb.GradientTape() as tape:
+        loss = pb.sum(together(stacked, X) ** 2)
+    found = tape.gradient(loss, stacked["0.weight"])
+    for i, net in enumerate(nets):
+        with pb.GradientTape() as alone:
+            one = pb.sum(net(X) ** 2)
+        np.testing.assert_allclose(host(found[i]), host(alone.gradient(one, net[0].weight)), rtol=1e-10)
+
+
+def test_a_stack_has_memory_of_its_own() -> None:
+    nets = [nn.Linear(3, 2) for _ in range(2)]
+    nets[0].bias.trainable = False
+    stacked = nn.stack(nets)
+    stacked["weight"].assign(pb.zeros((2, 2, 3)))
+    assert host(nets[0].weight).any()
+    assert (stacked["weight"].trainable, stacked["bias"].trainable, stacked["weight"].name) == (True, False, "weight")
+
+
+@pytest.mark.parametrize(
+    ("made", "error", "message"),
+    [
+        (list, pb.PullbackError, "one or more Modules"),
+        (
+            lambda: [nn.Linear(2, 3), nn.Linear(2, 3, bias=False)],
+            pb.PullbackError,
+            "model 1 has other Parameters than model 0: bias",
+        ),
+        (
+            lambda: [nn.Linear(2, 3), nn.Linear(3, 3)],
+            pb.ShapeError,
+            r"weight has shape \(3, 2\) in model 0, and \(3, 3\) in model 1",
+        ),
+    ],
+)
+def test_models_that_do_not_stack(made: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        nn.stack(made())
+
+
+# ---- lsuv
+
+
+def test_lsuv_gives_every_layer_the_standard_deviation() -> None:
+    net = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.BatchNorm1d(64), nn.Linear(64, 64), nn.Dropout(), nn.Linear(64, 3)).to(
+        "float64"
+    )
+    x, before = pb.tensor(3 * normal(256, 20) + 1), host(net[2].running_mean)
+    with pb.GradientTape() as tape:
+        assert nn.init.lsuv(net, x, std=0.7) is net
+        assert len(tape.gradient(pb.sum(net[0].weight * 2), [net[0].weight])) == 1
+    assert net.training
+    np.testing.assert_array_equal(host(net[2].running_mean), before)
+    net.eval()
+    h = x
+    for layer in net:
+        h = layer(h)
+        if isinstance(layer, nn.Linear):
+            assert host(h).std() == pytest.approx(0.7, rel=1e-9)
+            w = host(layer.weight)
+            product = w @ w.T if w.shape[0] <= w.shape[1] else w.T @ w
+            np.testing.assert_allclose(product, product[0, 0] * np.eye(len(product)), atol=1e-12)
+            assert not host(layer.bias).any()
+
+
+def test_lsuv_scales_a_shared_layer_once_and_leaves_embeddings() -> None:
+    net = nn.Sequential(nn.Embedding(9, 6), layer := nn.Linear(6, 6), nn.Tanh(), layer)
+    table = host(net[0].weight)
+    nn.init.lsuv(net, pb.tensor(np.arange(9)))
+    np.testing.assert_array_equal(host(net[0].weight), table)
+    assert host(layer(net[0](pb.tensor(np.arange(9))))).std() == pytest.approx(1, rel=1e-5)
+    assert "forward" not in vars(layer)
+
+
+def test_lsuv_refuses_a_batch_that_does_not_vary() -> None:
+    net = nn.Sequential(nn.Linear(3, 2), nn.Tanh())
+    with pytest.raises(pb.PullbackError, match=r"standard deviation 0\.0 on this batch, which no factor makes 1.0"):
+        nn.init.lsuv(net, pb.zeros((4, 3)))
+    assert net.training
+    assert "forward" not in vars(net[0])
