@@ -129,7 +129,7 @@ template void run_depthwise_weight(const ConvShape&, const double*, const double
 
 template <class T> Counts work_of_depthwise_weight(const ConvShape& s) {
   Counts work;
-  const int64_t total = s.images * s.pixels_of_y(), slices = parts_of(total, kConvSlice);
+  const int64_t total = s.images * s.pixels_of_y();
   const int64_t padded = parts_of(s.groups, kWidth<T>) * kWidth<T> * s.out * s.taps();
   if (total == 0) return work;
   work.fmas = padded * total;
