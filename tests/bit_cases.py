@@ -189,6 +189,42 @@ def layers(op: Op, rng: Any) -> Iterator[Case]:
             yield case(dtype, m, k, n, numbers[-1], light=False)
 
 
+def recurrent(op: Op, rng: Any) -> Iterator[Case]:
+    """Yields layers whose products have one block of terms or several, in both directions, with rows that threads share."""
+    gates, states = {"rnn": (1, 1), "gru": (3, 1), "lstm": (4, 2)}[op.name]
+    for dtype, full in dtypes_of(op):
+        for steps, rows, hidden in ((3, 5, 7), (9, 17, 33), (4, 40, 70), *[(2, 9, 300), (12, 3, 130)] * full):
+            shapes = ((steps, rows, gates * hidden), *[(rows, hidden)] * states, (gates * hidden, hidden), (gates * hidden,))
+            inputs, _ = normal(*shapes)(rng, dtype_of(dtype))
+            inputs = (*inputs[:-2], (inputs[-2] / dtype_of(dtype).type(hidden**0.5)).astype(dtype_of(dtype)), inputs[-1])
+            params = (rows % 2 == 0, *[False] * (op.name == "rnn"))
+            yield Case(f"{dtype} {steps} x {rows} x {hidden}", inputs, params, light=hidden < 100)
+
+
+# x, weight, and stride, padding, dilation and groups. The contractions have 9 to 630 terms, those of the weights 6 to 17,484.
+CONVOLUTIONS: Final = (
+    ((2, 1, 5, 6), (3, 1, 3, 3), ((1, 1), (0, 0), (1, 1), 1)),
+    ((3, 70, 7, 5), (20, 70, 3, 3), ((1, 1), (1, 1), (1, 1), 1)),
+    ((2, 6, 17, 19), (9, 2, 3, 2), ((2, 3), (1, 2), (1, 2), 3)),
+    ((3, 33, 12, 13), (33, 1, 3, 3), ((1, 1), (1, 1), (1, 1), 33)),
+    ((12, 3, 31, 47), (17, 3, 2, 2), ((1, 1), (1, 0), (1, 1), 1)),
+)  # fmt: skip
+
+
+def convolutions(op: Op, rng: Any) -> Iterator[Case]:
+    """Yields contractions with and without several blocks, with strides, and with a group for each channel."""
+    for dtype, full in dtypes_of(op):
+        for x, w, (stride, padding, dilation, groups) in CONVOLUTIONS if full and dtype in FLOATS else CONVOLUTIONS[:1]:
+            ends = zip(x[2:], w[2:], stride, padding, dilation)
+            y = (x[0], w[0], *[(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in ends])
+            shapes, size = {
+                "convolution": ((x, w, w[:1]), y[2:]), "convolution_input": ((y, w), x[2:]), "convolution_weight": ((x, y), w[2:]),
+            }[op.name]  # fmt: skip
+            inputs, _ = normal(*shapes)(rng, dtype_of(dtype))
+            rows = () if op.name == "convolution_weight" else (0,)
+            yield Case(f"{dtype} {x} and {w}", inputs, (stride, padding, dilation, groups, size), rows=rows)
+
+
 def channels(op: Op, rng: Any) -> Iterator[Case]:
     """Yields rows of groups of channels, and of channels over the batch, on lengths that reach the blocks of sums."""
     for dtype, full in dtypes_of(op):
@@ -297,7 +333,8 @@ BY_KIND: Final[dict[str, Callable[[Op, Any], Iterator[Case]]]] = {
 MAKERS: Final = {
     **dict.fromkeys(("layer_norm", "rms_norm", "cross_entropy", "cross_entropy_total"), row_ops),
     **dict.fromkeys(SIZED, sized),
+    "matmul": products, "linear": layers, "linear_activated": layers, **dict.fromkeys(("rnn", "lstm", "gru"), recurrent),
+    **dict.fromkeys(("convolution", "convolution_input", "convolution_weight"), convolutions),
     **dict.fromkeys(("max_pool", "max_pool_indices", "avg_pool", "avg_unpool"), pools),
     "channel_norm": channels,
-    "matmul": products, "linear": layers, "linear_activated": layers,
 }  # fmt: skip

@@ -21,7 +21,8 @@ def numbers(rng: Any, dtype: Any) -> Any:
     All NaNs have one sign, because a GPU drops the sign when it converts a float16 NaN (docs/reproducibility.md).
     """
     wild = rng.integers(0, 256, COUNT // 3 * dtype.itemsize, np.uint8).view(dtype)
-    wild = np.where(wild != wild, dtype.type(np.nan), wild)
+    with np.errstate(invalid="ignore"):
+        wild = np.where(wild != wild, dtype.type(np.nan), wild)
     return rng.permutation(np.concatenate([wild, rng.normal(0, 4, COUNT - wild.size).astype(dtype)]))
 
 

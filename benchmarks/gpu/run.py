@@ -296,7 +296,8 @@ def main() -> int:
     say(f"== what {options.command} needs\n{machine.table(needs)}")
     results = results_of(options, place, found)
     missing = [need.name for need in needs if need.found is None]
-    results.facts(machine=machine.facts(found), sources=install.sources(), arguments=sys.argv[1:], missing=missing)
+    chosen = {"only": options.only, "skip": options.skip}
+    results.facts(machine=machine.facts(found), sources=install.sources(), arguments=chosen, missing=missing)
     if isinstance(gpu, str):
         say(f"run.sh {options.command}: nothing can be measured: {gpu}.")
         return 2

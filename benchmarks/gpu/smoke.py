@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,8 @@ def native(simulated: bool) -> None:
     x = pb.ones(5, device="cuda")
     assert (x + x).numpy().tolist() == [2.0] * 5
     device.put(
-        name="native kernels", module=found.kernels.__file__, simulated=found.simulated, driver_runtime=found.kernels.versions(),
+        name="native kernels", module=Path(found.kernels.__file__).name, simulated=found.simulated,
+        driver_runtime=found.kernels.versions(),
         cpu=cpu.simd_level(), memory=pb.cuda.memory(), families=list(FAMILIES),
     )  # fmt: skip
 

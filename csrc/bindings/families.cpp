@@ -10,6 +10,7 @@ void bind_families(PyObject* module) {
   bind_channel_norm(module);
   bind_pool(module);
   bind_matmul(module);
+  bind_conv(module);
   bind_copy(module);
   bind_index(module);
   bind_segment(module);
@@ -18,6 +19,7 @@ void bind_families(PyObject* module) {
   bind_random(module);
   bind_update(module);
   bind_projection(module);
+  bind_recurrent(module);
   bind_ledger(module);
   bind_recorder(module);
 }

@@ -10,6 +10,7 @@ void bind_rows(PyObject* module);
 void bind_channel_norm(PyObject* module);
 void bind_pool(PyObject* module);
 void bind_matmul(PyObject* module);
+void bind_conv(PyObject* module);
 void bind_copy(PyObject* module);
 void bind_index(PyObject* module);
 void bind_sort(PyObject* module);
@@ -18,6 +19,7 @@ void bind_segment(PyObject* module);
 void bind_random(PyObject* module);
 void bind_update(PyObject* module);
 void bind_projection(PyObject* module);
+void bind_recurrent(PyObject* module);
 void bind_ledger(PyObject* module);
 void bind_recorder(PyObject* module);
 

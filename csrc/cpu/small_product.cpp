@@ -4,10 +4,9 @@
 
 #include <algorithm>
 
+#include "cpu/panel.h"
 #include "cpu/pool.h"
 #include "cpu/strips.h"
-#include "cpu/tile.h"
-#include "cpu/vector.h"
 #include "families/matmul.h"
 
 namespace pb::cpu {
@@ -18,56 +17,8 @@ constexpr int64_t kBlock = 64;      // rows per block of a shared product
 constexpr int64_t kFewRows = 2;     // up to this many rows, one block of k has wider panels, and several run side by side, to
 constexpr int kWideVectors = 4;     // hide the latency of additions; such panels have kWideVectors vectors
 
-// The most vectors of sums in a tile. With 16 registers, four are left for a row of b and an element of a.
-constexpr int kTileSums = kRegisters == 16 ? 12 : 16;
-
-// The rows of `a` and the columns of `b` that a tile reads. The rows of b are contiguous.
-template <class T> struct Tile {
-  int64_t k;
-  const T* a;
-  int64_t down, across;
-  const T* b;
-  int64_t ldb;
-  const T* bias;
-  T* out;
-  int64_t ldc;
-  int64_t columns;  // columns of the result; the vectors of b may have more
-  bool add;         // add to the content of out
-};
-
-template <class T, int kRows, int kVectors> inline __attribute__((always_inline)) void run_tile(const Tile<T>& t) {
-  constexpr int kGroups = (kRows + 3) / 4;
-  Vector<T> sum[kRows][kVectors] = {};
-  FinishedBlocks<T, kRows, kVectors> finished;
-  const T *a[kGroups], *b = t.b;
-#pragma GCC unroll 4
-  for (int g = 0; g < kGroups; ++g) {
-    a[g] = t.a + 4 * g * t.down;
-    asm("" : "+r"(a[g]));  // one pointer per four rows, because gcc runs out of registers with an offset per row
-  }
-  for (int64_t rest = t.k;; rest -= kOrderBlock) {
-    for (int64_t l = std::min(rest, kOrderBlock); l; --l, b += t.ldb) {
-      Vector<T> row[kVectors];
-#pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) row[v] = load_vector(b + v * kWidth<T>);
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-        const Vector<T> left = broadcast<T>(a[r / 4][r % 4 * t.down]);
-#pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v) sum[r][v] = multiply_add<T>(left, row[v], sum[r][v]);
-      }
-#pragma GCC unroll 4
-      for (int g = 0; g < kGroups; ++g) a[g] += t.across;
-    }
-    if (rest <= kOrderBlock) break;
-    finished.take(sum);
-  }
-  finished.finish(sum);
-  write_tile(sum, t.out, t.ldc, kRows, t.columns, t.bias, t.add);
-}
-
 // Like run_tile, but the blocks run side by side.
-template <class T, int kRows, int kVectors> void run_flat_tile(const Tile<T>& t) {
+template <class T, int kRows, int kVectors> void run_flat_tile(const PanelTile<T>& t) {
   constexpr int kBlocks = kTileDepth / kOrderBlock;
   Vector<T> sum[kBlocks][kRows][kVectors] = {};
   const int64_t blocks = kernels::order_blocks(t.k), last = t.k - (blocks - 1) * kOrderBlock;
@@ -109,30 +60,10 @@ template <class T, int kRows, int kVectors> void run_flat_tile(const Tile<T>& t)
   write_tile(sum[0], t.out, t.ldc, kRows, t.columns, t.bias, t.add);
 }
 
-template <class T, int kRows, int kVectors> void run_last_tile(Tile<T> t) { run_tile<T, kRows, kVectors>(t); }
-
-// Computes all rows, in tiles that are as high as registers allow. The last two tiles have about the same height, because a low
-// tile would wait for the latency of its additions.
-template <class T, int kVectors, size_t... kRows>
-void run_rows(Tile<T> t, int64_t rows, std::index_sequence<kRows...>) {
-  constexpr int64_t kMost = sizeof...(kRows);
-  constexpr void (*kTiles[])(Tile<T>) = {run_last_tile<T, int(kRows) + 1, kVectors>...};
-  for (; rows >= 2 * kMost || rows == kMost; rows -= kMost) {
-    run_tile<T, kMost, kVectors>(t);
-    t.a += kMost * t.down, t.out += kMost * t.ldc;
-  }
-  if (rows > kMost) {
-    const int64_t half = rows / 2;
-    kTiles[half - 1](t);
-    t.a += half * t.down, t.out += half * t.ldc, rows -= half;
-  }
-  if (rows) kTiles[rows - 1](t);
-}
-
-template <class T, int kVectors> void run_panel(const Tile<T>& t, int64_t rows, bool few) {
-  if (!few || (t.k <= kOrderBlock && kVectors < kWideVectors))
-    run_rows<T, kVectors>(t, rows, std::make_index_sequence<kTileSums / kVectors>());
-  else if (t.k <= kOrderBlock) rows == 2 ? run_last_tile<T, 2, kVectors>(t) : run_last_tile<T, 1, kVectors>(t);
+template <class T, int kVectors> void run_panel(const PanelTile<T>& t, int64_t rows, bool few) {
+  if (!few || (t.k <= kOrderBlock && kVectors < kWideVectors)) run_rows<T, kVectors>(t, rows);
+  else if (t.k <= kOrderBlock)
+    rows == 2 ? run_last_tile<T, 2, kVectors, kTileLevels>(t) : run_last_tile<T, 1, kVectors, kTileLevels>(t);
   else rows == 2 ? run_flat_tile<T, 2, kVectors>(t) : run_flat_tile<T, 1, kVectors>(t);
 }
 
@@ -166,17 +97,17 @@ void run_panels(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& 
       if (!direct && (i == 0 || task == begin)) pack<T, kVectors>(n, k, b, j, packed);
       const int64_t columns = std::min(kPanel, n - j);
       const T* panel = direct ? reinterpret_cast<const T*>(b.data) + j : packed;
-      const Tile<T> tile{k,
-                         reinterpret_cast<const T*>(a.data) + i * down,
-                         down,
-                         across,
-                         panel,
-                         direct ? b.ld : kPanel,
-                         bias ? bias + j : nullptr,
-                         out + i * ldc + j,
-                         ldc,
-                         columns,
-                         add};
+      const PanelTile<T> tile{k,
+                              reinterpret_cast<const T*>(a.data) + i * down,
+                              down,
+                              across,
+                              panel,
+                              direct ? b.ld : kPanel,
+                              bias ? bias + j : nullptr,
+                              out + i * ldc + j,
+                              ldc,
+                              columns,
+                              add};
       if (columns > kWidth<T>) run_panel<T, kVectors>(tile, std::min(height, m - i), m <= kFewRows);
       else run_panel<T, 1>(tile, std::min(height, m - i), m <= kFewRows);
     }
@@ -285,5 +216,20 @@ bool small_product_work(int64_t m, int64_t n, int64_t k, const Matrix& a, const 
 }
 template bool small_product_work<float>(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, bool, bool, Counts&);
 template bool small_product_work<double>(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, bool, bool, Counts&);
+
+template <class T> void tile_product(int64_t m, int64_t n, int64_t k, const T* a, const T* b, T* out) {
+  const Matrix left{reinterpret_cast<const char*>(a), k, false}, right{reinterpret_cast<const char*>(b), n, false};
+  run_panels<T, 2>(m, n, k, left, right, nullptr, out, n, false);
+}
+template void tile_product(int64_t, int64_t, int64_t, const float*, const float*, float*);
+template void tile_product(int64_t, int64_t, int64_t, const double*, const double*, double*);
+
+template <class T> Counts tile_product_work(int64_t m, int64_t n, int64_t k) {
+  Counts work;
+  work.fmas = m * n * k, work.adds = m * n * (kernels::order_blocks(k) - 1);
+  return work;
+}
+template Counts tile_product_work<float>(int64_t, int64_t, int64_t);
+template Counts tile_product_work<double>(int64_t, int64_t, int64_t);
 
 }  // namespace pb::cpu

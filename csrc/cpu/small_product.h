@@ -21,4 +21,10 @@ bool small_product(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matri
 template <class T>
 bool small_product_work(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, bool bias, bool add, Counts& work);
 
+// Computes out (m, n) = a (m, k) @ b (k, n) in the tiles of small_product, which run as they are: for factors that are used many
+// times, and that were laid out for it. All are contiguous; n is a multiple of kTileColumns, and k from 1 to kTileDepth.
+template <class T> constexpr int64_t kTileColumns = 2 * kWidth<T>;
+template <class T> void tile_product(int64_t m, int64_t n, int64_t k, const T* a, const T* b, T* out);
+template <class T> Counts tile_product_work(int64_t m, int64_t n, int64_t k);
+
 }  // namespace pb::cpu

@@ -13,10 +13,13 @@ using kernels::kOrderBlock;
 // The largest k of a tile: four blocks. Longer contractions are cut into slices (cpu/product.cpp), so that packed factors fit the
 // caches.
 constexpr int64_t kTileDepth = 4 * kOrderBlock;
+constexpr int kTileLevels = 2;  // of the finished blocks of such a tile, which are three
+static_assert(kTileDepth / kOrderBlock <= 1 << kTileLevels);
+constexpr int kAllLevels = 24;  // for a contraction of up to 2^32 terms
 
 // The sums of the blocks before the current one, as a binary counter: level p holds the sum of 2^p blocks if bit p of their number
 // is set. They are in memory, because the registers are full.
-template <class T, int kRows, int kVectors> class FinishedBlocks {
+template <class T, int kRows, int kVectors, int kLevels = kTileLevels> class FinishedBlocks {
   using Sums = Vector<T>[kRows][kVectors];
 
  public:
@@ -45,8 +48,6 @@ template <class T, int kRows, int kVectors> class FinishedBlocks {
     each([&](int r, int v) __attribute__((always_inline)) { sum[r][v] = sums_[level][r][v] + sum[r][v]; });
   }
 
-  static constexpr int kLevels = 2;  // for three finished blocks
-  static_assert(kTileDepth / kOrderBlock <= 1 << kLevels);
   Sums sums_[kLevels];
   int64_t blocks_ = 0;
 };

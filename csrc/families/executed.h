@@ -18,6 +18,9 @@ void executed_measure(const Launch& launch, Counts& work);
 void executed_clip_norm(const Launch& launch, Counts& work);
 void executed_clip_adaptive(const Launch& launch, Counts& work);
 void executed_project(const Launch& launch, Counts& work);
+void executed_convolution(const Launch& launch, Counts& work);
+void executed_convolution_input(const Launch& launch, Counts& work);
+void executed_convolution_weight(const Launch& launch, Counts& work);
 
 // What walks over rows do, in all rows together.
 struct Walks {

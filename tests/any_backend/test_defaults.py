@@ -16,7 +16,8 @@ import pullback as pb
 import pullback.amp
 import pullback.tree
 from conftest import host
-from defaults_of_networks import LAYERS, LOSSES, RULES
+from defaults_of_networks import LAYERS, LOSSES
+from defaults_of_rules import RULES
 from pullback import nn, optim
 from pullback.tensors import devices
 

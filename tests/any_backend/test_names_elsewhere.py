@@ -173,7 +173,7 @@ def error_of(expression: str) -> BaseException:
         ("pb.linalg.cond", "factorisations are not here yet."),
         ("pb.random.power", "transform what pb.random.uniform"),
         ("pb.unflatten", "it is t.reshape here."),
-        ("nn.Conv2d", "this layer is not here yet."),
+        ("nn.Conv3d", "this layer is not here yet."),
         ("nn.utils.weight_norm", "Functions for vectors of Parameters and for normed weights are not here."),
         ("nn.functional.pad", "PyTorch's starts with the last axis."),
         ("optim.lr_scheduler.StepLR", "lr=optim.schedules.Cosine("),

@@ -12,8 +12,11 @@ import watched
 from pullback.autodiff.primitive import OPS
 from pullback.nn import functional
 from pullback.optim._counts import UPDATE_COUNTS
-from random_calls import FAMILIES, KERNELS, tensor, with_gradients
+from random_calls import FAMILIES as OTHERS, KERNELS, tensor, with_gradients
+from random_convolutions import CONVOLUTIONS
+from recurrent_calls import RECURRENT
 
+FAMILIES = {**OTHERS, "recurrent": RECURRENT, "convolutions": CONVOLUTIONS}
 GATHERS = ("searchsorted", "nonzero_flat", "take", "take_along_axis")
 # Of a row that does not fit a GPU's registers, these kernels compute differences and exponentials again, and the stated work is a
 # lower bound.

@@ -27,6 +27,9 @@ from .activations import Softsign as Softsign
 from .activations import Tanh as Tanh
 from .activations import Tanhshrink as Tanhshrink
 from .activations import Threshold as Threshold
+from .convolutions import Conv1d as Conv1d
+from .convolutions import Conv2d as Conv2d
+from .convolutions import ConvTranspose2d as ConvTranspose2d
 from .bilinear import Bilinear as Bilinear
 from .calls import functional_call as functional_call
 from .calls import stack as stack
@@ -55,6 +58,12 @@ from .module import Buffer as Buffer
 from .module import Module as Module
 from .norms import LayerNorm as LayerNorm
 from .norms import RMSNorm as RMSNorm
+from .recurrent import GRU as GRU
+from .recurrent import LSTM as LSTM
+from .recurrent import RNN as RNN
+from .recurrent import GRUCell as GRUCell
+from .recurrent import LSTMCell as LSTMCell
+from .recurrent import RNNCell as RNNCell
 from .pools import AdaptiveAvgPool2d as AdaptiveAvgPool2d
 from .pools import AvgPool1d as AvgPool1d
 from .pools import AvgPool2d as AvgPool2d

@@ -10,6 +10,7 @@ from .activations import (
     celu, elu, gelu, glu, hardshrink, hardsigmoid, hardswish, hardtanh, mish, prelu, relu6, selu, softplus, softshrink, softsign,
     tanhshrink, threshold,
 )  # fmt: skip
+from .convolutions import conv1d, conv2d, conv_transpose1d, conv_transpose2d
 from .bilinear import bilinear
 from .channel_norms import batch_norm, group_norm, instance_norm
 from .distances import cosine_similarity, normalize, pairwise_distance

@@ -31,6 +31,10 @@ from .activations import softshrink as softshrink
 from .activations import softsign as softsign
 from .activations import tanhshrink as tanhshrink
 from .activations import threshold as threshold
+from .convolutions import conv1d as conv1d
+from .convolutions import conv2d as conv2d
+from .convolutions import conv_transpose1d as conv_transpose1d
+from .convolutions import conv_transpose2d as conv_transpose2d
 from .bilinear import bilinear as bilinear
 from .channel_norms import batch_norm as batch_norm
 from .channel_norms import group_norm as group_norm

@@ -7,7 +7,8 @@ The families build on each other in this order; each imports only families liste
     shape, gather, movement     views; reading at indices; moving elements into new memory
     cumulative, reduce          sums along an axis and over axes
     scatter, index              writing at indices; t[...]
-    linalg, linear, rows, losses        matrix products; linear layers; softmax and normalization of rows; losses
+    linalg, linear, conv, rows, losses  matrix products; linear layers; convolutions; softmax and normalization of rows; losses
+    recurrent                   all steps of a recurrent layer
     channels, pools             norms of channels; maxima and means of windows
     sort, segment, draws, random
     matrices, factors           functions composed of ops of several families

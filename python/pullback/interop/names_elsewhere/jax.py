@@ -52,8 +52,9 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "broadcast_in_dim": "pb.broadcast_to(t, shape)",
         "cumlogsumexp": "pb.logcumsumexp(t, axis=0)", "rem": "pb.fmod", "shift_left": "pb.bitwise_left_shift",
         "shift_right_arithmetic": "pb.bitwise_right_shift", "shift_right_logical": "pb.bitwise_right_shift",
-        "reduce_and": "pb.all", "reduce_or": "pb.any", "reduce_window": LAYERS, "conv_general_dilated": LAYERS,
-        "conv": LAYERS, "conv_transpose": LAYERS, "scatter_max": "t.at[indices].max(values)",
+        "reduce_and": "pb.all", "reduce_or": "pb.any", "reduce_window": LAYERS, "conv_general_dilated": "nn.functional.conv2d",
+        "conv": "nn.functional.conv2d", "conv_transpose": "nn.functional.conv_transpose2d",
+        "scatter_max": "t.at[indices].max(values)",
         "scatter_min": "t.at[indices].min(values)",
         "scatter_mul": "t.at[indices].multiply(values)", "logistic": "pb.sigmoid", "expit": "pb.sigmoid", "gammaln": "pb.lgamma",
         "loggamma": "pb.lgamma", "gamma": "pb.exp(pb.lgamma(t))", "psi": "pb.digamma", "betaln":
