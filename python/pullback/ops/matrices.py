@@ -29,7 +29,7 @@ def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Tensor:
     if x.ndim < 2:
         raise ShapeError(f"diagonal: shape {x.shape} has no two last axes.")
     rows, columns = x.shape[-2:]
-    offset = min(max(integer("diagonal", "offset", offset), -rows), columns)  # beyond these, all diagonals are empty
+    _, offset, _ = sorted((-rows, integer("diagonal", "offset", offset), columns))  # beyond these bounds, diagonals are empty
     first = -offset if offset < 0 else 0
     length = len(range(rows)[first:][: len(range(columns)[first + offset :])])
     kept = x[..., first : first + length, :]
