@@ -87,9 +87,9 @@ def test_functions_are_differentiable_twice(groups: int | None) -> None:
     def norm(x: Any, w: Any, b: Any) -> Any:
         return F.batch_norm(x, None, None, w, b, True) if groups is None else F.group_norm(x, groups, w, b)
 
-    pb.check_gradients(norm, [normal(3, 4, 2), normal(4), normal(4)], order=2)
-    x, w, b = normal(3, 4, 2), normal(4), normal(4)
-    directions = [normal(3, 4, 2), normal(4), normal(4)]
+    pb.check_gradients(norm, [normal(3, 4, 6), normal(4), normal(4)], order=2)
+    x, w, b = normal(3, 4, 6), normal(4), normal(4)
+    directions = [normal(3, 4, 6), normal(4), normal(4)]
     _, tangent = pb.jvp(norm, tuple(map(pb.tensor, (x, w, b))), tuple(map(pb.tensor, directions)))
     h = 1e-6
     ends = [host(norm(*[pb.tensor(a + s * h * t) for a, t in zip((x, w, b), directions)])) for s in (1, -1)]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 from ..errors import PullbackError, ShapeError
 from ..interop.wrong_calls import explain_call
@@ -14,8 +14,6 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from .module import Buffer, Module, every_path
-
-_ABSENT: Final = object()
 
 
 @explain_call
@@ -61,7 +59,7 @@ def _by_identity(module: Any, parameters: Any) -> dict[int, Tensor]:
 
 
 @contextmanager
-def _replaced(module: Module, values: Mapping[int, Tensor]) -> Iterator[None]:
+def _replaced(module: Module, values: Mapping[int, Tensor]) -> Generator[None]:
     """Puts tensors in place of Parameters, by their ids, and puts the Parameters back at the end.
 
     It writes to the Modules' dictionaries, because `__setattr__` refuses tensors there, and takes containers apart without changing
@@ -75,16 +73,14 @@ def _replaced(module: Module, values: Mapping[int, Tensor]) -> Iterator[None]:
                 if (new := _with(value, values)) is not value:
                     before.append((here, name, value))
                     here[name] = new
-                    if name in part._places:
-                        before.append((here, "_places", here.get("_places", _ABSENT)))
-                        here["_places"] = {key: places for key, places in part._places.items() if key != name}
+                    places = here.get("_places", {})
+                    if name in places:
+                        before.append((here, "_places", places))
+                        here["_places"] = {key: kept for key, kept in places.items() if key != name}
         yield
     finally:
         for here, name, value in reversed(before):
-            if value is _ABSENT:
-                here.pop(name, None)
-            else:
-                here[name] = value
+            here[name] = value
 
 
 def _with(value: Any, values: Mapping[int, Tensor]) -> Any:
@@ -102,6 +98,14 @@ def _with(value: Any, values: Mapping[int, Tensor]) -> Any:
     return value
 
 
+def _by_first_path(module: Module) -> dict[str, Parameter]:
+    """Returns each Parameter and Buffer of a Module under the first of its paths."""
+    found: dict[int, tuple[str, Parameter]] = {}
+    for path, p in every_path(module, "", ()):
+        found.setdefault(id(p), (path, p))
+    return dict(found.values())
+
+
 @explain_call
 def stack(models: Sequence[Module]) -> dict[str, Parameter]:
     """Returns the Parameters and Buffers of Modules of the same structure, by path, stacked along a new first axis.
@@ -109,10 +113,10 @@ def stack(models: Sequence[Module]) -> dict[str, Parameter]:
     The stacks are new Parameters (and Buffers), which an optimizer can train: `pb.vmap(lambda p, x: nn.functional_call(net, p, x),
     in_axes=(0, None))(nn.stack(nets), x)` calls all models at once. Raises PullbackError for models with other paths, ShapeError.
     """
-    models = list(models)
-    if not models or not all([isinstance(model, Module) for model in models]):
+    given: list[Any] = list(models)
+    if not given or not all([isinstance(model, Module) for model in given]):
         raise PullbackError("stack: takes a list of one or more Modules: nn.stack([nn.Linear(2, 3), nn.Linear(2, 3)]).")
-    first, *rest = [dict(model._named_tensors()) for model in models]
+    first, *rest = [_by_first_path(model) for model in given]
     for i, other in enumerate(rest, 1):
         if [*other] != [*first]:
             differ = sorted({*first} ^ {*other}) or [*other]

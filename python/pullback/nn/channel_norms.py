@@ -206,7 +206,8 @@ class _Normalizer(Module):
         self.momentum = None if momentum is None else real(title, "momentum", momentum)
         self.affine = flag(title, "affine", affine)
         self.track_running_stats = flag(title, "track_running_stats", track_running_stats)
-        n, where = self.num_features, {"dtype": dtype, "device": device}
+        n = self.num_features
+        where: dict[str, Any] = {"dtype": dtype, "device": device}
         self.weight = Parameter(ones(n, **where)) if affine else None
         self.bias = Parameter(zeros(n, **where)) if affine and flag(title, "bias", bias) else None
         tracks = self.track_running_stats

@@ -48,7 +48,7 @@ def _groups(name: str, groups: Any, first: int, second: int) -> int:
 def _operands(name: str, axes: int, x: Any, weight: Any, bias: Any) -> tuple[Tensor, Tensor, Any, bool]:
     """Returns x as a batch, the weight and the bias in their common dtype, and whether x was a batch."""
     x, weight = as_tensor(x), as_tensor(weight)
-    b = ABSENT if bias is None else as_tensor(bias)
+    b: Any = ABSENT if bias is None else as_tensor(bias)
     lengths = ("length", "height, width")[axes - 1]
     if weight.ndim != axes + 2:
         raise ShapeError(f"{name}: weight has shape {weight.shape}; it must have {axes + 2} axes.")
@@ -236,6 +236,7 @@ class _Convolution(Module):
         self.kernel_size = _each(name, "kernel_size", kernel_size, axes, 1)
         self.stride, self.dilation = _each(name, "stride", stride, axes, 1), _each(name, "dilation", dilation, axes, 1)
         self.groups = _groups(name, groups, self.in_channels, self.out_channels)
+        self.padding: Any  # numbers, or one of the two words
         if transposed or not isinstance(padding, str):
             self.padding = _each(name, "padding", padding, axes, 0)
         else:

@@ -47,7 +47,7 @@ class Linear(Module):
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, *, dtype: DTypeLike | None = None, device: str | None = None
     ) -> None:
-        in_features, out_features = _positive("Linear", in_features=in_features, out_features=out_features)
+        in_features, out_features = positive_lengths("Linear", in_features=in_features, out_features=out_features)
         bias = flag("Linear", "bias", bias, "An activation is a layer of its own: nn.Sequential(nn.Linear(2, 8), nn.Tanh()).")
         self.in_features, self.out_features = in_features, out_features
         self.weight = Parameter(empty((out_features, in_features), dtype=dtype, device=device))
@@ -64,7 +64,7 @@ class Linear(Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
-def _positive(layer: str, **lengths: Any) -> list[int]:
+def positive_lengths(layer: str, **lengths: Any) -> list[int]:
     for name, value in lengths.items():
         if not hasattr(value, "__index__") or index(value) < 1:
             raise ShapeError(f"{layer}: {name}={value!r} must be an integer of 1 or more.")
@@ -184,7 +184,7 @@ class Embedding(Module):
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *, dtype: DTypeLike | None = None,
         device: str | None = None,
     ) -> None:  # fmt: skip
-        sizes = _positive("Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
+        sizes = positive_lengths("Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         self.num_embeddings, self.embedding_dim = sizes
         self.weight = init.normal(Parameter(empty(sizes, dtype=dtype, device=device)))
         self.padding_idx = None if padding_idx is None else self._row(padding_idx)

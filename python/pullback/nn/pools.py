@@ -8,7 +8,7 @@ from typing import Any, Literal, overload
 
 from ..errors import ShapeError
 from ..interop.wrong_calls import explain_call
-from ..ops._shapes import flag, words
+from ..ops._shapes import flag
 from ..ops.by_name import in_float
 from ..ops.pools import ADAPTIVE, INSIDE, PADDED, Window, avg_pool, max_pool, max_pool_indices, taps
 from ..ops.reduce import mean
@@ -83,7 +83,7 @@ def _max(name: str, axes: int, x: Any, size: Any, stride: Any, padding: Any, dil
         n = x.shape[axis - 2]
         bad = [at for at in taps(window, axis, count) if not any([0 <= i < n for i in at])] if d[axis] > 1 else []
         if bad:
-            raise ShapeError(f"{name}: the window of the elements {words(bad[:1])} of {n} lies in the padding. Use less padding.")
+            raise ShapeError(f"{name}: the window of the elements {bad[0]} of {n} lies in the padding. Use less padding.")
     y = _out(max_pool(x, window, counts), axes)
     return (y, _out(max_pool_indices(x, window, counts), axes)) if flag(name, "return_indices", indices) else y
 

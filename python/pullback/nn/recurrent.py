@@ -20,7 +20,7 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
 from . import init
-from .layers import _positive
+from .layers import positive_lengths
 from .module import Module
 
 Nonlinearity = Literal["tanh", "relu"]
@@ -126,7 +126,7 @@ class _Layers(_Recurrent):
         dropout: float = 0.0, bidirectional: bool = False, *, dtype: DTypeLike | None = None, device: str | None = None,
     ) -> None:  # fmt: skip
         name = type(self).__name__
-        sizes = _positive(name, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
+        sizes = positive_lengths(name, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         self.input_size, self.hidden_size, self.num_layers = sizes
         self.bias = flag(name, "bias", bias)
         self.batch_first = flag(name, "batch_first", batch_first)
@@ -270,7 +270,7 @@ class _Cell(_Recurrent):
         self, input_size: int, hidden_size: int, bias: bool = True, *, dtype: DTypeLike | None = None, device: str | None = None
     ) -> None:
         name = type(self).__name__
-        self.input_size, self.hidden_size = _positive(name, input_size=input_size, hidden_size=hidden_size)
+        self.input_size, self.hidden_size = positive_lengths(name, input_size=input_size, hidden_size=hidden_size)
         self.bias = flag(name, "bias", bias)
         self._make_weights("", self.input_size, dtype, device)
 

@@ -30,7 +30,7 @@ Pair = tuple[int, int]
 # ---- references: one product per tap of the kernel
 
 
-def _windows(xp: Any, x: Any, stride: Pair, padding: Pair, dilation: Pair, kernel: Pair, size: Pair) -> Any:
+def _windows(xp: Any, x: Any, stride: Pair, padding: Pair, dilation: Pair, kernel: Sequence[int], size: Pair) -> Any:
     """Returns x with zeros around it, and a function that gives the view of it that tap (i, j) meets."""
     lengths = [max(0, (n - 1) * s + 1) + (k - 1) * d for n, s, k, d in zip(size, stride, kernel, dilation)]
     padded = xp.zeros((*x.shape[:2], *lengths), x.dtype)
@@ -46,7 +46,7 @@ def _windows(xp: Any, x: Any, stride: Pair, padding: Pair, dilation: Pair, kerne
     return padded, (..., *outer), (..., *inner), window
 
 
-def _taps(kernel: Pair) -> list[Pair]:
+def _taps(kernel: Sequence[int]) -> list[Pair]:
     return [(i, j) for i in range(kernel[0]) for j in range(kernel[1])]
 
 

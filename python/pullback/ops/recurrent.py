@@ -215,7 +215,8 @@ def _fused(name: str, carries: int, splits: bool) -> Any:
     carries: the number of states. splits: the cotangents of the input and the hidden products differ.
     """
     kernel, _ = kernel_for(f"{name}_pullback")
-    if kernel is None or _pull_linear is None:
+    pull_linear = _pull_linear
+    if kernel is None or pull_linear is None:
         return None
 
     def fused(g: Tensor, *kept: Any) -> list[Tensor | None]:
@@ -228,7 +229,7 @@ def _fused(name: str, carries: int, splits: bool) -> Any:
         before = _earlier(h, y[0], reverse)
         if isinstance(needs, _Each):
             return [*found, *_of_weights_each(gp, before, needs)]
-        arrays = _pull_linear(gp.array, before.array, weight.array, gp.array, 0, False, needs[-2], needs[-1])
+        arrays = pull_linear(gp.array, before.array, weight.array, gp.array, 0, False, needs[-2], needs[-1])
         return [*found, *[None if array is None else Tensor(array) for array in arrays[1:]]]
 
     return fused
