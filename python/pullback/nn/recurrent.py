@@ -208,7 +208,7 @@ class RNN(_Layers, _Plain):
         bias: False leaves out the biases.
         batch_first: the axes of x and of the output are (batch, steps, features) instead of (steps, batch, features).
         dropout: the probability with which elements are set to zero between layers in training.
-        bidirectional: each layer also runs from the last step to the first, with weights of its own.
+        bidirectional: each layer also runs from the last step to the first, with separate weights.
 
     Weights have the names, the layout and the initial values of torch.nn.RNN: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0,
     weight_ih_l0_reverse, …, drawn from U(±1/sqrt(hidden_size)). All steps of a layer and direction are one launch.
