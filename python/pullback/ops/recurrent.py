@@ -306,7 +306,7 @@ def _rnn_cost(*values: Any) -> dict[str, int]:
 _LAYER: dict[str, Any] = {"kind": OWN, "joint": True, "takes": "float", "ulp": 16, "batch": _each, "pull": _pull_each}
 
 _rnn = op("rnn", **_LAYER, reference=_rnn_reference, inputs=4, pullback=_rnn_pullback, fused=_fused("rnn", 1, False),
-          cost=_rnn_cost, example=normal((3, 2, 4), (2, 4), (4, 4), (4,), params=(False, False)))  # fmt: skip
+          cost=_rnn_cost, example=normal((3, 2, 3), (2, 3), (3, 3), (3,), params=(False, False)))  # fmt: skip
 _lstm = op("lstm", **_LAYER, reference=_lstm_reference, inputs=5, pullback=_lstm_pullback, fused=_fused("lstm", 2, False),
            cost=_cost(4, 5, 3, sigmoid=3, tanh=2),
            example=normal((3, 2, 16), (2, 4), (2, 4), (16, 4), (16,), params=(False,)))  # fmt: skip

@@ -103,7 +103,7 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "Conv2D": "it is nn.Conv2d here, for x (batch, channels, height, width).",
         "Conv2DTranspose": "it is nn.ConvTranspose2d here, for x (batch, channels, height, width).",
         "conv2d": "nn.functional.conv2d",
-        "depthwise_conv2d": "nn.functional.conv2d(x, w, groups=channels)", "conv2d_transpose": "nn.functional.conv_transpose2d",
+        "depthwise_conv2d": "it is nn.functional.conv2d here, with groups=channels.", "conv2d_transpose": "nn.functional.conv_transpose2d",
         "max_pool": "nn.functional.max_pool2d", "max_pool2d": "nn.functional.max_pool2d", "avg_pool": "nn.functional.avg_pool2d",
         "batch_normalization": "nn.functional.batch_norm", "Concatenate": "pb.concat([a, b], axis=-1)",
         "Reshape": "t.reshape(t.shape[0], -1)", "Lambda": "call the function itself.",
