@@ -48,9 +48,9 @@ HOT = [
     # Way 0 reads numbers as they are, and End 0 adds a bias, and relu, at most (gemm.cuh).
     ("gemm_f32.cu", r"multiply_plain\w*WayE0\w*EndE0", 16),
     ("gemm_f32.cu", r"multiply_plain\w*WayE[01]\w*EndE1", 21),
-    ("gemm_tf32.cu", r"multiply_cores\w*WayE0\w*EndE0", 16),
-    ("gemm_bf16.cu", r"multiply_cores\w*WayE0\w*EndE0", 16),
-    ("gemm_f16.cu", r"multiply_cores\w*WayE0\w*EndE0", 16),
+    ("gemm_tf32.cu", r"multiply_cores\w*EndE0", 16),
+    ("gemm_bf16.cu", r"multiply_cores\w*EndE0", 16),
+    ("gemm_f16.cu", r"multiply_cores\w*EndE0", 16),
 ]
 
 
