@@ -16,7 +16,7 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
 from . import init
-from .channel_norms import positive
+from .layers import positive_lengths
 from .module import Module
 
 
@@ -59,9 +59,9 @@ class Bilinear(Module):
         self, in1_features: int, in2_features: int, out_features: int, bias: bool = True, *, dtype: DTypeLike | None = None,
         device: str | None = None,
     ) -> None:  # fmt: skip
-        self.in1_features = positive("Bilinear", "in1_features", in1_features)
-        self.in2_features = positive("Bilinear", "in2_features", in2_features)
-        self.out_features = positive("Bilinear", "out_features", out_features)
+        self.in1_features, self.in2_features, self.out_features = positive_lengths(
+            "Bilinear", in1_features=in1_features, in2_features=in2_features, out_features=out_features
+        )
         shape = (self.out_features, self.in1_features, self.in2_features)
         self.weight = Parameter(empty(shape, dtype=dtype, device=device))
         self.bias = Parameter(empty(shape[0], dtype=dtype, device=device)) if flag("Bilinear", "bias", bias) else None

@@ -21,6 +21,7 @@ from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
+from .layers import positive_lengths
 from .module import Buffer, Module
 
 # ---- functions
@@ -202,7 +203,7 @@ class _Normalizer(Module):
         track_running_stats: bool = True, *, bias: bool = True, dtype: DTypeLike | None = None, device: str | None = None,
     ) -> None:  # fmt: skip
         title = type(self).__name__
-        self.num_features, self.eps = positive(title, "num_features", num_features), real(title, "eps", eps)
+        (self.num_features,), self.eps = positive_lengths(title, num_features=num_features), real(title, "eps", eps)
         self.momentum = None if momentum is None else real(title, "momentum", momentum)
         self.affine = flag(title, "affine", affine)
         self.track_running_stats = flag(title, "track_running_stats", track_running_stats)
@@ -319,8 +320,7 @@ class GroupNorm(Module):
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *, bias: bool = True,
         dtype: DTypeLike | None = None, device: str | None = None,
     ) -> None:  # fmt: skip
-        self.num_groups = positive("GroupNorm", "num_groups", num_groups)
-        self.num_channels = positive("GroupNorm", "num_channels", num_channels)
+        self.num_groups, self.num_channels = positive_lengths("GroupNorm", num_groups=num_groups, num_channels=num_channels)
         if self.num_channels % self.num_groups:
             raise ShapeError(f"GroupNorm: num_groups={num_groups} does not divide num_channels={num_channels}.")
         self.eps, self.affine = real("GroupNorm", "eps", eps), flag("GroupNorm", "affine", affine)
@@ -336,10 +336,3 @@ class GroupNorm(Module):
 
     def extra_repr(self) -> str:
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, bias={self.bias is not None}"
-
-
-def positive(layer: str, name: str, value: Any) -> int:
-    """Returns an argument as an int. Raises ShapeError unless it is an integer of 1 or more."""
-    if not hasattr(value, "__index__") or value.__index__() < 1:
-        raise ShapeError(f"{layer}: {name}={value!r} must be an integer of 1 or more.")
-    return int(value)
