@@ -100,7 +100,7 @@ class Loader(_Checked, Generic[Batch]):
             _check_array(a, within=not self._single)
         self._arrays = [_placed(a, device, from_host) for a in given]
         self._sources = [a for a in self._arrays if isinstance(a, Source)]
-        self._device = _device_of(self._arrays, device)
+        self._device = _device_of([*given, *self._arrays], device)
         # Unshuffled batches of arrays that cannot change are views.
         self._change = [isinstance(t, Tensor) and can_change(a, t.array) for a, t in zip(given, self._arrays)]
         self._wide = [was_float64_array(np.asarray(a) if isinstance(a, np.memmap) else a) for a in given]
@@ -336,10 +336,10 @@ def _placed(a: Any, device: str | None, from_host: bool | None) -> Tensor | Sour
     return Source(a)
 
 
-def _device_of(arrays: Sequence[Tensor | Source], device: str | None) -> str:
-    """Returns the device of the batches."""
+def _device_of(arrays: Sequence[Any], device: str | None) -> str:
+    """Returns the device of the batches. As everywhere, tensors stay on their device unless another is given."""
     found = [a.device for a in arrays if isinstance(a, Tensor)]
-    return found[0] if found else devices.check_device(device or devices.default_device())
+    return devices.check_device(device or (found[0] if found else devices.default_device()))
 
 
 def _rows_of(order: Any, batch_size: int, total: int) -> Callable[[int], tuple[Any, int]]:

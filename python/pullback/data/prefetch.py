@@ -75,6 +75,7 @@ class Reader:
 
     def __init__(self, read: Callable[[int, Any], Any], start: int, stop: int, slots: list[Any]) -> None:
         self._read, self._next, self._stop, self._slots = read, start, stop, slots
+        self._failed: list[Any] = []  # what take(wait=False) has found, if that was a failure
         self._begin(slots)
 
     def _begin(self, slots: list[Any]) -> None:
@@ -91,9 +92,10 @@ class Reader:
             self._channel.stopped = True
 
     def take(self, wait: bool = True) -> tuple[Any, Any] | None:
-        """Returns (slot, result) of the next i. Returns None after the last one, and also if it is not ready and not `wait`.
+        """Returns (slot, result) of the next i, or None after the last one.
 
-        Raises PullbackError, whose cause is the error of read().
+        With wait=False it also returns None if the result is not there yet, or is an error. Raises PullbackError, whose cause is
+        the error of read().
         """
         if self._next >= self._stop:
             return None
@@ -101,8 +103,11 @@ class Reader:
             self._finalizer.detach()
             self._begin(self._slots)
         try:
-            found = self._read_here() if self._channel.stopped else self._channel.ready.get(block=wait)
+            found = self._failed.pop() if self._failed else self._found(wait)
         except Empty:
+            return None
+        if isinstance(found[1], _Failure) and not wait:
+            self._failed.append(found)
             return None
         i, self._next = self._next, self._next + 1
         if isinstance(found[1], _Failure):
@@ -112,7 +117,9 @@ class Reader:
             raise kind(f"Loader: batch {i} of the epoch could not be read ({type(error).__name__}: {error}).") from error
         return found
 
-    def _read_here(self) -> tuple[Any, Any]:
+    def _found(self, wait: bool) -> tuple[Any, Any]:
+        if not self._channel.stopped:
+            return self._channel.ready.get(block=wait)
         slot = self._channel.free.get(block=False)[0]
         try:
             return slot, self._read(self._next, slot)
@@ -176,6 +183,7 @@ class GpuFeed(Feed):
         self._uploads, self._most = Uploads(devices.number_of(device)), most
         self._flying: deque[tuple[Any, Any]] = deque()  # (the moment at which the copy is done, its slot)
         self._landed: deque[list[Any]] = deque()  # arrays whose copies have begun
+        self._unsent: list[tuple[Any, Any]] = []  # the next batch, if the GPU had no room for it yet
         self._process = os.getpid()
         super().__init__(sources, rows, start, stop)
 
@@ -187,20 +195,28 @@ class GpuFeed(Feed):
         """Returns the arrays of the next batch, for use on pullback's stream, and begins to copy the one after it."""
         self._recycle()
         if not self._landed:
-            self._send(*self._next())
+            self._send(*(self._unsent.pop() if self._unsent else self._next()))
         self._uploads.join()
         arrays = self._landed.popleft()
         self.at += 1
         following = self._reader.take(wait=False)
         if following is not None:
             self._recycle()
-            self._send(*following)
+            try:
+                self._send(*following)
+            except OutOfMemoryError:  # there may be room when the next batch is taken
+                self._unsent.append(following)
         return arrays
 
     def _send(self, slot: Any, batch: list[np.ndarray[Any, Any]]) -> None:
         self._flying.append((0, slot))  # first, because an exception must not free memory that a copy reads
-        self._landed.append([self._uploads.upload(x) for x in batch])
-        self._flying[-1] = (self._uploads.moment(), slot)
+        try:
+            self._landed.append([self._uploads.upload(x) for x in batch])
+            self._flying[-1] = (self._uploads.moment(), slot)
+        except OutOfMemoryError:
+            self._uploads.wait()
+            self._flying.pop()
+            raise
 
     def _recycle(self) -> None:
         """Gives the thread the slots whose copies are done. If all FLYING copies are still under way, waits for them."""

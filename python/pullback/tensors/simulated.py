@@ -300,7 +300,11 @@ class SimulatedGpu(Gpu):
             self.kernels.simulator.synchronize(self._copy_streams[number])
 
     def pinned(self, nbytes: int, number: int) -> np.ndarray[Any, Any]:
-        return np.empty(nbytes, np.uint8)
+        if self.kernels is None:
+            return np.empty(nbytes, np.uint8)
+        # Copies from the simulator's own memory read it when they run. Copies from NumPy's read it at once, as from pageable memory.
+        owner = _Landing(self.kernels.simulator, max(1, nbytes), 1)
+        return np.ndarray(nbytes, np.uint8, owned_memory(owner.address, max(1, nbytes), owner))
 
     def landing(self, shape: tuple[int, ...], dtype: Any, number: int) -> Any:
         if self.kernels is None:
