@@ -127,6 +127,11 @@ class Loader(_Checked, Generic[Batch]):
         """The number of the pass in progress, counted from 0, or of the next pass if none is in progress."""
         return self._at[0]
 
+    @property
+    def next_position(self) -> tuple[int, int]:
+        """The epoch that the next `for` begins, and the number of its batches that are left out, because they have been yielded."""
+        return self._next
+
     def __iter__(self) -> Iterator[Batch]:
         """Yields the rest of an epoch that `load_state_dict` resumed, otherwise a whole epoch."""
         epoch, start = self._next

@@ -302,7 +302,7 @@ class SimulatedGpu(Gpu):
     def pinned(self, nbytes: int, number: int) -> np.ndarray[Any, Any]:
         if self.kernels is None:
             return np.empty(nbytes, np.uint8)
-        # Copies from the simulator's own memory read it when they run. Copies from NumPy's read it at once, as from pageable memory.
+        # Copies from the simulator's memory read it when they run, but copies from NumPy's memory, which is pageable, at once.
         owner = _Landing(self.kernels.simulator, max(1, nbytes), 1)
         return np.ndarray(nbytes, np.uint8, owned_memory(owner.address, max(1, nbytes), owner))
 
