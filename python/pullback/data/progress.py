@@ -80,17 +80,19 @@ class Progress(Generic[Batch]):
         self._interval, self._options = mininterval, options
         self._bar: Any = None  # tqdm's bar while a loop runs and shows it
         self._numbers = _Numbers()
+        self._values: dict[str, Any] = {}  # the newest that `update` has received
+        self._names: tuple[str, ...] = ()  # the names of values that were checked
 
     def __iter__(self) -> Iterator[Batch]:
         """Yields the batches. Each counts as done when the next one is requested."""
         from tqdm import tqdm
 
         self._close()
-        self._numbers = _Numbers()
+        self._numbers, self._values = _Numbers(), {}
         first, total = self._extent()
         self._bar = bar = tqdm(total=total, desc=self._title(first, first), unit="batch", dynamic_ncols=True, mininterval=0,
                                miniters=1, **self._options)  # fmt: skip
-        speed, clock = _Speed(), time.perf_counter
+        speed, clock, samples_of = _Speed(), time.perf_counter, _samples_of
         due = clock()  # after the first batch, its FLOPs and numbers are shown
         try:
             for epoch in range(first, first + self._epochs):
@@ -99,9 +101,14 @@ class Progress(Generic[Batch]):
                     if bar.disable:
                         yield batch
                         continue
-                    speed.begin(batch)
+                    samples = samples_of(batch)
+                    if speed.sampling:
+                        speed.begin(samples)
                     yield batch
-                    speed.end()
+                    if speed.ledger is not None:
+                        speed.stop()
+                    speed.batches += 1
+                    speed.samples += samples
                     now = clock()
                     if now >= due:
                         due = now + self._interval
@@ -127,7 +134,7 @@ class Progress(Generic[Batch]):
         return ", ".join([part for part in (self._desc, place) if part])
 
     def _show(self, bar: Any, speed: _Speed, rates: list[str]) -> None:
-        bar.set_postfix_str(", ".join([*self._numbers.shown(), *rates]), refresh=False)
+        bar.set_postfix_str(", ".join([*self._numbers.shown(self._values), *rates]), refresh=False)
         bar.update(speed.batches - bar.n)
 
     def _close(self, speed: _Speed | None = None) -> None:
@@ -144,37 +151,30 @@ class Progress(Generic[Batch]):
         numbers, or strings, by their names. Raises PullbackError, ShapeError, CaptureError.
         """
         if wrong:
-            raise PullbackError(
-                "progress: the bar counts batches itself. Give update what it shows by name: bar.update(loss=loss)."
-            )
-        self._numbers.give(values)
-
-
-class _Numbers:
-    """The values that `update` receives, on their way to the display."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, Any] = {}
-        self._checked: Any = ()
-        self._new = False
-        self._coming: dict[str, Any] | None = None  # Downloads and numbers that are shown when all have arrived
-        self._shown: dict[str, Any] = {}
-
-    def give(self, values: dict[str, Any]) -> None:
+            raise PullbackError("progress: the bar counts batches itself. Name what it shows: bar.update(loss=loss).")
         names = tuple(values)
-        if names != self._checked:
+        if names != self._names:
             capturing.refuse("a progress bar", "Update it after the call.")
             for name, value in values.items():
                 _check(name, value)
-            self._checked = names
-        self._values, self._new = values, True
+            self._names = names
+        self._values = values
 
-    def shown(self) -> list[str]:
-        """Returns the newest numbers that have arrived, and requests newer ones."""
+
+class _Numbers:
+    """The numbers of the values that `update` receives, on their way to the display."""
+
+    def __init__(self) -> None:
+        self._requested: Any = None  # the last values whose numbers were requested
+        self._coming: dict[str, Any] | None = None  # Downloads and numbers that are shown when all have arrived
+        self._shown: dict[str, Any] = {}
+
+    def shown(self, values: dict[str, Any]) -> list[str]:
+        """Returns the newest numbers that have arrived, and requests those of the newest values."""
         self._arrive()
-        if self._coming is None and self._new:
-            self._new = False
-            self._coming = {name: _requested(name, value) for name, value in self._values.items()}
+        if self._coming is None and values is not self._requested:
+            self._requested = values
+            self._coming = {name: _requested(name, value) for name, value in values.items()}
             self._arrive()
         return [f"{name}={_text(value)}" for name, value in self._shown.items()]
 
@@ -220,61 +220,68 @@ class _Speed:
     """
 
     def __init__(self) -> None:
-        self.batches = 0
-        self._samples, self._flops, self._rows = 0, 0.0, 0
-        self._each: float | None = None  # FLOPs of a sample, or of a batch if it is not known how many samples it has
-        self._ledger: door.Ledger | None = None
-        self._sampling = True
+        self.batches = self.samples = 0  # in the steps that are done
+        self.sampling = True  # the FLOPs of the next step are counted
+        self.ledger: door.Ledger | None = None
+        self._rows = 0  # samples of the step whose FLOPs are counted
+        self._each = 0.0  # FLOPs of a sample, or of a batch if it is not known how many samples it has
         self._begin = self._before = time.perf_counter()
-        self._counted = (0, 0.0)  # samples and FLOPs at the time `_before`
-        self._rates: list[float] | None = None
+        self._counted = (0, 0, 0.0)  # batches, samples and FLOPs at the time `_before`
+        self._rates: tuple[float, float] | None = None
 
-    def begin(self, batch: Any) -> None:
-        self._rows = _samples_of(batch)
-        if self._sampling:
-            self._sampling, self._ledger = False, door.begin("count")
-
-    def end(self) -> None:
-        if self._ledger is not None:
-            self.stop()
-        self.batches += 1
-        self._samples += self._rows
-        self._flops += (self._each or 0.0) * (self._rows or 1)
+    def begin(self, rows: int) -> None:
+        """Counts the FLOPs of the step that begins."""
+        self.sampling, self._rows = False, rows
+        self.ledger = door.begin("count")
 
     def stop(self) -> None:
         """Ends the count of FLOPs, if one is under way."""
-        ledger, self._ledger = self._ledger, None
+        ledger, self.ledger = self.ledger, None
         if ledger is not None:
             door.end(ledger)
             flops = sum([sums[2] + sums[3] + 2 * sums[4] for sums in ledger.sums.values()])  # adds, multiplies, multiply-adds
             self._each = flops / (self._rows or 1)
 
+    def _count(self) -> tuple[int, int, float]:
+        batches, samples, flops = self._counted
+        return self.batches, self.samples, flops + self._each * ((self.samples - samples) or (self.batches - batches))
+
     def latest(self, now: float) -> list[str]:
         """Returns the speeds of late, as text, and counts the FLOPs of the next step."""
-        seconds, counted = max(now - self._before, 1e-9), (self._samples, self._flops)
-        rates = [(a - b) / seconds for a, b in zip(counted, self._counted)]
-        if self._rates:
-            rates = [SMOOTHING * new + (1 - SMOOTHING) * old for new, old in zip(rates, self._rates)]
+        seconds, counted = max(now - self._before, 1e-9), self._count()
+        samples, flops = [(after - before) / seconds for after, before in zip(counted[1:], self._counted[1:])]
+        if self._rates is not None:
+            old = self._rates
+            samples, flops = [SMOOTHING * new + (1 - SMOOTHING) * rate for new, rate in zip((samples, flops), old)]
+        self._before, self._counted, self.sampling = now, counted, True
         # The first step, which may record a captured function, is not in the later speeds.
-        self._before, self._counted, self._sampling = now, counted, True
-        self._rates = rates if self.batches > 1 else None
-        return _rates(rates)
+        self._rates = (samples, flops) if self.batches > 1 else None
+        return _rates(samples, flops)
 
     def mean(self) -> list[str]:
         """Returns the speeds since the beginning, as text."""
-        seconds = max(time.perf_counter() - self._begin, 1e-9)
-        return _rates([self._samples / seconds, self._flops / seconds])
+        seconds, (_, samples, flops) = max(time.perf_counter() - self._begin, 1e-9), self._count()
+        return _rates(samples / seconds, flops / seconds)
 
 
-def _rates(rates: list[float]) -> list[str]:
-    return [quantity(float(f"{rate:.3g}"), unit) for rate, unit in zip(rates, ("samples/s", "FLOP/s")) if rate]
+def _rates(samples: float, flops: float) -> list[str]:
+    """Returns the speeds as text. A speed that is not known is left out."""
+    return [quantity(float(f"{rate:.3g}"), unit) for rate, unit in ((samples, "samples/s"), (flops, "FLOP/s")) if rate]
 
 
 def _samples_of(batch: Any) -> int:
     """Returns the length of the first axis of a batch's first tensor, or 0 if there is none."""
-    while batch.__class__ is tuple or batch.__class__ is list or isinstance(batch, dict):
-        if not batch:
-            return 0
-        batch = next(iter(batch.values())) if isinstance(batch, dict) else batch[0]
+    if batch.__class__ is tuple and batch:
+        batch = batch[0]
+    if batch.__class__ is Tensor:
+        shape = batch.array.shape
+        return shape[0] if shape else 0
+    while True:
+        if isinstance(batch, (tuple, list)) and batch:
+            batch = batch[0]
+        elif isinstance(batch, dict) and batch:
+            batch = next(iter(batch.values()))
+        else:
+            break
     shape = getattr(batch, "shape", ())
     return int(shape[0]) if isinstance(shape, tuple) and shape else 0
