@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -93,6 +94,13 @@ def test_views_of_a_map_are_read_like_it(tmp_path: Path) -> None:
     for apart in (x + 1, x[[1, 2, 3, 4]], np.array(x)):
         assert not Loader(apart, 4).reads_host
     assert not Loader(x, 4, from_host=False).reads_host
+
+
+def test_bfloat16_is_a_view_of_what_numpy_saves(tmp_path: Path) -> None:
+    array = X.astype(ml_dtypes.bfloat16)
+    x = mapped(tmp_path, array).view(ml_dtypes.bfloat16)
+    assert Loader(x, 4).reads_host
+    assert epochs(Loader(x, 4)) == epochs(Loader(array, 4))
 
 
 def test_bytes_of_bools_that_are_neither_0_nor_1_become_true(tmp_path: Path) -> None:
