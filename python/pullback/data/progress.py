@@ -56,8 +56,9 @@ def progress(
     """
     if unknown:
         raise unexpected(unknown)
-    if not isinstance(batches, Iterable):
-        raise PullbackError(f"progress: a {type(batches).__name__} was given. Give a Loader or another iterable of batches.")
+    given: Any = batches
+    if not isinstance(given, Iterable):
+        raise PullbackError(f"progress: a {type(given).__name__} was given. Give a Loader or another iterable of batches.")
     try:
         count = 0 if isinstance(epochs, bool) else index(epochs)
     except TypeError:
