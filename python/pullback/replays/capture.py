@@ -135,7 +135,7 @@ class Captured(Generic[P, R]):
     def __call__(self, loader: Batches, /, *args: Any, **options: Any) -> R: ...
     def __call__(self, *args: Any, **options: Any) -> Any:
         if args and hasattr(args[0], "next_rows"):
-            if args[0].reads_host:
+            if getattr(args[0], "reads_host", False):
                 return self(*args[0].next_batches(self._steps), *args[1:], **options)
             return self._over(args[0])(args[0].next_rows(self._steps), *args[1:], **options)
         quick = self._quick
