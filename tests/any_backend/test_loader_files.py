@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import itertools
 import os
 import pickle
 import signal
@@ -309,13 +310,13 @@ def test_batches_for_a_captured_function_follow_the_position(tmp_path: Path) -> 
 
 def test_an_error_in_a_captured_functions_batches_leaves_the_position(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loader, wanted = [Loader(given, 4, drop_last=True) for given in (mapped(tmp_path, X), X)]
-    for one in (loader, wanted):
-        one.next_batches()
+    read, calls = sources.Source.read, itertools.count()
     with monkeypatch.context() as broken:
-        broken.setattr(sources.Source, "read", lambda *_: 1 // 0)
-        with pytest.raises(pb.PullbackError, match="ZeroDivisionError"):
-            loader.next_batches(4)  # the thread has read two of them before
-    loader.load_state_dict(wanted.state_dict())
+        broken.setattr(sources.Source, "read", lambda *args: read(*args) if next(calls) < 3 else 1 // 0)
+        assert [bits(loader.next_batches()) for _ in range(3)] == [bits(wanted.next_batches()) for _ in range(3)]
+        with pytest.raises(pb.PullbackError, match=r"batch 3 of the epoch could not be read \(ZeroDivisionError"):
+            loader.next_batches()
+    assert loader.state_dict() == wanted.state_dict()
     assert bits(loader.next_batches()) == bits(wanted.next_batches())
 
 
@@ -332,6 +333,13 @@ def test_rows_of_a_file_are_not_gathered_by_kernels_of_a_gpu(tmp_path: Path) -> 
         return
     with pytest.raises(pb.CaptureError, match=r"step\(loader\)"):
         step(rows)
+
+
+@needs_kernels
+def test_a_captured_function_has_no_loop_over_a_file(tmp_path: Path) -> None:
+    loader = Loader(mapped(tmp_path, X), 4, shuffle=False)
+    with pytest.raises(pb.CaptureError, match=r"reading rows from the host.*step\(loader\)"):
+        pb.capture(lambda x: [x + batch for batch in loader])(pb.ones(()))
 
 
 # ---- what cannot be read

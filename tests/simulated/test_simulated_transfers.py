@@ -6,7 +6,9 @@ early therefore gives wrong numbers every time.
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -146,6 +148,8 @@ def test_a_full_gpu_is_told_in_the_batchs_turn(tmp_path: Path, monkeypatch: pyte
             raise MemoryError("no room")
         return landing(shape, dtype, number)
 
+    take = prefetch.Reader.take
+    monkeypatch.setattr(prefetch.Reader, "take", lambda self, wait=True: take(self))  # the thread has always read the next batch
     monkeypatch.setattr(gpu.need(), "landing", full)
     more = 1  # both attempts to send the third batch ahead fail, and the attempt in its turn does not
     assert np.array_equal(np.concatenate([batch.numpy() for batch in loader]), X)
@@ -167,3 +171,18 @@ def test_a_number_comes_back_when_it_is_complete(late: str) -> None:
     assert value is not None
     assert value.tobytes() == loss.numpy().tobytes()
     assert download.done()
+
+
+def test_a_bar_shows_what_the_gpu_has_computed_and_does_not_wait(late: str) -> None:
+    text = io.StringIO()
+    bar, losses = pb.data.progress(range(5), file=text, mininterval=0), []
+    for i in bar:
+        losses.append(pb.sum(pb.tensor(X[:1]) * 0) + i)
+        bar.update(loss=losses[-1])
+        if i == 3:
+            pb.cuda.synchronize()
+    shown = re.findall(r"loss=(\d)", text.getvalue())
+    if late in ("kernels", "both"):
+        assert shown == ["0", "0", "0"]  # after the steps 3 and 4, and at the end; the copy of number 3 has not run
+    else:
+        assert shown == ["0", "1", "2", "3", "4", "4"]

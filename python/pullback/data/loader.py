@@ -255,6 +255,7 @@ class Loader(_Checked, Generic[Batch]):
     def _begun_feed(self, order: Order, start: int) -> Feed | None:
         if not self._sources:
             return None
+        capturing.refuse("reading rows from the host", "Loop over the Loader outside, or pass it: step(loader).")
         rows = _rows_of(order[1], self.batch_size, self.rows)
         if self._device == "cpu":
             return Feed(self._sources, rows, start, len(self))

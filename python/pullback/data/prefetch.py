@@ -183,13 +183,17 @@ class GpuFeed(Feed):
         self._uploads, self._most = Uploads(devices.number_of(device)), most
         self._flying: deque[tuple[Any, Any]] = deque()  # (the moment at which the copy is done, its slot)
         self._landed: deque[list[Any]] = deque()  # arrays whose copies have begun
+        self._spare: list[Any] = []  # slots that are neither the thread's nor being copied
+        self._owed = 0  # batches that were taken from the thread and not yet replaced by a free slot
         self._unsent: list[tuple[Any, Any]] = []  # the next batch, if the GPU had no room for it yet
         self._process = os.getpid()
         super().__init__(sources, rows, start, stop)
 
     def _slots(self, sources: list[Source], rows: Callable[[int], tuple[Any, int]]) -> list[Any]:
         nbytes = bytes_of_slot(sources, self._most)
-        return [divided(self._uploads.pinned(nbytes), sources, self._most) for _ in range(AHEAD + FLYING)]
+        slots = [divided(self._uploads.pinned(nbytes), sources, self._most) for _ in range(AHEAD + FLYING)]
+        self._spare = slots[AHEAD:]
+        return slots[:AHEAD]
 
     def take(self) -> list[Any]:
         """Returns the arrays of the next batch, for use on pullback's stream, and begins to copy the one after it."""
@@ -199,16 +203,23 @@ class GpuFeed(Feed):
         self._uploads.join()
         arrays = self._landed.popleft()
         self.at += 1
-        following = self._reader.take(wait=False)
+        following = self._reader.take(wait=False) if not self._unsent else None
         if following is not None:
-            self._recycle()
+            self._owed += 1
             try:
                 self._send(*following)
             except OutOfMemoryError:  # there may be room when the next batch is taken
                 self._unsent.append(following)
+        self._recycle()
         return arrays
 
+    def _next(self) -> tuple[Any, list[Any]]:
+        found = super()._next()
+        self._owed += 1
+        return found
+
     def _send(self, slot: Any, batch: list[np.ndarray[Any, Any]]) -> None:
+        self._recycle(FLYING)
         self._flying.append((0, slot))  # first, because an exception must not free memory that a copy reads
         try:
             self._landed.append([self._uploads.upload(x) for x in batch])
@@ -218,15 +229,18 @@ class GpuFeed(Feed):
             self._flying.pop()
             raise
 
-    def _recycle(self) -> None:
-        """Gives the thread the slots whose copies are done. If all FLYING copies are still under way, waits for them."""
+    def _recycle(self, most: int | None = None) -> None:
+        """Gives the thread a slot for each batch that was taken, and waits for copies if `most` or more are under way."""
         while self._flying:
             if self._uploads.passed(self._flying[0][0]):
-                self._reader.give(self._flying.popleft()[1])
-            elif len(self._flying) >= FLYING:
+                self._spare.append(self._flying.popleft()[1])
+            elif most is not None and len(self._flying) >= most:
                 self._uploads.wait()
             else:
-                return
+                break
+        while self._owed and self._spare:
+            self._owed -= 1
+            self._reader.give(self._spare.pop())
 
     def close(self) -> None:
         """Ends the thread, and waits for the copies that have begun, because others may use their pinned memory afterwards."""

@@ -15,6 +15,7 @@ from .. import variables
 from ..launch.refusal import Refused
 
 HOLDERS: Final = ("tensors", "recordings", "graphs", "scratch")  # holders of memory, as in csrc/launch/memory.h
+MEMCPY_DEFAULT: Final = 4  # cudaMemcpyDefault: the addresses determine the direction of a copy
 
 _waiting: Final[list[Callable[[Any], None]]] = []
 
@@ -132,9 +133,8 @@ class Gpu:
 
     def copy_async(self, to: int, source: int, nbytes: int, stream: int, number: int) -> None:
         """Copies bytes between a GPU and pinned host memory in the order of the stream."""
-        runtime = self.xp.cuda.runtime
         with self.xp.cuda.Device(number):
-            runtime.memcpyAsync(to, source, nbytes, runtime.memcpyDefault, stream)
+            self.xp.cuda.runtime.memcpyAsync(to, source, nbytes, MEMCPY_DEFAULT, stream)
 
     # ---- arrays and their memory
 
