@@ -158,7 +158,10 @@ def test_a_full_gpu_is_told_in_the_batchs_turn(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(pb.OutOfMemoryError, match=r"a batch of shape \(16, 50\) does not fit on the GPU"):
         seen.extend(loader)
     assert len(seen) == 2
-    assert not [thread for thread in threading.enumerate() if thread.name == "pullback-loader"]
+    for thread in threading.enumerate():
+        if thread.name == "pullback-loader":
+            thread.join(5)
+            assert not thread.is_alive()
 
 
 def test_a_number_comes_back_when_it_is_complete(late: str) -> None:

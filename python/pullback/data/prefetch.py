@@ -19,6 +19,7 @@ from ..tensors.transfers import Uploads
 from .sources import Source, bytes_of_slot, divided, read_batch
 
 AHEAD: Final = 2  # batches that the thread reads before they are taken
+PATIENCE: Final = 1.0  # seconds after which a thread without free slots looks if its Reader is still there
 FLYING: Final = 2  # batches that are being copied to a GPU at once, at most
 
 
@@ -36,7 +37,9 @@ class _Channel:
     def __init__(self) -> None:
         self.free: SimpleQueue[Any] = SimpleQueue()  # slots that the thread may fill; a tuple each, so that None ends the thread
         self.ready: SimpleQueue[Any] = SimpleQueue()  # (slot, what read() returned or a _Failure)
-        self.stopped = False
+        self.ended: SimpleQueue[None] = SimpleQueue()  # has an entry when the thread has ended
+        self.begun = self.stopped = False
+        self.reader: Callable[[], Any] = lambda: None  # returns the Reader, or None if it was dropped
         self.process = os.getpid()
 
 
@@ -45,26 +48,42 @@ class _Thread(threading.Thread):
 
 
 def _work(channel: _Channel, read: Callable[[int, Any], Any], start: int, stop: int) -> None:
-    for i in range(start, stop):
-        held = channel.free.get()
-        if held is None or channel.stopped:
-            return
+    channel.begun = True
+    try:
+        for i in range(start, stop):
+            held = _next_slot(channel)
+            if held is None:
+                return
+            try:
+                result = read(i, held[0])
+            except BaseException as error:  # the loop raises it
+                result = _Failure(error)
+            channel.ready.put((held[0], result))
+            if isinstance(result, _Failure):
+                return
+            del held, result  # so that waiting for the next slot does not keep this batch in memory
+    finally:
+        channel.ended.put(None)
+
+
+def _next_slot(channel: _Channel) -> Any:
+    """Returns a tuple with the next slot, or None if the thread has to end."""
+    while not channel.stopped and channel.reader() is not None:  # Ctrl-C in a finalizer is lost, and then nothing sets `stopped`
         try:
-            result = read(i, held[0])
-        except BaseException as error:  # the loop raises it
-            result = _Failure(error)
-        channel.ready.put((held[0], result))
-        if isinstance(result, _Failure):
-            return
-        del held, result  # so that waiting for the next slot does not keep this batch in memory
+            held = channel.free.get(timeout=PATIENCE)
+        except Empty:
+            continue
+        return None if channel.stopped else held
+    return None
 
 
-def _end(channel: _Channel, thread: threading.Thread) -> None:
+def _end(channel: _Channel) -> None:
+    """Ends the thread, and waits until it has read its last batch. Not by Thread.join(), which an exception leaves in disorder."""
     channel.stopped = True
     channel.free.put(None)
     # A finalizer may run in any thread. Two threads of Readers must not wait for each other.
-    if not isinstance(threading.current_thread(), _Thread) and channel.process == os.getpid() and thread.ident is not None:
-        thread.join()
+    if channel.begun and channel.process == os.getpid() and not isinstance(threading.current_thread(), _Thread):
+        channel.ended.get()
 
 
 class Reader:
@@ -84,7 +103,8 @@ class Reader:
             self._channel.free.put((slot,))
         arguments = (self._channel, self._read, self._next, self._stop)
         thread = _Thread(target=_work, args=arguments, name="pullback-loader", daemon=True)
-        self._finalizer = weakref.finalize(self, _end, self._channel, thread)  # also at the end of the interpreter
+        self._channel.reader = weakref.ref(self)
+        self._finalizer = weakref.finalize(self, _end, self._channel)  # also at the end of the interpreter
         try:
             thread.start()
         except RuntimeError:
@@ -192,6 +212,7 @@ class GpuFeed(Feed):
     def _slots(self, sources: list[Source], rows: Callable[[int], tuple[Any, int]]) -> list[Any]:
         nbytes = bytes_of_slot(sources, self._most)
         slots = [divided(self._uploads.pinned(nbytes), sources, self._most) for _ in range(AHEAD + FLYING)]
+        self._all = slots  # keeps the pinned memory until `close` has waited for the copies
         self._spare = slots[AHEAD:]
         return slots[:AHEAD]
 
@@ -220,7 +241,7 @@ class GpuFeed(Feed):
 
     def _send(self, slot: Any, batch: list[np.ndarray[Any, Any]]) -> None:
         self._recycle(FLYING)
-        self._flying.append((0, slot))  # first, because an exception must not free memory that a copy reads
+        self._flying.append((0, slot))
         try:
             self._landed.append([self._uploads.upload(x) for x in batch])
             self._flying[-1] = (self._uploads.moment(), slot)
@@ -232,12 +253,14 @@ class GpuFeed(Feed):
     def _recycle(self, most: int | None = None) -> None:
         """Gives the thread a slot for each batch that was taken, and waits for copies if `most` or more are under way."""
         while self._flying:
-            if self._uploads.passed(self._flying[0][0]):
-                self._spare.append(self._flying.popleft()[1])
-            elif most is not None and len(self._flying) >= most:
-                self._uploads.wait()
-            else:
+            moment, slot = self._flying.popleft()  # first, because `passed` frees a moment that has passed, and Ctrl-C may follow
+            if self._uploads.passed(moment):
+                self._spare.append(slot)
+                continue
+            self._flying.appendleft((moment, slot))
+            if most is None or len(self._flying) < most:
                 break
+            self._uploads.wait()
         while self._owed and self._spare:
             self._owed -= 1
             self._reader.give(self._spare.pop())
@@ -245,9 +268,10 @@ class GpuFeed(Feed):
     def close(self) -> None:
         """Ends the thread, and waits for the copies that have begun, because others may use their pinned memory afterwards."""
         super().close()
-        if self._flying and self._process == os.getpid():
+        if self._all and self._process == os.getpid():
             self._uploads.wait()
             self._recycle()
+            self._all = []
 
     def __del__(self) -> None:
         if hasattr(self, "_reader"):

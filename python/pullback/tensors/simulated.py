@@ -235,7 +235,8 @@ class _Landing:
         self.address = int(simulator.allocate(nbytes))
 
     def __del__(self) -> None:
-        self._release(self.address, self._stream)
+        if hasattr(self, "address"):  # Ctrl-C may have interrupted __init__
+            self._release(self.address, self._stream)
 
 
 class SimulatedGpu(Gpu):

@@ -72,19 +72,22 @@ class Download:
         held = found.pinned(array.nbytes, number)
         found.copy_async(held.ctypes.data, found.address_of(array), array.nbytes, found.stream_address(number), number)
         self._order, self._held = found.order, held[: array.nbytes].view(array.dtype).reshape(array.shape)
-        self._moment = self._order.moment(number, leases.OURS)
-        self._failed = not self._moment  # the driver could not record it, so it cannot be known when the copy is done
+        # None once the copy is done; 0 if the driver could not record it, so that it cannot be known when the copy is done.
+        self._moment: Any = self._order.moment(number, leases.OURS)
         _unfinished[:] = [*[other for other in _unfinished if not other.done()], self]
 
     def done(self) -> bool:
         """True once the array has been copied. Never waits."""
-        if self._moment and self._order.passed(self._moment):
+        moment, self._moment = self._moment, 0  # first, because `passed` frees a moment that has passed, and Ctrl-C may follow
+        if moment is None or (moment and self._order.passed(moment)):
             self._moment = None
-        return self._moment is None
+            return True
+        self._moment = moment
+        return False
 
     def value(self) -> np.ndarray[Any, Any] | None:
         """Returns the array on the host, or None if it is not complete yet. Never waits."""
-        return self._held if not self._failed and self.done() else None
+        return self._held if self.done() else None
 
 
 _unfinished: Final[list[Download]] = []  # keeps pinned memory that the GPU may still write to
