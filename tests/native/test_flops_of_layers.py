@@ -111,7 +111,7 @@ CELLS = {
         4,
         4 + 3 * SIGMOID + 3 + 1,  # x + p of four gates; c = f * c + i * g; h = o * tanh(c)
         3 * SIGMOID_SPECIAL + 2 * TANH_SPECIAL,
-        # the sums of the cotangents of h and c; what h adds to that of c, by o and the slope of tanh; four gates; c of the step before
+        # two sums of the cotangents of h and c; what h adds to that of c, by o and the slope of tanh; four gates; the c before
         backward=1 + 1 + (1 + TIMES_SLOPE + 1) + 4 * (2 + TIMES_SLOPE) + 1,
         backward_special=TANH_SPECIAL,
     ),
