@@ -176,6 +176,7 @@ def without_dropout(net: Any, training: bool) -> Any:
     return net
 
 
+@pytest.mark.usefixtures("one_torch_thread")
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
 @each_network
 def test_outputs_gradients_and_running_values_are_those_of_torch(name: str, training: bool) -> None:

@@ -6,7 +6,7 @@ loss falls to less than a tenth of the first one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,19 +15,14 @@ import pytest
 import pullback as pb
 from conftest import host
 from pullback import nn, optim
+from pullback.tensors import devices
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: there is no other library to train with")
-pytestmark = pytest.mark.usefixtures("on_cpu", "native")
+pytestmark = [
+    pytest.mark.usefixtures("native", "one_torch_thread"),
+    pytest.mark.skipif(devices.default_device() != "cpu", reason="1,200 steps take minutes on the simulator; the CPU runs them"),
+]
 STEPS, BATCH, SEED = 200, 32, 0
-
-
-@pytest.fixture(autouse=True)
-def one_thread_of_torch() -> Iterator[None]:
-    """Keeps torch from waking threads for products that take microseconds."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def mlp(n: Any) -> Any:
