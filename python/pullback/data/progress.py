@@ -106,6 +106,7 @@ class Progress(Generic[Batch]):
                     if speed.sampling:
                         speed.begin(samples)
                     yield batch
+                    del batch  # so that its memory is free while the next one is made
                     if speed.ledger is not None:
                         speed.stop()
                     speed.batches += 1
