@@ -47,15 +47,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
+class _OneLine(argparse.ArgumentParser):
+    """A parser whose errors are one line each, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}. `{self.prog} --help` lists what it takes.\n")
+
+
 def _parser() -> argparse.ArgumentParser:
     import pullback
 
-    parser = argparse.ArgumentParser(
+    parser = _OneLine(
         prog="pullback",
         description="Trains small networks, and shows what their forward and backward passes cost.",
         epilog="examples:\n"
         "  pullback info                    what runs on this machine\n"
         "  pullback train digits            train a network in a second\n"
+        "  pullback train --help            the other networks: cnn, gru, pinn, blackbox\n"
         "  pullback profile train.py        what your own script costs\n"
         "  pullback hash model.safetensors  compare the weights of two runs\n\n"
         "`pullback COMMAND --help` lists the options of a command.",
@@ -102,13 +110,6 @@ def _info(options: argparse.Namespace) -> int:
 # ---- train
 
 
-class _OneLine(argparse.ArgumentParser):
-    """A parser whose errors are one line each, without the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}. `{self.prog} --help` lists what it takes.\n")
-
-
 def _add_train(commands: Any) -> None:
     train = _command(
         commands,
@@ -118,8 +119,7 @@ def _add_train(commands: Any) -> None:
         "the profile, the loss curve and a picture.",
         ["pullback train digits", "pullback train cnn --epochs 5 --seed 1 --out runs/seed1", "pullback train gru --help"],
     )
-    train.__class__ = _OneLine
-    names = train.add_subparsers(required=True, metavar="EXAMPLE", parser_class=_OneLine)
+    names = train.add_subparsers(required=True, metavar="EXAMPLE")
     for name, example in EXAMPLES.items():
         _add_example(names, name, example)
 

@@ -21,33 +21,39 @@ import numpy as np
 import pullback as pb
 from pullback import nn, optim
 
-from .run import Measure, Result, Run, positive
+from .run import BLUE, ORANGE, Measure, Result, Run, positive
 
 GRAVITY, SPEED, RESISTANCE = 9.81, 20.0, 0.5  # m/s², m/s, 1/s
 NEAR, FAR = 5.0, 18.0  # m; no throw lands further than 20.8 m away
-REFERENCE: Final = "0: the exact range of a throw with linear resistance (Packel & Yuen 2004)"
+REFERENCE: Final = "0 m, by the exact range of a throw with linear resistance (Packel & Yuen 2004)"
 
 
 def simulate(angles: Any, dt: float = 0.02) -> Any:
     """Returns how many metres away balls land that are thrown at these angles, by the midpoint rule with steps of dt seconds."""
     x, y, landing = np.zeros_like(angles), np.zeros_like(angles), np.full_like(angles, np.nan)
     u, v = SPEED * np.cos(angles), SPEED * np.sin(angles)
-    while np.isnan(landing).any():
+    for _ in range(round(2 * SPEED / GRAVITY / dt)):  # no flight takes longer
         u_mid, v_mid = u - dt / 2 * RESISTANCE * u, v - dt / 2 * (GRAVITY + RESISTANCE * v)
         x_next, y_next = x + dt * u_mid, y + dt * v_mid
         lands = np.isnan(landing) & (y_next <= 0)
-        landing[lands] = (x + (x_next - x) * y / (y - y_next))[lands]  # on the straight line between the two positions
+        share = y[lands] / (y - y_next)[lands]  # of the step, on the straight line between the two positions
+        landing[lands] = x[lands] + share * (x_next - x)[lands]
         u, v = u - dt * RESISTANCE * u_mid, v - dt * (GRAVITY + RESISTANCE * v_mid)
         x, y = x_next, y_next
+        if not np.isnan(landing).any():
+            break
     return landing
 
 
 def exact(angles: Any) -> Any:
-    """Returns the exact distances. The time of flight, which Lambert's W gives, is the positive fixed point of the loop."""
-    time = 2 * SPEED * np.sin(angles) / GRAVITY  # of a flight without resistance, which is longer
-    for _ in range(200):
-        time = (SPEED * np.sin(angles) / GRAVITY + 1 / RESISTANCE) * -np.expm1(-RESISTANCE * time)
-    return SPEED * np.cos(angles) / RESISTANCE * -np.expm1(-RESISTANCE * time)
+    """Returns the exact distances. The time of flight, which Lambert's W gives, is found by Newton's method."""
+    u, v = SPEED * np.cos(angles), SPEED * np.sin(angles)
+    time = 2 * v / GRAVITY  # of a flight without resistance, which is longer
+    for _ in range(20):
+        height = (v + GRAVITY / RESISTANCE) / RESISTANCE * -np.expm1(-RESISTANCE * time) - GRAVITY / RESISTANCE * time
+        speed = (v + GRAVITY / RESISTANCE) * np.exp(-RESISTANCE * time) - GRAVITY / RESISTANCE
+        time = time - height / np.minimum(speed, -1e-300)  # the ball falls; it has no speed if it is thrown at no angle at all
+    return u / RESISTANCE * -np.expm1(-RESISTANCE * time)
 
 
 class Aim(nn.Module):
@@ -64,36 +70,34 @@ class Aim(nn.Module):
 
 
 def train(
-    run: Run, *, steps: int = 300, batch_size: int = 64, lr: float = 1e-2, hidden: int = 32,
+    run: Run, *, steps: int = 300, lr: float = 2e-2, throws: int = 32, hidden: int = 32,
     estimate: Literal["central", "spsa"] = "central",
 ) -> Result:  # fmt: skip
     """Trains the network with Adam, and throws once at each of 131 targets at the end.
 
     Args:
         lr: the initial learning rate, which falls to 0 along a cosine.
+        throws: the number of targets, at equal distances, that a step throws at.
         hidden: the number of units of each hidden layer.
         estimate: the `gradient` of the black box.
 
     Raises: PullbackError, DeviceError.
     """
-    positive(steps=steps, batch_size=batch_size, hidden=hidden)
+    positive(steps=steps, throws=throws, hidden=hidden)
     with run:
         net = Aim(hidden)
         land = pb.black_box(simulate, gradient=estimate, step=1e-2, samples=1, batch="rows")
         opt = optim.Adam(net.parameters(), lr=optim.schedules.Cosine(lr, steps), betas=(0.9, 0.99))
 
-        def step() -> pb.Tensor:  # not captured: a replay runs kernels, and the simulator consists of none
-            targets = pb.random.uniform((batch_size, 1), NEAR, FAR)
-            return opt.minimize(lambda: nn.mse(land(net(targets)), targets))
-
-        run.repeat(step, steps)
+        targets = pb.linspace(NEAR, FAR, throws)[:, None]
+        # The step is not captured: a replay runs kernels, and the simulator consists of none.
+        run.repeat(lambda: opt.minimize(lambda: nn.mse(land(net(targets)), targets)), steps)
         targets = pb.linspace(NEAR, FAR, 131)[:, None]
         angles = net(targets).numpy().astype(np.float64)
         misses = np.abs(exact(angles) - targets.numpy())
-        throws = land.stats.evaluations
         measures = {
             "largest miss": Measure(float(misses.max()), f"{misses.max():.3f} m, {misses.mean():.3f} m on average"),
-            "simulator": Measure(throws, f"{throws:,} throws in {land.stats.calls:,} calls"),
+            "simulator": Measure(land.stats.evaluations, f"{land.stats.evaluations:,} throws in {land.stats.calls:,} calls"),
         }
         return run.result(net, measures, reference=REFERENCE, draw=lambda figure: draw(figure, targets.numpy(), angles))
 
@@ -106,8 +110,8 @@ def draw(figure: Any, targets: Any, angles: Any) -> None:
         time = np.linspace(0, 2 * rise / GRAVITY, 400)
         fade = -np.expm1(-RESISTANCE * time) / RESISTANCE
         x, y = SPEED * math.cos(angle) * fade, (rise + GRAVITY / RESISTANCE) * fade - GRAVITY / RESISTANCE * time
-        axes.plot(x[y >= 0], y[y >= 0], color="#2f81f7", label="throw" if target == NEAR else None)
-        axes.plot(target, 0, "v", color="#e8710a", label="target" if target == NEAR else None)
+        axes.plot(x[y >= 0], y[y >= 0], color=BLUE, label="throw" if target == NEAR else None)
+        axes.plot(target, 0, "v", color=ORANGE, label="target" if target == NEAR else None)
     axes.set(xlabel="distance, m", ylabel="height, m", title="throws of the trained network")
     axes.set_ylim(bottom=0)
     axes.legend()

@@ -50,11 +50,11 @@ EXAMPLES: Final = {
     ),
     "cnn": Example(
         "a convolutional network reads the same digits",
-        (*_passes(10), _lr(5e-3), Option("channels", 24, "channels of the first convolution; the second has twice as many")),
+        (*_passes(7), _lr(5e-3), Option("channels", 24, "channels of the first convolution; the second has twice as many")),
     ),
     "gru": Example(
         "a recurrent network adds two marked numbers of a long sequence",
-        (_steps(800), Option("batch_size", 64, "sequences of a step"), _lr(1e-2), Option("length", 100, "numbers in a sequence"),
+        (_steps(800), Option("batch_size", 32, "sequences of a step"), _lr(2e-2), Option("length", 100, "numbers in a sequence"),
          Option("hidden", 32, "hidden units")),
     ),
     "pinn": Example(
@@ -64,7 +64,7 @@ EXAMPLES: Final = {
     ),
     "blackbox": Example(
         "a network aims a throw, trained through a simulator that has no gradient",
-        (_steps(300), Option("batch_size", 64, "throws of a step"), _lr(1e-2), Option("hidden", 32, "units of each hidden layer"),
+        (_steps(300), _lr(2e-2), Option("throws", 32, "throws of a step"), Option("hidden", 32, "units of each hidden layer"),
          Option("estimate", "central", "how the simulator's gradient is estimated", ("central", "spsa"))),
     ),
 }  # fmt: skip

@@ -8,11 +8,10 @@ from typing import Any, Final, NamedTuple
 
 import pullback as pb
 
-from .run import Result
+from .run import BLUE, GREY, ORANGE, Result
 
 NAMES: Final = ("weights.safetensors", "profile.html", "loss.png", "picture.png")
-BLUE, ORANGE, GREEN, GREY = "#2f81f7", "#e8710a", "#2da44e", "#808080"  # each is readable on white and on black
-STYLE: Final = {
+STYLE: Final[dict[Any, Any]] = {
     "savefig.transparent": True,  # so that the pictures fit into pages of any colour
     "text.color": GREY, "axes.labelcolor": GREY, "axes.titlecolor": GREY, "axes.edgecolor": GREY, "xtick.color": GREY,
     "ytick.color": GREY, "legend.frameon": False,

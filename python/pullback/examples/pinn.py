@@ -20,7 +20,7 @@ from typing import Any, Final
 import pullback as pb
 from pullback import nn, optim
 
-from .run import Measure, Result, Run, positive
+from .run import BLUE, ORANGE, Measure, Result, Run, positive
 
 END: Final = 1.5 * math.pi
 REFERENCE: Final = "the exact solution sin(x)"
@@ -73,9 +73,9 @@ def train(run: Run, *, steps: int = 3000, lr: float = 1e-2, points: int = 32, hi
 def draw(figure: Any, x: Any, found: Any, exact: Any) -> None:
     """Draws both solutions, and below them their difference."""
     above, below = figure.subplots(2, sharex=True)
-    above.plot(x, exact, color="#e8710a", linewidth=4, alpha=0.5, label="sin(x)")
-    above.plot(x, found, color="#2f81f7", label="network")
+    above.plot(x, exact, color=ORANGE, linewidth=4, alpha=0.5, label="sin(x)")
+    above.plot(x, found, color=BLUE, label="network")
     above.set(ylabel="u", title="u'' = -u")
     above.legend()
-    below.plot(x, found - exact, color="#2f81f7")
+    below.plot(x, found - exact, color=BLUE)
     below.set(xlabel="x", ylabel="error")

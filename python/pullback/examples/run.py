@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Mode = Literal["machine", "everywhere"]
+BLUE, ORANGE, GREY = "#2f81f7", "#e8710a", "#808080"  # the colours of all pictures, readable on white and on black
 READ: Final = 16  # losses that are read from the device together, so that a step on a GPU does not wait
 
 
@@ -44,7 +45,7 @@ class Result:
     losses: list[float]
     measures: dict[str, Measure]
     reference: str
-    profile: Any
+    profile: pb.profiling.Profile
     seconds: float
     reproducible: str
     why_machine: str
@@ -60,7 +61,7 @@ class Run:
     """The seed, the device and the mode of a training run, its loop, and the figures of that loop.
 
     Inside `with run:` new tensors are on the device, and the mode is set. Equal arguments give equal bits, under "everywhere" on
-    every machine.
+    every machine. Each Run is for one training.
 
     Args:
         seed: the seed of `pb.random` and of shuffling.
@@ -80,13 +81,13 @@ class Run:
         reproducible: Mode | None = None,
         progress: Callable[[Sequence[int]], Any] | None = None,
     ) -> None:
-        self.seed, self.device, self.losses, self.seconds = seed, device, [], 0.0
-        self.profile: Any = None
-        self._mode, self._progress, self._why_machine = reproducible, progress, ""
+        self.seed, self.device, self.seconds = seed, device, 0.0
+        self.losses: list[float] = []
+        self.profile: pb.profiling.Profile
+        self._mode: Mode | None = reproducible
+        self._progress, self._why_machine = progress, ""
         self._unread: list[pb.Tensor] = []
         self._stack = ExitStack()
-
-    losses: list[float]
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -104,7 +105,7 @@ class Run:
         self._stack.close()
 
     def repeat(self, work: Callable[[], pb.Tensor | Sequence[pb.Tensor]], count: int) -> None:
-        """Calls `work` as many times as `count` says, under a profile, and keeps the losses that it returns."""
+        """The loop of the training: calls `work` `count` times, under a profile, and keeps the losses that it returns."""
         rounds: Any = self._progress(range(count)) if self._progress else range(count)
         start = time.perf_counter()
         with pb.profile() as self.profile:
@@ -114,7 +115,7 @@ class Run:
                 if len(self._unread) >= READ:
                     self._read(rounds)
             self._read(rounds)
-        self.seconds += time.perf_counter() - start
+        self.seconds = time.perf_counter() - start
 
     def _read(self, rounds: Any) -> None:
         if not self._unread:
@@ -123,7 +124,7 @@ class Run:
         self._unread.clear()
         self.losses += read
         if hasattr(rounds, "set_postfix"):
-            rounds.set_postfix(loss=f"{sum(read) / len(read):.3g}")
+            rounds.set_postfix(loss=f"{sum(read) / len(read):.3g}", refresh=False)
 
     def result(
         self, model: pb.nn.Module, measures: dict[str, Measure], *, reference: str = "", draw: Callable[[Any], None] | None = None
