@@ -48,7 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _OneLine(argparse.ArgumentParser):
-    """A parser whose errors are one line each, without the usage."""
+    """A parser whose errors are one line each, without the usage, and name the command that was given wrong arguments."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        options, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return options, rest
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}. `{self.prog} --help` lists what it takes.\n")

@@ -73,7 +73,8 @@ def test_the_defaults_of_the_command_are_those_of_the_function(name: str) -> Non
         (["cnn", "--epochs", "many"], "invalid int value: 'many'"),
         (["pinn", "--points"], "--points"),
         (["blackbox", "--estimate", "exact"], "'spsa'"),
-        (["digits", "--steps", "3"], "--steps"),
+        (["digits", "--steps", "3"], "pullback train digits: unrecognized arguments: --steps 3"),
+        (["digits", "cnn"], "pullback train digits: unrecognized arguments: cnn"),
     ],
 )
 def test_an_argument_that_cannot_be_read_is_told_in_one_line(
@@ -152,7 +153,7 @@ def test_a_run_that_is_interrupted_leaves_the_mode_and_the_device_as_they_were()
         interrupted.repeat(work, 2)
     assert (pb.config.reproducible, pb.tensor(1.0).device) == before
     with pb.profile() as outside:
-        pb.tensor(1.0) + 1
+        _ = pb.tensor(1.0) + 1
     assert outside.total.launches > 0
 
 
@@ -167,7 +168,7 @@ def test_the_mode_of_a_run_is_the_one_that_was_asked_for() -> None:
 
 
 def test_the_convolutional_network_beats_the_published_baseline(native: None) -> None:
-    result = cnn.train(Run())
+    result = cnn.train(Run(device="cpu"))
     assert result.measures["test accuracy"].value >= 0.985
     assert result.profile.coverage == 1.0
 
@@ -194,7 +195,7 @@ def test_sequences_have_two_marks_in_their_places_and_the_sum_of_the_marked_numb
 
 
 def test_the_recurrent_network_adds_numbers_of_short_sequences(native: None) -> None:
-    result = gru.train(Run(), steps=250, length=22, hidden=16)
+    result = gru.train(Run(device="cpu"), steps=250, length=22, hidden=16)
     assert result.measures["squared error"].value < 0.02  # a constant has 2/3
     assert result.losses[0] > 0.3
 
@@ -213,7 +214,7 @@ def test_the_trial_function_has_its_values_at_both_ends_and_its_second_derivativ
 
 
 def test_the_solution_of_the_differential_equation_is_found_to_four_digits(native: None) -> None:
-    assert pinn.train(Run()).measures["largest error"].value < 1e-4
+    assert pinn.train(Run(device="cpu")).measures["largest error"].value < 1e-4
 
 
 # ---- blackbox
@@ -227,9 +228,9 @@ def test_the_exact_range_is_that_of_lamberts_w_and_of_the_simulator() -> None:
     exact = blackbox.exact(angles)
     np.testing.assert_allclose(exact, u / k * -np.expm1(-k * time), rtol=1e-9)
     assert exact.max() > blackbox.FAR
-    assert np.abs(blackbox.simulate(angles) - exact).max() < 0.01
-    coarse, fine = (np.abs(blackbox.simulate(angles, dt) - exact).max() for dt in (0.02, 0.002))
-    assert fine < coarse / 50  # of second order
+    for dt in (0.02, 0.002):  # a chord of the path is at most g dt² / 8 too low, and the midpoint rule is off by as much
+        heights = np.abs(blackbox.simulate(angles, dt) - exact) * np.tan(angles)
+        assert heights.max() < blackbox.GRAVITY * dt**2 / 4
 
 
 def test_a_flight_that_never_lands_ends() -> None:

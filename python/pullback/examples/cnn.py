@@ -67,10 +67,10 @@ def nearest_neighbour(data: pb.data.Digits) -> float:
 
 
 def draw(figure: Any, images: Any, chances: Any, labels: Any) -> None:
-    """Draws the 18 test images whose class the network gives the smallest probability."""
+    """Draws the 12 test images whose class the network gives the smallest probability."""
     own = chances[range(len(labels)), labels]
     figure.suptitle("test images whose class is the least certain: class, the network's class, its probability")
-    for axes, i in zip(figure.subplots(3, 6).flat, own.argsort(kind="stable")):
+    for axes, i in zip(figure.subplots(2, 6).flat, own.argsort(kind="stable")):
         axes.imshow(images[i, 0], cmap="gray_r", vmin=0, vmax=1)
         guess = chances[i].argmax()
         colour = GREY if guess == labels[i] else ORANGE
