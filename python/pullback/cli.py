@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 class _OneLine(argparse.ArgumentParser):
     """A parser whose errors are one line each, without the usage, and name the command that was given wrong arguments."""
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] (overloads)
         options, rest = super().parse_known_args(args, namespace)
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}")

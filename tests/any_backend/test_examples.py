@@ -97,6 +97,7 @@ def test_an_argument_that_cannot_be_read_is_told_in_one_line(
         ("gru", ["--length", "21"], "length=21 must be 22 or more"),
         ("gru", ["--batch-size", "0"], "batch_size=0 must be 1 or more"),
         ("pinn", ["--steps", "0"], "steps=0 must be 1 or more"),
+        ("pinn", ["--steps", str(10**20)], "must be 1 or more, and at most"),
         ("pinn", ["--seed", "-1"], "seed -1"),
         ("blackbox", ["--throws", "0"], "throws=0 must be 1 or more"),
         ("blackbox", ["--device", "tpu"], "'tpu'"),
@@ -192,6 +193,12 @@ def test_sequences_have_two_marks_in_their_places_and_the_sum_of_the_marked_numb
     places = np.nonzero(marks.T)[1].reshape(200, 2)
     assert ((places[:, 0] < 10) & (places[:, 1] >= 10) & (places[:, 1] < 20)).all()
     np.testing.assert_allclose(np.take_along_axis(numbers.T, places, axis=1).sum(1), sums, rtol=1e-6, atol=1e-6)
+
+
+def test_an_output_that_is_nan_counts_as_wrong() -> None:
+    result = gru.train(Run(), steps=3, batch_size=2, lr=1e30, length=22, hidden=2)
+    assert math.isnan(result.measures["squared error"].value)
+    assert result.measures["wrong"].value == gru.TESTED
 
 
 def test_the_recurrent_network_adds_numbers_of_short_sequences(native: None) -> None:

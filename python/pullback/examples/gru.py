@@ -78,7 +78,8 @@ def train(run: Run, *, steps: int = 800, batch_size: int = 32, lr: float = 2e-2,
         run.repeat(step, steps)
         x, sums = sequences(TESTED, length)
         outputs, targets = net(x).numpy(), sums.numpy()
-        wrong, square = int((abs(outputs - targets) > TOLERANCE).sum()), float(((outputs - targets) ** 2).mean())
+        errors = outputs - targets
+        wrong, square = TESTED - int((abs(errors) <= TOLERANCE).sum()), float((errors**2).mean())  # NaN is wrong
         measures = {
             "wrong": Measure(
                 wrong, f"{wrong:,} of {TESTED:,}, off by more than {TOLERANCE}, after {steps * batch_size:,} sequences"

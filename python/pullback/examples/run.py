@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -136,7 +137,7 @@ class Run:
 
 
 def positive(**numbers: int) -> None:
-    """Raises PullbackError for the first of these arguments that is below 1."""
+    """Raises PullbackError for the first of these arguments that is below 1, or too large for Python to count to."""
     for name, number in numbers.items():
-        if number < 1:
-            raise pb.PullbackError(f"train: {name}={number} must be 1 or more.")
+        if not 1 <= number <= sys.maxsize:
+            raise pb.PullbackError(f"train: {name}={number} must be 1 or more, and at most {sys.maxsize}.")
