@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import math
+import re
 import sys
 from typing import Any
 
@@ -14,7 +15,7 @@ from scipy.special import lambertw
 
 import pullback as pb
 from pullback import cli
-from pullback.examples import blackbox, cnn, files, gru, pinn
+from pullback.examples import blackbox, cnn, digits, files, gru, pinn
 from pullback.examples.catalogue import EXAMPLES
 from pullback.examples.run import READ, Measure, Run
 from pullback.io import load
@@ -122,6 +123,12 @@ def test_without_matplotlib_the_pictures_are_left_out(
     assert run("pinn", "--out", str(tmp_path)) == 0
     assert capsys.readouterr().out.count("not drawn, matplotlib is missing: pip install 'pullback[plot]'") == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(files.NAMES[:2])
+
+
+@pytest.mark.parametrize("make", [digits.mlp, cnn.network, gru.Adder, pinn.network, blackbox.Aim], ids=lambda make: make.__module__)
+def test_networks_have_the_numbers_of_parameters_that_they_state(make: Any) -> None:
+    (stated,) = re.findall(r"([\d,]+) parameters", make.__doc__)
+    assert sum(math.prod(p.shape) for p in make().parameters()) == int(stated.replace(",", ""))
 
 
 # ---- the frame
