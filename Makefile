@@ -131,7 +131,7 @@ sanitize: $(VENV)/test
 	@export LD_PRELOAD="$$(ldd $(SANITIZED)/pullback/_level*.so | awk '/libasan/ {a = $$3} /libstdc/ {s = $$3} END {print a ":" s}')" \
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1:abort_on_error=1 \
 	  UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1 \
-	  PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) PULLBACK_BACKEND=native; \
+	  PYTHONMALLOC=$${PYTHONMALLOC:-malloc} PYTHONPATH=$(SANITIZED) PULLBACK_BACKEND=native; \
 	$(BIN)/python -c "$$LOADS" && $(PYTEST) --dist loadfile --capture=sys -q $(SANITIZES) $(ARGS)
 
 # In the counting build, level v2 has vectors of one lane and level v3 vectors of sixteen lanes.

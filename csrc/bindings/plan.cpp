@@ -196,8 +196,8 @@ std::pair<int64_t, int> done(const OwnedPlan& owned) {
 }
 
 // Adds to attributes of Python objects how often the run has reached their point in the recording. counts: tuples (object, name of
-// the attribute, number of launches recorded before that point). C++ does this so that no signal handler can run between the work
-// and the counting.
+// the attribute, number of launches recorded before that point). C++ does this, without a class's own __setattr__, so that no signal
+// handler can run between the work and the counting: PyErr_Restore would drop the KeyboardInterrupt.
 void count_runs(const OwnedPlan& owned, const Items& counts) {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
@@ -208,7 +208,7 @@ void count_runs(const OwnedPlan& owned, const Items& counts) {
     PyObject* before = more ? PyObject_GetAttr(object, name) : nullptr;
     PyObject* added = before ? PyLong_FromLongLong(more) : nullptr;
     PyObject* now = added ? PyNumber_Add(before, added) : nullptr;
-    if (now) PyObject_SetAttr(object, name, now);
+    if (now) PyObject_GenericSetAttr(object, name, now);
     Py_XDECREF(before), Py_XDECREF(added), Py_XDECREF(now);
   }
   PyErr_Restore(type, value, traceback);

@@ -1,17 +1,23 @@
-"""The command line: `pullback info`, `pullback train digits`, `pullback profile script.py`, `pullback hash FILE`."""
+"""The command line: `pullback info`, `pullback train EXAMPLE`, `pullback profile script.py`, `pullback hash FILE`."""
 
 from __future__ import annotations
 
 import argparse
 import errno
+import importlib
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import outputs, variables
 from .errors import PullbackError
+from .examples.catalogue import EXAMPLES, Example
 from .hashing import hash
 from .io import load
+
+if TYPE_CHECKING:
+    from .examples.files import Files
+    from .examples.run import Result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,15 +47,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
+class _OneLine(argparse.ArgumentParser):
+    """A parser whose errors are one line each, without the usage, and name the command that was given wrong arguments."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] (overloads)
+        options, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return options, rest
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}. `{self.prog} --help` lists what it takes.\n")
+
+
 def _parser() -> argparse.ArgumentParser:
     import pullback
 
-    parser = argparse.ArgumentParser(
+    parser = _OneLine(
         prog="pullback",
         description="Trains small networks, and shows what their forward and backward passes cost.",
         epilog="examples:\n"
         "  pullback info                    what runs on this machine\n"
         "  pullback train digits            train a network in a second\n"
+        "  pullback train --help            the other networks: cnn, gru, pinn, blackbox\n"
         "  pullback profile train.py        what your own script costs\n"
         "  pullback hash model.safetensors  compare the weights of two runs\n\n"
         "`pullback COMMAND --help` lists the options of a command.",
@@ -101,52 +121,73 @@ def _add_train(commands: Any) -> None:
         commands,
         "train",
         "train a network and show what it cost",
-        "Trains a network, prints its accuracy and what the training cost, and saves the weights,\nthe page of the profile and the "
-        "loss curve.",
-        ["pullback train digits", "pullback train digits --epochs 5 --seed 1 --out runs/seed1"],
+        "Trains the network of an example, prints how good it is and what the training cost, and saves\nthe weights, the page of "
+        "the profile, the loss curve and a picture.",
+        ["pullback train digits", "pullback train cnn --epochs 5 --seed 1 --out runs/seed1", "pullback train gru --help"],
     )
-    train.add_argument("data", choices=["digits"], help="digits: 1,797 handwritten digits, in the package")
-    train.add_argument("--model", default="mlp", help="mlp (default)")
-    train.add_argument("--epochs", type=int, default=30, help="passes over the training images (default 30)")
-    train.add_argument("--batch-size", type=int, default=64, help="images of a step (default 64)")
-    train.add_argument("--lr", type=float, default=5e-3, help="learning rate, falling to 0 (default 0.005)")
-    train.add_argument("--seed", type=int, default=0, help="of weights and shuffling (default 0)")
-    train.add_argument("--device", default=None, help="cpu (default), cuda, cuda:1 …")
-    train.add_argument("--out", default="runs/digits", help="folder of weights and loss curve (default runs/digits)")
-    train.add_argument(
+    names = train.add_subparsers(required=True, metavar="EXAMPLE")
+    for name, example in EXAMPLES.items():
+        _add_example(names, name, example)
+
+
+def _add_example(names: Any, name: str, example: Example) -> None:
+    parser = _command(names, name, example.summary, f"Shows that {example.summary}.", [f"pullback train {name}"])
+    for option in example.options:
+        parser.add_argument(
+            f"--{option.name.replace('_', '-')}", type=type(option.default), default=option.default, choices=option.choices or None,
+            help=f"{option.help} (default {option.default})",
+        )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, help="of weights and random numbers (default 0)")
+    parser.add_argument("--device", default=None, help="cpu (default), cuda, cuda:1 …")
+    parser.add_argument("--out", default=f"runs/{name}", help=f"folder of the files (default runs/{name})")
+    parser.add_argument(
         "--reproducible",
         choices=variables.MODES,
         help="the same bits on this machine or everywhere (default: everywhere, if it can)",
     )
-    train.set_defaults(run=_train)
+    parser.set_defaults(run=_train, example=name)
 
 
 def _train(options: argparse.Namespace) -> int:
     from tqdm import tqdm
 
-    from .examples import digits as train
+    from .examples import files
+    from .examples.run import Run
     from .profiling import table
 
-    if reason := outputs.why_not_folder(options.out, train.FILES):  # This must be found before an hour of training, not after it.
+    name = options.example
+    if reason := outputs.why_not_folder(options.out, files.NAMES):  # This must be found before an hour of training, not after it.
         raise PullbackError(f'train: results cannot be written to "{options.out}": {reason}. Give --out another folder.')
-    bar = lambda epochs: tqdm(epochs, desc=f"{options.model} on {options.data}", unit="epoch", dynamic_ncols=True)
-    result = train.train_digits(
-        options.model, epochs=options.epochs, batch_size=options.batch_size, lr=options.lr, seed=options.seed,
-        device=options.device, reproducible=options.reproducible, progress=bar,
-    )  # fmt: skip
+    chosen = {option.name: getattr(options, option.name) for option in EXAMPLES[name].options}
+    unit = "epoch" if "epochs" in chosen else "step"
+    bar = lambda rounds: tqdm(rounds, desc=name, unit=unit, dynamic_ncols=True)
+    run = Run(seed=options.seed, device=options.device, reproducible=options.reproducible, progress=bar)
+    result = importlib.import_module(f".examples.{name}", __package__).train(run, **chosen)
     try:
-        weights, page, curve = train.write(result, options.out)
+        paths = files.write(result, options.out)
     except OSError as error:
         raise PullbackError(f'train: results cannot be written to "{options.out}": {error}. Give --out another folder.') from error
     print(table.plain_table(table.COLUMNS, table.phase_rows(result.profile), title=f"{result.steps} steps"))
-    print(f"test accuracy  {result.accuracy:.2%}")
-    print(f"time           {result.seconds:.2f} s, {result.seconds / result.steps * 1e3:.3f} ms a step")
-    print(f"weights        {weights}")
-    print(f"profile        {page}")
-    print(f"loss curve     {curve or 'not drawn, matplotlib is missing: pip install ' + repr('pullback[plot]')}")
-    print(f"reproducible   {result.reproducible}{result.why_machine and f', because {result.why_machine}'}")
-    print(f"hash           {hash(result.model)}")
+    for label, text in _lines(result, paths):
+        print(f"{label:15}{text}")
     return 0
+
+
+def _lines(result: Result, paths: Files) -> Iterator[tuple[str, object]]:
+    """Yields the labels and the texts of the lines that follow the table."""
+    missing = f"not drawn, matplotlib is missing: pip install {'pullback[plot]'!r}"
+    for name, measure in result.measures.items():
+        yield name, measure.text
+    if result.reference:
+        yield "reference", result.reference
+    yield "time", f"{result.seconds:.2f} s, {result.seconds / result.steps * 1e3:.3f} ms a step"
+    yield "weights", paths.weights
+    yield "profile", paths.profile
+    yield "loss curve", paths.loss or missing
+    if result.draw:
+        yield "picture", paths.picture or missing
+    yield "reproducible", f"{result.reproducible}{result.why_machine and f', because {result.why_machine}'}"
+    yield "hash", hash(result.model)
 
 
 # ---- hash

@@ -13,6 +13,7 @@ import pytest
 
 from conftest import ROOT, environment
 from pullback.autodiff.primitive import OPS
+from pullback.examples.catalogue import EXAMPLES
 
 PACKAGE = ROOT / "python" / "pullback"
 if not PACKAGE.exists():
@@ -60,6 +61,7 @@ UPWARD = {
     ("interop.dispatch", "__init__"),  # NumPy's functions are looked up among the public names
     ("cli", "__init__"), ("info", "__init__"), ("profiling", "__init__"),  # the version; peaks of public functions
 }  # fmt: skip
+PUBLIC = ("", "nn", "optim")  # what the examples import, as users do
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -118,13 +120,18 @@ def test_imports_go_downward(module: str) -> None:
     wrong = []
     for name, at_import, line in imports(module):
         there = unit(name)
-        if here == "__init__":
+        if here == "__init__" or (here == "examples" and name in PUBLIC):
             continue
         if there not in LEVEL:
             wrong.append(f"{module}:{line} imports {name}, which is in no layer")
         elif LEVEL[there] > LEVEL[here] and (at_import or (here, there) not in UPWARD):
             wrong.append(f"{module}:{line} imports {name}, which is above it")
     assert not wrong, "\n".join(wrong)
+
+
+def test_examples_import_what_users_import() -> None:
+    found = {name for example in EXAMPLES for name, _, _ in imports(f"examples.{example}")}
+    assert {name for name in found if unit(name) != "examples"} == set(PUBLIC)
 
 
 def test_every_exception_is_needed() -> None:

@@ -18,6 +18,7 @@ from conftest import ROOT, environment
 from pullback import backends, cli
 from pullback.autodiff.primitive import OPS
 from pullback.examples import digits as train
+from pullback.examples.run import Result, Run
 from pullback.io import load
 
 
@@ -65,7 +66,8 @@ def test_training_writes_weights_that_load_and_a_table(tmp_path: Any, capsys: py
     net = train.mlp()
     net.load_state_dict(load(tmp_path / "run" / "weights.safetensors"))
     told = float(out.split("test accuracy")[1].split()[0].rstrip("%"))
-    assert 100 * train.accuracy(net.eval(), pb.data.digits()) == pytest.approx(told, abs=0.01)
+    data = pb.data.digits()
+    assert 100 * train.accuracy(net.eval(), data.x_test, data.y_test) == pytest.approx(told, abs=0.01)
     assert (tmp_path / "run" / "loss.png").exists() or "pip install 'pullback[plot]'" in out
 
 
@@ -89,12 +91,12 @@ def recorded() -> str:
 def test_digits_are_learned_to_97_percent_and_the_weights_have_the_hash_that_the_readme_shows(
     native: None, tmp_path: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    results: list[train.Result] = []
-    run = train.train_digits
-    monkeypatch.setattr(train, "train_digits", lambda *args, **options: results.append(run(*args, **options)) or results[0])
+    results: list[Result] = []
+    run = train.train
+    monkeypatch.setattr(train, "train", lambda *args, **options: results.append(run(*args, **options)) or results[0])
     assert cli.main(["train", "digits", "--out", str(tmp_path)]) == 0
     (result,) = results
-    assert result.accuracy >= 0.97
+    assert result.measures["test accuracy"].value >= 0.97
     assert result.losses[-1] < result.losses[0] / 5
     assert result.profile.coverage == 1.0
     assert result.profile.forward.matmul_flops == 30 * 2 * 1442 * (64 * 128 + 128 * 10)
@@ -119,7 +121,7 @@ def test_info_tells_the_mode_and_what_set_it(variables: dict[str, str]) -> None:
 
 
 def test_the_same_seed_trains_the_same_weights() -> None:
-    first, second = (train.train_digits(epochs=1, seed=3).model.state_dict() for _ in range(2))
+    first, second = (train.train(Run(seed=3), epochs=1).model.state_dict() for _ in range(2))
     for name, t in first.items():
         np.testing.assert_array_equal(t.numpy(), second[name].numpy())
 
@@ -182,7 +184,7 @@ def test_an_output_that_cannot_be_written_is_told_before_the_training(
     (tmp_path / "file").write_text("")
     (tmp_path / "taken" / "weights.safetensors").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(train, "train_digits", lambda *_, **__: pytest.fail("the training began"))
+    monkeypatch.setattr(train, "train", lambda *_, **__: pytest.fail("the training began"))
     if out == "full":
         monkeypatch.setattr(tempfile, "TemporaryFile", no_space)
     assert cli.main(["train", "digits", "--out", out]) == 1
