@@ -229,3 +229,22 @@ def test_a_run_of_several_steps_ends_between_two_of_them_and_counts_them(on_cpu:
     for p, value in zip(net.parameters(), got):
         np.testing.assert_array_equal(host(p), value)
     assert pb.random.state_dict() == drawn_to
+
+
+@needs_kernels
+def test_a_replay_counts_its_steps_without_code_in_which_a_signal_could_arrive() -> None:
+    class Interrupted(optim.SGD):
+        arrived = False
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if self.arrived:
+                raise KeyboardInterrupt
+            super().__setattr__(name, value)
+
+    net = nn.Linear(3, 2)
+    opt = Interrupted(net.parameters(), lr=0.01)
+    step = pb.capture(lambda x: opt.minimize(lambda: pb.sum(net(x) ** 2)))
+    step(X), step(X)
+    Interrupted.arrived = True
+    step(X)
+    assert opt._steps == 3
