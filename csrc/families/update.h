@@ -54,6 +54,9 @@ constexpr int kTensorsBesidesSlots = 5;  // the weights, their average, mask, co
 inline Setting* sets_of(const Launch& launch) { return launch.out(launch.outputs - 1).as<Setting>(); }
 inline const Setting* program_of(const Launch& launch) { return sets_of(launch) + launch.ints[0] * launch.ints[1] * kSetSize; }
 
+// True if the loss scaler's check of the gradients says that the update changes nothing.
+inline bool skips(const Launch& launch) { return launch.ints[0] > 0 && sets_of(launch)[kGradientScale] == 0; }
+
 inline int settings_in(uint32_t mask) {
   int count = 0;
   for (; mask != 0; mask &= mask - 1) ++count;
@@ -112,7 +115,9 @@ struct Part {
 };
 
 // Writes the joint norm of the gradients of each member, and the factor that scales them, into all sets of the member.
-// out: the table of sets. in: the gradients, one for each entry (data is null for a missing one). ints: members.
+// out: the table of sets, and optionally the numbers of a loss scaler, which multiplied the loss; kGradientScale of all sets is then
+// multiplied by unscaling(). in: the gradients, one for each entry (data is null for a missing one). ints: members, which is 1 with a
+// scaler.
 void clip_norm(const Launch& launch);
 inline void clip_norm_cost(const Launch& launch, Cost& cost) {
   for (int k = 0; k < launch.inputs; ++k) {
@@ -125,6 +130,18 @@ inline void clip_norm_cost(const Launch& launch, Cost& cost) {
   cost.multiplies += sets;        // by the scale of the gradients
   cost.bytes_read += sets * 2 * int64_t(sizeof(Setting));
   cost.bytes_written = sets * 2 * int64_t(sizeof(Setting));
+  if (launch.outputs == 1) return;
+  cost.special += 1, cost.multiplies += sets;
+  cost.bytes_read += 4 * int64_t(sizeof(float));  // the scale and three counts
+  cost.bytes_written += sets * int64_t(sizeof(Setting)) + 3 * int64_t(sizeof(float));
+}
+inline float* scaler_of(const Launch& launch) { return launch.outputs > 1 ? launch.out(1).as<float>() : nullptr; }
+
+// Changes the scale of a loss scaler for the next step. out: its numbers. reals: the factor of growth, that after an overflow, and the
+// number of steps until the scale grows.
+void update_scale(const Launch& launch);
+inline void update_scale_cost(const Launch&, Cost& cost) {
+  cost.bytes_read = cost.bytes_written = kScalerSize * int64_t(sizeof(float));
 }
 
 // Scales the gradient of each unit to a norm of at most a share of the norm of the unit's weights. out: the scaled gradients,
