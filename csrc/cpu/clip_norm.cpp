@@ -17,7 +17,7 @@ using namespace cpu;
 void executed_clip_norm(const Launch& launch, Counts& work) {
   const int64_t members = launch.ints[0];
   const Pieces squares{&launch.in(), launch.inputs, members, 1};
-  work.adds = members * (std::max<int64_t>(0, squares.of_member() - 1) + launch.inputs);
+  work.adds = members * (std::max<int64_t>(0, squares.of_member() - 1) + launch.inputs) + (launch.outputs > 1 ? 1 : 0);
 }
 
 // Sums the squares of each gradient, and then over the gradients, in the order of families/order.h. A block of the Reader holds

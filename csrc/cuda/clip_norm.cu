@@ -147,6 +147,7 @@ void executed_clip_norm(const Launch& launch, Counts& work) {
   work.adds = adds + extent.members * (cuda::combinations_of_results(extent.entries) + launch.inputs),
   work.multiplies = squares + extent.members * launch.inputs;
   if (extent.entries > 0) work.special += extent.members * (kWarp - 1);
+  if (launch.outputs > 1) work.adds += 1, work.multiplies += launch.inputs, work.special += kWarp - 1;
 }
 
 }  // namespace pb::kernels

@@ -49,12 +49,12 @@ template <class U, class A> __global__ void __launch_bounds__(kThreads) ratio_ke
   __shared__ Bytes bytes;  // of the Element, which has a constructor
   __shared__ double2 of_warp[kRatioWarps];
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  if (job.sets[kGradientScale] == 0) return;  // all blocks: the update changes nothing
   {
     const int t = job.chunks.find(blockIdx.x);
     const RatioRun& run = job.runs[t];
     if (threadIdx.x < kSetSize) set[threadIdx.x] = job.sets[int64_t{run.set} * kSetSize + threadIdx.x];
     __syncthreads();
+    if (set[kGradientScale] == 0) return;  // all blocks: the update changes nothing
     if (threadIdx.x == 0) {
       begin<U>(set, job.program);
       U::measuring(set);

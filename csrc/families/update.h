@@ -54,8 +54,12 @@ constexpr int kTensorsBesidesSlots = 5;  // the weights, their average, mask, co
 inline Setting* sets_of(const Launch& launch) { return launch.out(launch.outputs - 1).as<Setting>(); }
 inline const Setting* program_of(const Launch& launch) { return sets_of(launch) + launch.ints[0] * launch.ints[1] * kSetSize; }
 
-// True if the loss scaler's check of the gradients says that the update changes nothing.
-inline bool skips(const Launch& launch) { return launch.ints[0] > 0 && sets_of(launch)[kGradientScale] == 0; }
+// True if the sets, which all agree, say that the update changes nothing.
+inline bool skips(const Launch& launch) {
+  for (int64_t t = 0; t < launch.ints[0]; ++t)
+    if (launch.in(int(t)).data) return sets_of(launch)[t * launch.ints[1] * kSetSize + kGradientScale] == 0;
+  return false;
+}
 
 inline int settings_in(uint32_t mask) {
   int count = 0;
@@ -132,16 +136,17 @@ inline void clip_norm_cost(const Launch& launch, Cost& cost) {
   cost.bytes_written = sets * 2 * int64_t(sizeof(Setting));
   if (launch.outputs == 1) return;
   cost.special += 1, cost.multiplies += sets;
-  cost.bytes_read += 4 * int64_t(sizeof(float));  // the scale and three counts
-  cost.bytes_written += sets * int64_t(sizeof(Setting)) + 3 * int64_t(sizeof(float));
+  cost.adds += 1, cost.bytes_read += 2 * int64_t(sizeof(float));  // the scale, and the count of checks; more after an overflow
+  cost.bytes_written += sets * int64_t(sizeof(Setting)) + int64_t(sizeof(float));
 }
 inline float* scaler_of(const Launch& launch) { return launch.outputs > 1 ? launch.out(1).as<float>() : nullptr; }
 
 // Changes the scale of a loss scaler for the next step. out: its numbers. reals: the factor of growth, that after an overflow, and the
-// number of steps until the scale grows.
+// number of steps until the scale grows. The cost is that of a step that leaves the scale as it is.
 void update_scale(const Launch& launch);
 inline void update_scale_cost(const Launch&, Cost& cost) {
-  cost.bytes_read = cost.bytes_written = kScalerSize * int64_t(sizeof(float));
+  cost.adds = cost.multiplies = 1;
+  cost.bytes_read = 4 * int64_t(sizeof(float)), cost.bytes_written = 3 * int64_t(sizeof(float));
 }
 
 // Scales the gradient of each unit to a norm of at most a share of the norm of the unit's weights. out: the scaled gradients,

@@ -81,10 +81,12 @@ PB_HD void count_check(float* scaler, Setting factor) {
 // without one, as in torch.amp.GradScaler. It stays a normal number. Without a step nothing changes.
 PB_HD void next_scale(float* scaler, Setting growth, Setting backoff, Setting interval) {
   if (scaler[kChecks] == 0) return;
-  const bool overflow = scaler[kOverflows] > 0, grows = !overflow && scaler[kGoodSteps] + 1 >= interval;
+  const bool overflow = scaler[kOverflows] > 0;
+  const float good = scaler[kGoodSteps] + 1;
+  const bool grows = !overflow && good >= interval;
   const float scale = float(Setting(scaler[kLossScale]) * (overflow ? backoff : growth));
   if ((overflow || grows) && scale >= 1.17549435e-38f && m::isfinite(scale)) scaler[kLossScale] = scale;
-  scaler[kGoodSteps] = overflow || grows ? 0 : scaler[kGoodSteps] + 1;
+  scaler[kGoodSteps] = overflow || grows ? 0 : good;
   scaler[kChecks] = scaler[kOverflows] = 0;
 }
 

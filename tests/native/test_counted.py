@@ -251,6 +251,6 @@ def test_every_kernel_is_called() -> None:
                 run(np.random.default_rng([k, len(name)]))
     called = {launch.kernel for launch in watched.take()}
     names = {name for name in dir(KERNELS) if name.partition("_pullback")[0] in OPS}
-    names |= {*UPDATE_COUNTS, "clip_norm", "clip_adaptive", "project", "begin_steps", "observe", "write_settings"}
+    names |= {*UPDATE_COUNTS, "clip_norm", "clip_adaptive", "project", "begin_steps", "observe", "write_settings", "update_scale"}
     names |= {"assign", "fill", "nonzero_flat", "random_keys"}
     assert names - called - VIEWS == set()

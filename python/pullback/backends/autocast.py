@@ -64,4 +64,3 @@ def rounded(xp: Any, x: Any) -> Any:
     bits = xp.ascontiguousarray(x).view(np.uint32)
     nearest = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
     return xp.where(xp.isnan(x), x, nearest.view(np.float32).reshape(x.shape))
-

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..backends.autocast import rounded
 from ..autodiff.primitive import Op, apply
+from ..backends.autocast import rounded
 from ..tensors.tensor import Tensor
 from .by_name import repeated, reshaped, spread
 from .declare import normal, op

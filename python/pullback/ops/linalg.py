@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from ..backends.autocast import rounded
 from ..autodiff.primitive import Op, apply
+from ..backends.autocast import rounded
 from ..errors import ShapeError
 from ..interop.unknown_names import unexpected
 from ..tensors.creation import arange

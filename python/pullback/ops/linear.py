@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-from ..backends.autocast import autocast, rounded
 from ..autodiff.batching import pull
 from ..autodiff.primitive import OPS, Op, apply
 from ..backends import kernel_for
+from ..backends.autocast import autocast, rounded
 from ..errors import DTypeError, ShapeError
 from ..tensors import dtypes
 from ..tensors.creation import ones

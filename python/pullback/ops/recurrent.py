@@ -12,10 +12,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..backends.autocast import rounded
 from ..autodiff.batching import pull
 from ..autodiff.primitive import Op, apply
 from ..backends import kernel_for
+from ..backends.autocast import rounded
 from ..tensors.creation import ones, zeros, zeros_like
 from ..tensors.tensor import Tensor
 from ._counts import COUNTS

@@ -39,8 +39,8 @@ def check(opt: Any, gate: Any, scaler: Any) -> None:
         )
     if gate == "op" and scaler is not None:
         raise PullbackError(
-            'minimize: gate="op" updates each parameter while the gradients of others are not known yet, and a scaler leaves out the '
-            'step if any of them is not finite. Use gate="graph".'
+            'minimize: gate="op" updates each parameter while the gradients of others are not known yet, and a scaler leaves out '
+            'the step if any of them is not finite. Use gate="graph".'
         )
     if gate == "op" and opt.clip_norm is not None:
         raise PullbackError(

@@ -139,8 +139,8 @@ class LossScaler:
             )
         if any([other is opt for other in self._stepped]):
             raise PullbackError(
-                f"LossScaler.step: this {type(opt).__name__} has done a step since the last scaler.update(). Call it once after the "
-                f"steps of all optimizers, and before the next loss is scaled."
+                f"LossScaler.step: this {type(opt).__name__} has done a step since the last scaler.update(). Call it once after "
+                f"the steps of all optimizers, and before the next loss is scaled."
             )
         scaled.step(opt, grads, self._numbers)
         self._stepped.append(opt)
@@ -174,7 +174,8 @@ class LossScaler:
         """Returns the scale, the counts of steps, and the factors. A read waits for the step."""
         capturing.refuse("state_dict()", "Ask for it outside.")
         numbers = np.array(self._read())
-        return {**{name: Tensor(numbers[k : k + 1].reshape(())) for name, k in _COUNTS.items()}, **dict(zip(_FACTORS, self._factors))}
+        counts = {name: Tensor(numbers[k : k + 1].reshape(())) for name, k in _COUNTS.items()}
+        return {**counts, **dict(zip(_FACTORS, self._factors))}
 
     def load_state_dict(self, given: Mapping[str, Any]) -> None:
         """Restores a state of `state_dict()`. Raises PullbackError, and then nothing has changed."""

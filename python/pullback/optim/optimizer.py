@@ -304,9 +304,9 @@ class Optimizer(Launcher):
             scaler: a `pb.amp.LossScaler`, which multiplies the loss, leaves out a step whose gradients are not all finite, and then
                 changes its scale. The loss that is returned is not multiplied.
 
-        With gate="op" each parameter takes a launch. What needs all gradients at once is refused: clip_norm, scaler. An error in the middle
-        of the backward pass comes after the update of the parameters that were complete; the step then counts for all parameters,
-        as if the others had had no gradient.
+        With gate="op" each parameter takes a launch. What needs all gradients at once is refused: clip_norm, scaler. An error in
+        the middle of the backward pass comes after the update of the parameters that were complete; the step then counts for all
+        parameters, as if the others had had no gradient.
 
         Raises PullbackError if loss_fn is not callable or gate is another word; with gate="op" StaleValueError if a user's function
         in the backward pass (a hook, a pullback) reads a parameter that has been updated.

@@ -41,11 +41,14 @@ def _check(opt: Any, numbers: Parameter) -> None:
     """Raises PullbackError for an optimizer that cannot leave out a step on the device, DeviceError for one on another device."""
     rule = type(opt).__name__
     if opt._lead:
-        raise PullbackError(f"LossScaler.step: this {rule} trains several members, and a LossScaler has one scale for all gradients.")
+        raise PullbackError(
+            f"LossScaler.step: this {rule} trains several members, and a LossScaler has one scale for all gradients. Train in "
+            f"bfloat16, or each member alone."
+        )
     if opt.pruning is not None and not isinstance(opt.pruning.schedule, Constant):
         raise PullbackError(
-            f"LossScaler.step: the pruning of this {rule} follows a count of steps on the host, which does not know of skipped ones. "
-            f"Prune a constant share, or train without a scaler in bfloat16."
+            f"LossScaler.step: the pruning of this {rule} follows a count of steps on the host, which does not know of skipped "
+            f"ones. Prune a constant share, or train without a scaler in bfloat16."
         )
     if opt._device != numbers.device:
         raise DeviceError(

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..backends.autocast import autocast
 from ..autodiff.backward import check_versions
 from ..autodiff.batching import Batched
 from ..autodiff.node import Node
 from ..autodiff.site import number_of_line
 from ..autodiff.tape import Tape
+from ..backends.autocast import autocast
 from ..errors import GradientCheckError, StaleValueError, TapeError, VmapError
 from ..launch import capturing
 from ..tensors import devices

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, NoReturn
 
-from ..backends.autocast import autocast
 from ..autodiff.batching import Batch
 from ..autodiff.kept import Kept
 from ..autodiff.listeners import listeners
 from ..autodiff.tape import Tape
 from ..backends import modes
+from ..backends.autocast import autocast
 from ..errors import TapeError
 from ..interop.unknown_names import unexpected
 from ..launch import door
