@@ -227,14 +227,14 @@ def float16_run(scaler: Any) -> tuple[float, float]:
     for p in net.parameters():
         p.assign(0.3 * rng.standard_normal(p.shape))
     net.to("float16")
-    x = pb.tensor(rng.standard_normal((64, 8)), dtype="float16")
+    x = pb.tensor(rng.standard_normal((16, 8)), dtype="float16")
     y = pb.tensor(np.sin(host(x).astype(np.float32)).sum(axis=1, keepdims=True), dtype="float16")
     opt = optim.Adam(net.parameters(), 0.03, eps=1e-12, master_weights=True)
 
     def loss() -> Any:
         return nn.mse(net(x).astype("float32"), y.astype("float32")) * 1e-9
 
-    losses = [float(opt.minimize(loss, scaler=scaler)) for _ in range(40)]
+    losses = [float(opt.minimize(loss, scaler=scaler)) for _ in range(25)]
     return losses[0], losses[-1]
 
 

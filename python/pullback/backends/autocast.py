@@ -24,8 +24,9 @@ class autocast:
             another autocast.
 
     It applies to products that run inside the `with` block, so the backward pass belongs inside, too. Blocks nest, and the end of
-    a block restores the previous precision. float16 has a small range: it turns gradients below 6e-8 into 0, which bfloat16 does
-    not. "tf32" raises a PullbackError while `pb.config.reproducible` is "everywhere".
+    a block restores the previous precision. float16 has a small range: it turns gradients below 3e-8 into 0 unless a
+    `pb.amp.LossScaler` scales the loss, which bfloat16 does not need. "tf32" raises a PullbackError while
+    `pb.config.reproducible` is "everywhere".
 
     Example:
         >>> with pb.amp.autocast("bfloat16"), pb.GradientTape() as tape:

@@ -158,7 +158,7 @@ class Optimizer(Launcher):
 
     @property
     def gradient_norm(self) -> Any:
-        """The joint norm of the last step's gradients before clipping, computed only with clip_norm. A read waits for the step.
+        """The joint norm of the last step's gradients before clipping, computed only with clip_norm or a LossScaler. A read waits.
 
         It is a float, or an array of one norm per member.
         """

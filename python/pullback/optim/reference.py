@@ -86,10 +86,10 @@ def clip_adaptive(grads: list[Any], weights: list[Any], table: Any, limit: Any, 
 def _clipped_units(p: Any, g: Any, scale: float, share: float, members: bool) -> Any:
     count = _unit_count(g, members)
     weights, gradient = [(x.reshape(count, -1).astype("float64") ** 2).sum(axis=1) ** 0.5 for x in (p, g)]
-    most, norm = share * weights.clip(LEAST_NORM, None), gradient * scale
-    factor = np.where(norm > most, most / norm.clip(1e-6, None), 1.0)
     wide = arena.slot_dtype(g)
     with np.errstate(invalid="ignore"):
+        most, norm = share * weights.clip(LEAST_NORM, None), gradient * scale
+        factor = np.where(norm > most, most / norm.clip(1e-6, None), 1.0)
         return (g.reshape(count, -1).astype(wide) * factor[:, None].astype(wide)).astype(g.dtype).reshape(g.shape)
 
 
