@@ -229,16 +229,6 @@ def step(make: Callable[..., Any], masked: bool = False) -> Call:
     return run
 
 
-def scaled(rng: Any) -> None:
-    """Does a step with the gradients of a scaled loss."""
-    shapes = [shape_of(rng) for _ in range(rng.integers(1, 5))]
-    dtypes = [rng.choice(FLOATS) for _ in shapes]
-    opt, scaler = optim.SGD([pb.Parameter(tensor(rng, s, d)) for s, d in zip(shapes, dtypes)], 0.1), pb.amp.LossScaler(2.0)
-    grads = [tensor(rng, s, d) if rng.random() < 0.9 else None for s, d in zip(shapes, dtypes)]
-    scaler.step(opt, grads if any([g is not None for g in grads]) else [tensor(rng, s, d) for s, d in zip(shapes, dtypes)])
-    scaler.update()
-
-
 def added(rng: Any) -> None:
     changes, table = tensor(rng, shape_of(rng), "float32"), pb.ones((1, 32), dtype="float64").array
     plan = KERNELS.update_plan([pb.ones(changes.shape).array], [], None, None, None, 1)
@@ -365,7 +355,6 @@ FAMILIES: dict[str, dict[str, Call]] = {
         **{name: step(partial(cls, **options)) for name, (cls, options) in RULES.items()},
         "clamped": step(partial(optim.SGD, momentum=0.9, clip_value=1.0)),
         "clipped by units": step(partial(optim.SGD, clip_adaptive=0.1)),
-        "scaled": scaled,
         "clipped": step(partial(optim.AdamW, clip_norm=1.0)),
         "averaged": step(partial(optim.Adam, ema=0.9)),
         "rounded": step(partial(optim.Adam, ema=0.9, stochastic_rounding=True)),
