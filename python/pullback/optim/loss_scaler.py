@@ -10,7 +10,7 @@ import numpy as np
 
 from ..backends import kernels_on
 from ..errors import DeviceError, DTypeError, PullbackError
-from ..interop.unknown_names import explain_arguments
+from ..interop.unknown_names import attach_hints, explain_arguments
 from ..launch import capturing, door
 from ..ops.conversion import astype, copy
 from ..ops.elementwise import multiply
@@ -30,6 +30,7 @@ _FACTORS: Final = ("growth_factor", "backoff_factor", "growth_interval")
 
 
 @explain_arguments
+@attach_hints
 class LossScaler:
     """Keeps small gradients in float16 from becoming 0, as `torch.amp.GradScaler` does.
 
@@ -110,7 +111,8 @@ class LossScaler:
 
         Raises: DTypeError for a loss that is not floating, DeviceError for one on another device.
         """
-        if not isinstance(loss, Tensor):
+        given: Any = loss
+        if not isinstance(given, Tensor):
             raise PullbackError(f"LossScaler.scale: the loss is a {type(loss).__name__}; it must be a tensor.")
         if not dtypes.is_float(loss.dtype):
             raise DTypeError(f"LossScaler.scale: the loss has dtype {loss.dtype}; it must be floating.")
@@ -199,8 +201,8 @@ _LARGE: Final = float(np.finfo(np.float32).max)
 
 
 def _in_range(x: Any, least: float, most: float) -> bool:
-    real = isinstance(x, (int, float, np.number)) and not isinstance(x, (bool, complex, np.complexfloating))
-    return real and math.isfinite(x) and least <= x <= most
+    real = isinstance(x, (int, float, np.integer, np.floating)) and not isinstance(x, bool)
+    return real and math.isfinite(x) and bool(least <= x <= most)
 
 
 def _checked(caller: str, growth: Any, backoff: Any, interval: Any) -> tuple[float, float, float]:
