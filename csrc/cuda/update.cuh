@@ -86,6 +86,7 @@ template <class U, class A> struct ChunkRule {
 
 // Advances the sets of a launch's tensors, and the clocks of a whole step. All threads of the last block call this.
 template <class U, int kMax> __device__ void advance_sets(const UpdateJob<kMax>& job) {
+  if (job.chunks.entries == 0 && job.sets[kGradientScale] == 0) return;  // as skips(), of a step without elements
   for (uint32_t k = threadIdx.x; k < uint32_t(job.chunks.entries) * job.members; k += kThreads) {
     Setting* const set = job.sets + int64_t(job.runs[k / job.members].set + k % job.members) * kSetSize;
     Setting rate = 1;
