@@ -2,7 +2,8 @@
 # it needs in .venv and build, once.
 #
 #   DEVICE   the device that `make train` trains on: cpu, cuda
-#   LEVELS   the SIMD levels to build: native-best (the default: this machine's best), or any of v2;v3;v4. `make wheel` builds all.
+#   LEVELS   the SIMD levels to build: native-best (the default: this machine's best), native-all (all that this machine runs), or
+#            any of v2;v3;v4. `make wheel` builds all.
 #   CUDA     the CUDA kernels: AUTO (the default: build if this machine has a GPU and nvcc), ON (build or fail), OFF, SIM (run on
 #            the CPU, for tests)
 #   CUDA_ARCHITECTURES   the architectures that nvcc compiles for: AUTO (the default: those of this machine's GPUs), PORTABLE (one
@@ -67,6 +68,8 @@ bench: $(VENV)/installed $(VENV)/bench
 	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/eager.py $(ARGS)
 	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/transforms.py $(ARGS)
 	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/captured.py $(ARGS)
+	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/networks.py $(ARGS)
+	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/recurrent.py $(ARGS)
 	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/optimizers.py $(ARGS)
 	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/reproducible.py $(ARGS)
 
@@ -98,7 +101,7 @@ dev: $(VENV)/tools
 # $(call in_place,folder,CMake's options) builds into build/folder/python, separately from the package that is installed in .venv.
 define in_place
   $(LOCK) $(BIN)/cmake -S . -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
-      -DPython_EXECUTABLE=$(abspath $(BIN)/python) "-DPULLBACK_SIMD_LEVELS=$(LEVELS)" $(2) \
+      -DPython_EXECUTABLE=$(abspath $(BIN)/python) "-DPULLBACK_SIMD_LEVELS=$(LEVELS)" $(2) $(CMAKE_ARGS) \
     && $(LOCK) $(BIN)/cmake --build build/$(1) && rm -rf build/$(1)/python && mkdir build/$(1)/python \
     && cp -R python/pullback build/$(1)/python && rm -rf build/$(1)/python/pullback/*.so build/$(1)/python/pullback/.libs \
     && $(BIN)/cmake --install build/$(1) --prefix build/$(1)/python

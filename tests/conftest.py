@@ -72,6 +72,16 @@ def native() -> None:
         pytest.skip(reason)
 
 
+@pytest.fixture
+def one_torch_thread() -> Any:
+    """Keeps torch from waking threads for work that takes microseconds. Skips a test if torch is not installed."""
+    torch = pytest.importorskip("torch", reason="torch is not installed: there is no other library to compare with")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def simulated() -> bool:
     """True if the device "cuda" is simulated."""
     return pb.cuda.is_available() and gpu.need().simulated

@@ -32,11 +32,8 @@ __device__ __forceinline__ Place place_of(const Divider (&by)[2], uint32_t i) {
 // Returns a factor, rounded to the precision of this thread's products.
 template <class C> __device__ __forceinline__ C load_factor(const Gather& g, const char* p) {
   const C x = load_as<C>(g.dtype, p);
-  if constexpr (std::is_same_v<C, float>) {
-    if (g.rounding == kernels::Precision::bf16) return float(bfloat16(x));
-    if (g.rounding == kernels::Precision::f16) return float(float16(x));
-  }
-  return x;
+  if constexpr (std::is_same_v<C, float>) return round_to(g.rounding, x);
+  else return x;
 }
 
 template <class C> __device__ __forceinline__ void store_result(const Gather& g, int64_t group, int64_t m, uint32_t n, C sum) {

@@ -147,12 +147,6 @@ template <class C, class T = void> __device__ inline void store_element(DType dt
   }
 }
 
-__device__ inline float round_to(kernels::Precision precision, float x) {
-  if (precision == kernels::Precision::bf16) return float(bfloat16(x));
-  if (precision == kernels::Precision::f16) return float(float16(x));
-  return x;
-}
-
 // Four neighbouring elements in shared or working memory, loaded and stored 16 bytes at a time.
 template <class C> struct __align__(16) Four {
   C v[4];

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "cuda/element.cuh"
+#include "families/matmul.h"
 
 namespace pb::cuda {
 
@@ -107,5 +108,14 @@ struct Axes {
     return at + i * stride[0];
   }
 };
+
+// ---- factors of products
+
+// Rounds a float32 factor to the precision of a thread's products.
+__device__ __forceinline__ float round_to(kernels::Precision precision, float x) {
+  if (precision == kernels::Precision::bf16) return float(bfloat16(x));
+  if (precision == kernels::Precision::f16) return float(float16(x));
+  return x;
+}
 
 }  // namespace pb::cuda

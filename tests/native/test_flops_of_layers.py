@@ -1,8 +1,8 @@
-"""The work of pools and of norms of channels, forward and backward, as the textbook counts it."""
+"""The work of pools, of norms of channels and of recurrent layers, forward and backward, as the textbook counts it."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -87,3 +87,78 @@ def pulled(f: Any, shape: tuple[int, ...], channels: tuple[int, ...]) -> Any:
     with pb.profile() as prof:
         tape.gradient(y, [x, w, b], output_gradients=g)
     return prof.total
+
+
+# ---- recurrent layers
+
+
+class Cell(NamedTuple):
+    """The work of a cell for each of its elements, without the biases."""
+
+    gates: int
+    flops: int
+    special: int
+    backward: int
+    backward_special: int = 0
+    carried: int = 0  # additions for each element of the first state: of the cotangent that the first step passes on to it
+
+
+SIGMOID, SIGMOID_SPECIAL, TANH_SPECIAL = 2, 2, 1  # two additions, an exponential and a division; tanh counts as one operation
+TIMES_SLOPE = 3  # a cotangent times 1 - y * y or y * (1 - y)
+CELLS = {
+    "RNN": Cell(1, 1, TANH_SPECIAL, backward=1 + TIMES_SLOPE),
+    "LSTM": Cell(
+        4,
+        4 + 3 * SIGMOID + 3 + 1,  # x + p of four gates; c = f * c + i * g; h = o * tanh(c)
+        3 * SIGMOID_SPECIAL + 2 * TANH_SPECIAL,
+        # two sums of the cotangents of h and c; what h adds to that of c, by o and the slope of tanh; four gates; the c before
+        backward=1 + 1 + (1 + TIMES_SLOPE + 1) + 4 * (2 + TIMES_SLOPE) + 1,
+        backward_special=TANH_SPECIAL,
+    ),
+    "GRU": Cell(
+        3,
+        2 + 2 + 2 * SIGMOID + 3,  # x + p of two gates; x + r * p of the third; h = (h - n) * z + n
+        2 * SIGMOID_SPECIAL + TANH_SPECIAL,
+        # the sum of the cotangents of h; gate n with 1 - z; r; z with h - n; the hidden product of n; h of the step before
+        backward=2 + (3 + TIMES_SLOPE) + (2 + TIMES_SLOPE) + (3 + TIMES_SLOPE) + 2 + 1,
+        carried=1,
+    ),
+}
+
+
+@pytest.mark.parametrize("watched", [False, True], ids=["weights", "weights and data"])
+@pytest.mark.parametrize("bias", [True, False], ids=["biases", "no biases"])
+@pytest.mark.parametrize(("layers", "directions"), [(1, 1), (1, 2), (2, 1), (3, 2)])
+@pytest.mark.parametrize("kind", CELLS)
+def test_recurrent_layers(kind: str, layers: int, directions: int, bias: bool, watched: bool) -> None:
+    """Each layer and direction has two products for every step, of its input and of its state, with all gates.
+
+    Backward, each of them is two products: by the weight, and by the input, unless that is the data and nobody asks for it. The
+    gradients of the biases are sums over all steps and rows, and where two directions read one input, two cotangents are added.
+    """
+    steps, rows, inputs, hidden = 5, 3, 4, 6
+    cell, times = CELLS[kind], layers * directions
+    net = getattr(nn, kind)(inputs, hidden, layers, bias=bias, bidirectional=directions == 2)
+    x = pb.tensor(np.random.default_rng(0).standard_normal((steps, rows, inputs)), dtype="float32")
+    with pb.profile(strict=True) as prof, pb.GradientTape() as tape:
+        tape.watch([x] if watched else [])
+        y = net(x)[0]
+        tape.gradient(y, [*net.parameters(), *([x] if watched else [])], output_gradients=pb.ones_like(y))
+
+    elements = steps * rows * hidden  # of one layer and direction
+    widths = [inputs] + [directions * hidden] * (layers - 1)  # the features that each layer reads
+    products = 2 * elements * cell.gates * directions * sum([width + hidden for width in widths])
+    biases = 2 * bias * times
+    forward = prof.forward
+    assert forward.matmul_flops == products
+    assert forward.flops == products + times * elements * cell.flops + biases * elements * cell.gates
+    assert forward.special_ops == times * elements * cell.special
+
+    of_data = 0 if watched else 2 * elements * cell.gates * directions * inputs
+    sums = biases * (steps * rows - 1) * cell.gates * hidden
+    joined = (directions - 1) * steps * rows * (sum(widths) - (0 if watched else inputs))
+    cells = times * (elements * cell.backward + rows * hidden * cell.carried)
+    backward = prof.backward
+    assert backward.matmul_flops == 2 * products - of_data
+    assert backward.flops == 2 * products - of_data + cells + sums + joined
+    assert backward.special_ops == times * elements * cell.backward_special

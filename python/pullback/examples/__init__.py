@@ -1,1 +1,1 @@
-"""Programs that the command line runs. They use only the public API."""
+"""Programs that the command line runs, and networks to read and to measure. They use only the public API."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from operator import index
 from typing import Any, Literal
 
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..interop.wrong_calls import explain_call
-from ..ops._shapes import flag
+from ..ops._shapes import flag, per_axis
 from ..ops.conv import convolve, convolve_transposed
 from ..ops.conversion import same_dtype
 from ..ops.linear import ABSENT
@@ -27,19 +26,8 @@ Lengths = int | Sequence[int]
 Padding = Lengths | Literal["valid", "same"]
 
 
-def _each(name: str, what: str, value: Any, axes: int, least: int) -> tuple[int, ...]:
-    """Returns one integer per axis. Raises ShapeError unless each is at least `least`."""
-    given = tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
-    given = given * axes if len(given) == 1 else given
-    whole = all([hasattr(n, "__index__") and not isinstance(n, bool) and index(n) >= least for n in given])
-    if len(given) != axes or not whole:
-        pair = "" if axes == 1 else f", or {axes} of them (height, width)"
-        raise ShapeError(f"{name}: {what}={value!r} must be an integer of {least} or more{pair}.")
-    return tuple([index(n) for n in given])
-
-
 def _groups(name: str, groups: Any, first: int, second: int) -> int:
-    (count,) = _each(name, "groups", groups, 1, 1)
+    (count,) = per_axis(name, "groups", groups, 1, 1)
     if first % count or second % count:
         raise ShapeError(f"{name}: groups={count} must divide the channels, which are {first} before and {second} after.")
     return count
@@ -88,7 +76,7 @@ def _paddings(name: str, padding: Any, stride: Sequence[int], reach: Sequence[in
         if padding == "same" and any([s != 1 for s in stride]):
             raise ValueError(f'{name}: padding="same" keeps the lengths, so the stride must be 1, but it is {tuple(stride)}.')
         return [(r // 2, r - r // 2) if padding == "same" else (0, 0) for r in reach]
-    return [(p, p) for p in _each(name, "padding", padding, axes, 0)]
+    return [(p, p) for p in per_axis(name, "padding", padding, axes, 0)]
 
 
 def _convolve(
@@ -96,7 +84,7 @@ def _convolve(
 ) -> Tensor:
     x, weight, bias, batched = _operands(name, axes, x, weight, bias)
     out, inside, *kernel = weight.shape
-    strides, dilations = _each(name, "stride", stride, axes, 1), _each(name, "dilation", dilation, axes, 1)
+    strides, dilations = per_axis(name, "stride", stride, axes, 1), per_axis(name, "dilation", dilation, axes, 1)
     count = _groups(name, groups, x.shape[1], out)
     if inside * count != x.shape[1]:
         raise ShapeError(
@@ -125,8 +113,8 @@ def _transposed(
 ) -> Tensor:
     x, weight, bias, batched = _operands(name, axes, x, weight, bias)
     inside, out, *kernel = weight.shape
-    strides, dilations = _each(name, "stride", stride, axes, 1), _each(name, "dilation", dilation, axes, 1)
-    pads, more = _each(name, "padding", padding, axes, 0), _each(name, "output_padding", output_padding, axes, 0)
+    strides, dilations = per_axis(name, "stride", stride, axes, 1), per_axis(name, "dilation", dilation, axes, 1)
+    pads, more = per_axis(name, "padding", padding, axes, 0), per_axis(name, "output_padding", output_padding, axes, 0)
     count = _groups(name, groups, x.shape[1], inside)
     if inside != x.shape[1]:
         raise ShapeError(
@@ -231,14 +219,14 @@ class _Convolution(Module):
         padding_mode: Any, bias: Any, transposed: bool, dtype: Any, device: Any,
     ) -> None:  # fmt: skip
         name, axes = type(self).__name__, self._AXES
-        (self.in_channels,) = _each(name, "in_channels", in_channels, 1, 1)
-        (self.out_channels,) = _each(name, "out_channels", out_channels, 1, 1)
-        self.kernel_size = _each(name, "kernel_size", kernel_size, axes, 1)
-        self.stride, self.dilation = _each(name, "stride", stride, axes, 1), _each(name, "dilation", dilation, axes, 1)
+        (self.in_channels,) = per_axis(name, "in_channels", in_channels, 1, 1)
+        (self.out_channels,) = per_axis(name, "out_channels", out_channels, 1, 1)
+        self.kernel_size = per_axis(name, "kernel_size", kernel_size, axes, 1)
+        self.stride, self.dilation = per_axis(name, "stride", stride, axes, 1), per_axis(name, "dilation", dilation, axes, 1)
         self.groups = _groups(name, groups, self.in_channels, self.out_channels)
         self.padding: Any  # numbers, or one of the two words
         if transposed or not isinstance(padding, str):
-            self.padding = _each(name, "padding", padding, axes, 0)
+            self.padding = per_axis(name, "padding", padding, axes, 0)
         else:
             _paddings(name, padding, self.stride, self.kernel_size, axes)
             self.padding = padding
@@ -330,7 +318,7 @@ class ConvTranspose2d(_Convolution):
         output_padding: Lengths = 0, groups: int = 1, bias: bool = True, dilation: Lengths = 1,
         padding_mode: Literal["zeros"] = "zeros", *, dtype: DTypeLike | None = None, device: str | None = None,
     ) -> None:  # fmt: skip
-        self.output_padding = _each("ConvTranspose2d", "output_padding", output_padding, 2, 0)
+        self.output_padding = per_axis("ConvTranspose2d", "output_padding", output_padding, 2, 0)
         self._set_up(
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode, bias, True, dtype, device
         )

@@ -8,7 +8,7 @@ from typing import Any, Literal, overload
 
 from ..errors import ShapeError
 from ..interop.wrong_calls import explain_call
-from ..ops._shapes import flag
+from ..ops._shapes import flag, per_axis
 from ..ops.by_name import in_float
 from ..ops.pools import ADAPTIVE, INSIDE, PADDED, Window, avg_pool, max_pool, max_pool_indices, taps
 from ..ops.reduce import mean
@@ -21,15 +21,6 @@ from .module import Module
 Sizes = int | Sequence[int]
 
 # ---- arguments
-
-
-def _sizes(name: str, what: str, value: Any, axes: int, least: int) -> list[int]:
-    """Returns one number for each axis. Raises ShapeError."""
-    given = list(value) if isinstance(value, (list, tuple)) else [value]
-    if len(given) not in (1, axes) or any([isinstance(n, bool) or not hasattr(n, "__index__") or index(n) < least for n in given]):
-        wanted = "an integer" if axes == 1 else "an integer, or one for each of two axes,"
-        raise ShapeError(f"{name}: {what}={value!r} must be {wanted} of {least} or more.")
-    return [index(n) for n in given] * (axes // len(given))
 
 
 def _planes(name: str, x: Any, axes: int) -> Tensor:
@@ -51,9 +42,9 @@ def _geometry(name: str, x: Tensor, axes: int, ceil: Any, size: Any, stride: Any
 
     Raises ShapeError for a window that does not fit, and for padding that is more than half of a window.
     """
-    sizes = _sizes(name, "kernel_size", size, axes, 1)
-    strides = sizes if stride is None else _sizes(name, "stride", stride, axes, 1)
-    paddings, dilations = _sizes(name, "padding", padding, axes, 0), _sizes(name, "dilation", dilation, axes, 1)
+    sizes = per_axis(name, "kernel_size", size, axes, 1)
+    strides = sizes if stride is None else per_axis(name, "stride", stride, axes, 1)
+    paddings, dilations = per_axis(name, "padding", padding, axes, 0), per_axis(name, "dilation", dilation, axes, 1)
     ceil, counts = flag(name, "ceil_mode", ceil), []
     for n, k, s, p, d in zip(x.shape[x.ndim - axes :], sizes, strides, paddings, dilations):
         reach = d * (k - 1) + 1
@@ -179,7 +170,7 @@ def adaptive_avg_pool2d(x: ArrayLike, output_size: int | Sequence[int | None] | 
     if len(given) != 2:
         raise ShapeError(f"adaptive_avg_pool2d: output_size={output_size!r} must be a number, or one for H and one for W.")
     filled = [n if count is None else count for n, count in zip(x.shape[-2:], given)]
-    counts = tuple(_sizes("adaptive_avg_pool2d", "output_size", filled, 2, 1))
+    counts = per_axis("adaptive_avg_pool2d", "output_size", filled, 2, 1)
     if counts == (1, 1):
         return mean(x, axis=(-2, -1), keepdims=True)
     return avg_pool(x, (0, 0, 0, 0, 0, 0, ADAPTIVE, 0), counts)

@@ -48,6 +48,15 @@ def integer(name: str, what: str, value: Any) -> int:
         raise ShapeError(f"{name}: {what}={value!r} is not an integer.{joins}") from None
 
 
+def per_axis(name: str, what: str, value: Any, axes: int, least: int) -> tuple[int, ...]:
+    """Returns one integer per axis, given one for all or one for each. Raises ShapeError if one is less than `least`."""
+    given = list(value) if isinstance(value, (list, tuple)) else [value]
+    if len(given) not in (1, axes) or any([isinstance(n, bool) or not hasattr(n, "__index__") or index(n) < least for n in given]):
+        wanted = "an integer" if axes == 1 else "an integer, or one for each of two axes,"
+        raise ShapeError(f"{name}: {what}={value!r} must be {wanted} of {least} or more.")
+    return tuple([index(n) for n in given]) * (axes // len(given))
+
+
 def real(name: str, what: str, value: Any) -> float:
     """Returns the value as a float. Raises DTypeError if it is not a real number."""
     try:

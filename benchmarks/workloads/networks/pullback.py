@@ -1,0 +1,47 @@
+"""The workloads in pullback, eager and captured."""
+
+from functools import partial
+
+import numpy as np
+
+import pullback as pb
+from pullback import nn, optim
+from pullback.examples.mlperf_tiny import resnet8
+
+from ..eager import pullback as eager
+from . import CNN, GRU, RESNET, SHAPES, layers_of_cnn
+
+
+class Reader(nn.Module):
+    """Reads an image row by row, and classifies it by the state after the last one."""
+
+    def __init__(self):
+        self.rows, self.classes = nn.GRU(8, 64, batch_first=True), nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.classes(self.rows(x)[0][:, -1])
+
+
+NETWORKS = {CNN: lambda: nn.Sequential(*layers_of_cnn(nn)), RESNET: resnet8, GRU: Reader}
+
+
+def step(name, capture):
+    net, rng, shape = NETWORKS[name](), np.random.default_rng(0), SHAPES[name]
+    opt = optim.Adam(net.parameters(), lr=1e-3)
+    x, y = pb.tensor(rng.standard_normal(shape, dtype=np.float32)), pb.tensor(rng.integers(0, 10, shape[0]))
+
+    def run(x, y):
+        with pb.GradientTape() as tape:
+            loss = nn.cross_entropy(net(x), y)
+        opt.step(tape.gradient(loss, opt.parameters))
+        return loss
+
+    return partial(pb.capture(run) if capture else run, x, y)
+
+
+WORKLOADS = {
+    **{name: partial(step, name, False) for name in NETWORKS},
+    **{f"{name}, captured": partial(step, name, True) for name in NETWORKS},
+}
+
+facts = eager.facts

@@ -1,0 +1,67 @@
+"""The workloads in PyTorch's eager mode, as a user would write them."""
+
+from functools import partial
+
+import torch
+from torch import nn
+
+from ..eager import torch as eager
+from . import CNN, GRU, RESNET, SHAPES, layers_of_cnn
+
+
+class Reader(nn.Module):
+    """Reads an image row by row, and classifies it by the state after the last one."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.classes = nn.GRU(8, 64, batch_first=True), nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.classes(self.rows(x)[0][:, -1])
+
+
+class Residual(nn.Module):
+    """A block of ResNet-8. With stride 2 there is a row of zeros below and a column on the right, as in TensorFlow."""
+
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        first = nn.Conv2d(inputs, outputs, 3, stride, padding=2 - stride)
+        self.branch = nn.Sequential(
+            nn.ZeroPad2d((0, 1, 0, 1)) if stride == 2 else nn.Identity(), first, nn.BatchNorm2d(outputs, 1e-3, 0.01), nn.ReLU(),
+            nn.Conv2d(outputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs, 1e-3, 0.01),
+        )  # fmt: skip
+        self.shortcut = nn.Identity() if stride == 1 else nn.Conv2d(inputs, outputs, 1, stride)
+
+    def forward(self, x):
+        return torch.relu(self.branch(x) + self.shortcut(x))
+
+
+def resnet8():
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16, 1e-3, 0.01), nn.ReLU(),
+        Residual(16, 16, 1), Residual(16, 32, 2), Residual(32, 64, 2),
+        nn.AvgPool2d(8), nn.Flatten(), nn.Linear(64, 10),
+    )  # fmt: skip
+
+
+NETWORKS = {CNN: lambda: nn.Sequential(*layers_of_cnn(nn)), RESNET: resnet8, GRU: Reader}
+
+
+def step(name):
+    torch.manual_seed(0)
+    net, shape = NETWORKS[name](), SHAPES[name]
+    opt = torch.optim.Adam(net.parameters(), lr=1e-3)
+    x, y = torch.randn(shape), torch.randint(0, 10, shape[:1])
+
+    def run():
+        opt.zero_grad()
+        loss = nn.functional.cross_entropy(net(x), y)
+        loss.backward()
+        opt.step()
+
+    return run
+
+
+WORKLOADS = {name: partial(step, name) for name in NETWORKS}
+
+facts = eager.facts
