@@ -113,6 +113,18 @@ def test_steps_without_a_scaler_in_between() -> None:
     assert (opt.steps, float(opt.gradient_scale)) == (2, 0.5)
 
 
+def test_an_error_leaves_the_factor_of_the_gradients_as_it_was() -> None:
+    p, scaler = pb.Parameter([1.0], constraint=lambda x: x * (1 / 0)), pb.amp.LossScaler(4.0)
+    opt = optim.SGD([p], 1.0)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            scaler.step(opt, [pb.tensor([8.0])])
+        scaler.update()
+    p.constraint = None
+    opt.step([pb.tensor([-4.0])])
+    assert (float(p[0]), opt.steps) == (1 - 2.0 - 2.0 + 4.0, 3)
+
+
 def test_a_step_without_gradients_does_nothing() -> None:
     scaler, opt = pb.amp.LossScaler(4.0, growth_interval=1), optim.SGD([pb.Parameter([1.0])], 1.0)
     scaler.step(opt, [None])

@@ -28,13 +28,16 @@ def step(opt: Any, grads: Any, numbers: Parameter) -> None:
     if all([g is None for g in leaves]):
         opt._step(leaves)
         return
-    opt._scaler = numbers.array
+    capturing.increment(opt, "_scaled_steps")
     try:
-        opt._step(leaves)
-        capturing.increment(opt, "_scaled_steps")
-    finally:
-        opt._scaler = None
+        try:
+            opt._scaler = numbers.array
+            opt._step(leaves)
+        finally:
+            _restore(opt)
+    except BaseException:  # Ctrl-C may have interrupted the restore, too.
         _restore(opt)
+        raise
 
 
 def _check(opt: Any, numbers: Parameter) -> None:
@@ -72,6 +75,8 @@ def unscale(opt: Any, grads: list[Any]) -> None:
 
 
 def _restore(opt: Any) -> None:
+    """Writes the factor that the user has set for the gradients into the sets again."""
+    opt._scaler = None
     scale = opt.gradient_scale  # A recording is valid until another value is set.
     with door.charged_to(door.OPTIMIZER):
         if opt._kernels is not None:
