@@ -17,7 +17,7 @@ using namespace cpu;
 void executed_clip_norm(const Launch& launch, Counts& work) {
   const int64_t members = launch.ints[0];
   const Pieces squares{&launch.in(), launch.inputs, members, 1};
-  work.adds = members * (std::max<int64_t>(0, squares.of_member() - 1) + launch.inputs) + (launch.outputs > 1 ? 1 : 0);
+  work.adds = members * (std::max<int64_t>(0, squares.of_member() - 1) + launch.inputs);
 }
 
 // Sums the squares of each gradient, and then over the gradients, in the order of families/order.h. A block of the Reader holds
@@ -55,7 +55,7 @@ void clip_norm(const Launch& launch) {
     }
     if (given > 0) reduce_pairs<sum_reduce>(given, 1, of_member);
     const double norm = given > 0 ? m::sqrt(*of_member) : 0;
-    float* const scaler = scaler_of(launch);
+    ScalerNumber* const scaler = scaler_of(launch);
     const Setting factor = scaler ? unscaling(scaler[kLossScale], norm) : 1;
     if (scaler) count_check(scaler, factor);
     for (int64_t t = 0; t < launch.inputs; ++t) {

@@ -30,7 +30,7 @@ void write_settings(const Launch& launch) {
 }
 
 void update_scale(const Launch& launch) {
-  next_scale(launch.out().as<float>(), launch.reals[0], launch.reals[1], launch.reals[2]);
+  next_scale(launch.out().as<ScalerNumber>(), launch.reals[0], launch.reals[1], launch.reals[2]);
 }
 
 void observe(const Launch& launch) {

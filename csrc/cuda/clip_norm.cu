@@ -16,7 +16,7 @@ constexpr int kFewNorms = 32, kManyNorms = 512, kWarps = int(kThreads / kWarp);
 
 template <int kMax> struct NormJob {
   Setting* sets;
-  float* scaler;           // the numbers of a loss scaler, or null
+  ScalerNumber* scaler;    // the numbers of a loss scaler, or null
   double *partial, *sums;  // partial: of the launch's chunks; sums: of all parts, member by member
   unsigned* ticket;
   uint32_t members, entries;  // the number of sets of a member is that of entries
@@ -147,7 +147,6 @@ void executed_clip_norm(const Launch& launch, Counts& work) {
   work.adds = adds + extent.members * (cuda::combinations_of_results(extent.entries) + launch.inputs),
   work.multiplies = squares + extent.members * launch.inputs;
   if (extent.entries > 0) work.special += extent.members * (kWarp - 1);
-  if (launch.outputs > 1) work.adds += 1, work.multiplies += launch.inputs, work.special += kWarp - 1;
 }
 
 }  // namespace pb::kernels

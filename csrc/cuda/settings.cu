@@ -28,7 +28,7 @@ __global__ void write_kernel(const __grid_constant__ Numbers numbers) {
       numbers.at[k * numbers.step * kSetSize + threadIdx.x % kMaxReals] = numbers.values[threadIdx.x % kMaxReals];
 }
 
-__global__ void scale_kernel(float* scaler, Setting growth, Setting backoff, Setting interval) {
+__global__ void scale_kernel(ScalerNumber* scaler, Setting growth, Setting backoff, Setting interval) {
   next_scale(scaler, growth, backoff, interval);
 }
 
@@ -64,7 +64,7 @@ void write_settings(const Launch& launch) {
 }
 
 void update_scale(const Launch& launch) {
-  cuda::start(cuda::scale_kernel, dim3(1), dim3(1), 0, launch.out().as<float>(), launch.reals[0], launch.reals[1],
+  cuda::start(cuda::scale_kernel, dim3(1), dim3(1), 0, launch.out().as<ScalerNumber>(), launch.reals[0], launch.reals[1],
               launch.reals[2]);
 }
 

@@ -135,18 +135,16 @@ inline void clip_norm_cost(const Launch& launch, Cost& cost) {
   cost.bytes_read += sets * 2 * int64_t(sizeof(Setting));
   cost.bytes_written = sets * 2 * int64_t(sizeof(Setting));
   if (launch.outputs == 1) return;
-  cost.special += 1, cost.multiplies += sets;
-  cost.adds += 1, cost.bytes_read += 2 * int64_t(sizeof(float));  // the scale, and the count of checks; more after an overflow
-  cost.bytes_written += sets * int64_t(sizeof(Setting)) + int64_t(sizeof(float));
+  cost.bytes_read += 2 * int64_t(sizeof(ScalerNumber));  // the scale, and the count of checks; more after an overflow
+  cost.bytes_written += sets * int64_t(sizeof(Setting)) + int64_t(sizeof(ScalerNumber));
 }
-inline float* scaler_of(const Launch& launch) { return launch.outputs > 1 ? launch.out(1).as<float>() : nullptr; }
+inline ScalerNumber* scaler_of(const Launch& launch) { return launch.outputs > 1 ? launch.out(1).as<ScalerNumber>() : nullptr; }
 
 // Changes the scale of a loss scaler for the next step. out: its numbers. reals: the factor of growth, that after an overflow, and the
 // number of steps until the scale grows. The cost is that of a step that leaves the scale as it is.
 void update_scale(const Launch& launch);
 inline void update_scale_cost(const Launch&, Cost& cost) {
-  cost.adds = cost.multiplies = 1;
-  cost.bytes_read = 4 * int64_t(sizeof(float)), cost.bytes_written = 3 * int64_t(sizeof(float));
+  cost.bytes_read = 4 * int64_t(sizeof(ScalerNumber)), cost.bytes_written = 3 * int64_t(sizeof(ScalerNumber));
 }
 
 // Scales the gradient of each unit to a norm of at most a share of the norm of the unit's weights. out: the scaled gradients,

@@ -56,7 +56,8 @@ template <class A> PB_HD void clip_to_norm(Setting* set, A norm) {
   set[kClipFactor] = factor > A(1) ? 1 : Setting(factor);
 }
 
-// The numbers of a loss scaler, in float32. python/pullback/optim/loss_scaler.py names the same indices.
+// The numbers of a loss scaler. python/pullback/optim/loss_scaler.py names the same indices.
+using ScalerNumber = float;
 enum ScalerIndex : int {
   kLossScale,     // the factor of the loss
   kGoodSteps,     // the number of steps without an overflow since the scale last changed
@@ -67,10 +68,10 @@ enum ScalerIndex : int {
 };
 
 // Returns the factor that gradients need if their loss was multiplied by a scale, and 0 if their joint norm is not finite.
-PB_HD Setting unscaling(Setting scale, Setting norm) { return m::isfinite(norm) ? 1 / scale : 0; }
+template <class A> PB_HD Setting unscaling(ScalerNumber scale, A norm) { return m::isfinite(norm) ? 1 / Setting(scale) : 0; }
 
 // Counts a step for which unscaling() has returned `factor`.
-PB_HD void count_check(float* scaler, Setting factor) {
+PB_HD void count_check(ScalerNumber* scaler, Setting factor) {
   scaler[kChecks] += 1;
   if (factor != 0) return;
   scaler[kOverflows] += 1;
@@ -79,12 +80,12 @@ PB_HD void count_check(float* scaler, Setting factor) {
 
 // Changes the scale after the steps since the last call: it becomes smaller after an overflow, and larger after `interval` calls
 // without one, as in torch.amp.GradScaler. It stays a normal number. Without a step nothing changes.
-PB_HD void next_scale(float* scaler, Setting growth, Setting backoff, Setting interval) {
+PB_HD void next_scale(ScalerNumber* scaler, Setting growth, Setting backoff, Setting interval) {
   if (scaler[kChecks] == 0) return;
   const bool overflow = scaler[kOverflows] > 0;
-  const float good = scaler[kGoodSteps] + 1;
+  const ScalerNumber good = scaler[kGoodSteps] + 1;
   const bool grows = !overflow && good >= interval;
-  const float scale = float(Setting(scaler[kLossScale]) * (overflow ? backoff : growth));
+  const ScalerNumber scale = ScalerNumber(Setting(scaler[kLossScale]) * (overflow ? backoff : growth));
   if ((overflow || grows) && scale >= 1.17549435e-38f && m::isfinite(scale)) scaler[kLossScale] = scale;
   scaler[kGoodSteps] = overflow || grows ? 0 : good;
   scaler[kChecks] = scaler[kOverflows] = 0;

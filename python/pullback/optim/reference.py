@@ -65,7 +65,7 @@ def update_scale(scaler: Any, growth: float, backoff: float, interval: float) ->
             found = np.array([scale, 0 if overflows or grows else good + 1, skipped, 0, 0], np.float32)
             devices.write(scaler, devices.move(found, devices.device_of(scaler)))
 
-    cost = {"dtype": "float32", "adds": 1, "multiplies": 1, "bytes_read": 16, "bytes_written": 12}
+    cost = {"dtype": "float32", "bytes_read": 16, "bytes_written": 12}
     door.in_place("update_scale", run, lambda _: cost)
 
 
@@ -302,8 +302,7 @@ def _norm_cost(grads: list[Any], members: int, scaled: bool) -> dict[str, Any]:
     given = [g for g in grads if g is not None]
     elements, sets = sum([g.size for g in given]), members * len(grads)
     return {
-        "adds": elements + scaled, "multiplies": elements + (1 + scaled) * sets, "special_ops": members + sets + scaled,
-        "dtype": "float64",
+        "adds": elements, "multiplies": elements + sets, "special_ops": members + sets, "dtype": "float64",
         "bytes_read": sum([distinct_bytes(g) for g in given]) + 16 * sets + 8 * scaled,
         "bytes_written": 16 * sets + (8 * sets + 4) * scaled,
     }  # fmt: skip
