@@ -62,7 +62,7 @@ train: $(VENV)/installed $(VENV)/plot
 	@$(BIN)/pullback train digits --device $(DEVICE) $(ARGS)
 
 test: $(VENV)/installed $(VENV)/test
-	@$(PYTEST) --dist loadfile $(ARGS)
+	@$(PYTEST) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 bench: $(VENV)/installed $(VENV)/bench
 	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/eager.py $(ARGS)
@@ -107,19 +107,24 @@ define in_place
     && $(BIN)/cmake --install build/$(1) --prefix build/$(1)/python
 endef
 
-# The folder of a test says what the test needs. tests/tools uses no device; it needs other programs or the repository.
-#
+# The folder of a test says what the test needs. tests/tools uses no device; it needs other programs or the repository. tests/words
+# checks names, messages and the command line, in which another build of the kernels changes nothing.
+ONCE := --ignore tests/tools --ignore tests/words
+
 # The tests wait for every kernel (PULLBACK_CUDA_SYNC=1), so that an error surfaces at the op that caused it. Then tests/simulated
 # runs without waiting: every kernel under random schedules, and memory that is shared with streams of other libraries.
 simulate: $(VENV)/test
 	$(call stage,simulate,compile the CUDA kernels for the simulator,{ $(call in_place,simulate,-DPULLBACK_CUDA=SIM) ; })
 	@export PYTHONPATH=build/simulate/python; \
-	PULLBACK_DEVICE=cuda PULLBACK_CUDA_SYNC=1 $(PYTEST) -q --ignore tests/simulated --ignore tests/tools $(ARGS) \
+	PULLBACK_DEVICE=cuda PULLBACK_CUDA_SYNC=1 $(PYTEST) -q --ignore tests/simulated $(ONCE) $(ARGS) \
 	  && $(PYTEST) -q tests/simulated $(ARGS)
 
 # With --capture=sys pytest does not redirect file descriptors, so the sanitizer's report is visible, and pytest prints the line of
-# Python that it came from. tests/benchmarks is left out, because it stops processes at limits that a sanitizer exceeds.
+# Python that it came from. tests/benchmarks is left out, because it stops processes at limits that a sanitizer exceeds. So are the
+# comparisons of bits between builds, numbers of threads and devices, which run the tests' programs once more in each of them.
 SANITIZED := build/sanitize/python
+SANITIZES := $(if $(filter SIM,$(CUDA)),tests/simulated,$(ONCE) --ignore tests/benchmarks \
+  --ignore tests/native/test_everywhere.py --ignore tests/native/test_trainings.py)
 sanitize: $(VENV)/test
 	$(call stage,sanitize,compile $(LEVELS) with the address and undefined-behaviour sanitizers,\
 	  { $(call in_place,sanitize,-DPULLBACK_SANITIZE=ON -DPULLBACK_CUDA=$(CUDA)) ; })
@@ -127,7 +132,7 @@ sanitize: $(VENV)/test
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1:abort_on_error=1 \
 	  UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1 \
 	  PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) PULLBACK_BACKEND=native; \
-	$(BIN)/python -c "$$LOADS" && $(PYTEST) --dist loadfile --capture=sys -q $(if $(filter SIM,$(CUDA)),tests/simulated,--ignore tests/tools --ignore tests/benchmarks) $(ARGS)
+	$(BIN)/python -c "$$LOADS" && $(PYTEST) --dist loadfile --capture=sys -q $(SANITIZES) $(ARGS)
 
 # In the counting build, level v2 has vectors of one lane and level v3 vectors of sixteen lanes.
 count: $(VENV)/test

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import backends
+from pullback import backends, variables
 from pullback.autodiff.primitive import OPS, Op, apply
 from pullback.backends import reference
 from pullback.tensors import devices, dtypes, gpu
@@ -23,6 +23,11 @@ ROOT = Path(__file__).resolve().parents[1]  # the root of the repository or of t
 ELEMENTWISE = ("unary", "binary", "select")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the tests that wait for other programs first, so that the other tests run meanwhile."""
+    items.sort(key=lambda item: item.path.parent != ROOT / "tests" / "tools")
 
 
 # ---- backends
@@ -35,7 +40,9 @@ class Backend:
     def why_not(self) -> str | None:
         if self.name == "native":
             return backends.why_not("cpu")
-        if devices.default_device() != "cpu" and not simulated():
+        if variables.backend() == "native":
+            return "PULLBACK_BACKEND=native asks for tests of the kernels only; another run tests the definitions"
+        if devices.default_device() != "cpu":
             return "the definitions would run on CuPy, which lacks dtypes that NumPy has; the CPU runs them"
         return None
 

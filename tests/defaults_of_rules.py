@@ -177,5 +177,6 @@ RULES: dict[str, Row] = {
     "random.load_state_dict": (lambda f: (f({"seed": 5, "serial": 3}), pb.random.state_dict())[1], {"seed": 5, "serial": 3}),
     "random.Generator": (lambda f: f().state_dict(), {"seed": 0, "serial": 0}),
     "data.digits": (lambda f: [len(x) for x in vars(f()).values()], [1442, 1442, 355, 355]),
+    "data.progress": (lambda f: [*f([3, 4])], [3, 4]),
     "data.Loader": (epochs, ([2, 2, 1], [0, 1, 2, 3, 4], True, False)),
 }

@@ -30,7 +30,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("launch.capturing",),
     ("tensors.simulated", "tensors.gpu", "tensors.gpu_libraries"),
     ("tensors.leases",),
-    ("tensors.devices", "tensors.dtypes", "launch.door", "autodiff.stand_in", "tensors.capsules"),
+    ("tensors.devices", "tensors.dtypes", "tensors.transfers", "launch.door", "autodiff.stand_in", "tensors.capsules"),
     ("tensors.attached", "tensors.escape", "tensors.exchange"),
     ("tensors.tensor", "tensors.storage", "interop.namespace_info"),
     ("tensors.creation", "tensors.nested", "backends"),

@@ -1,7 +1,8 @@
-"""Data: the digits that come with the package, and a loader that shuffles and gathers rows on the device."""
+"""Data: the digits that come with the package, a loader that shuffles and gathers rows on the device, and progress bars."""
 
 from ..exports import exported
 from .digits import Digits, digits
 from .loader import Loader
+from .progress import progress
 
 __all__ = exported(globals())

@@ -4,3 +4,4 @@
 from .digits import Digits as Digits
 from .digits import digits as digits
 from .loader import Loader as Loader
+from .progress import progress as progress

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
 from operator import index
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, SupportsIndex, TypeAlias, TypeVar, overload
+
+import numpy as np
 
 from ..errors import PullbackError, ShapeError
 from ..interop.unknown_names import attach_hints, unexpected
-from ..launch import door
+from ..launch import capturing, door
 from ..ops._shapes import flag
 from ..ops.conversion import copy
 from ..ops.movement import stack
 from ..ops.random import Generator
+from ..tensors import devices
 from ..tensors.creation import arange, asarray, can_change
 from ..tensors.precision import remember, was_float64_array
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
+from .prefetch import Feed, GpuFeed
+from .sources import Source, is_mapped, mapped
 
 Batch = TypeVar("Batch", covariant=True)
+Readable: TypeAlias = "ArrayLike | str | os.PathLike[str]"  # an array, or the path of a .npy file
+Order: TypeAlias = "tuple[Tensor | None, Any]"  # the order of an epoch's rows on the device, and as a NumPy array on the host
 
 
 class _Checked:
@@ -37,14 +46,17 @@ class Loader(_Checked, Generic[Batch]):
     """Iterates over mini-batches; each `for` is one pass (epoch).
 
     Args:
-        arrays: one array, or a list or tuple of arrays with first axes of equal length, whose rows belong together. Datasets and
-            iterators that yield single rows are refused.
+        arrays: one array, or a list or tuple of arrays with first axes of equal length, whose rows belong together. A str or a Path
+            names a .npy file, which is mapped into memory. Datasets and iterators that yield single rows are refused.
         batch_size: the number of rows in a batch. The last batch has fewer if the rows do not divide evenly.
         shuffle: draws a new order every epoch: permutation number `epoch` of the Philox stream of `seed`, equal on all devices.
         seed: the seed of the shuffling.
         device: a device to which the arrays are copied once, or None to read them batch by batch where they are. A later write to
             an array that was not copied appears in later batches, never in one that was already yielded.
         drop_last: leaves out a last batch that is not full.
+        from_host: True leaves arrays where they are, in host memory or in a file that is mapped into memory. A thread then reads
+            two batches ahead, and copies to a GPU run beside its kernels. False copies arrays to the device as a whole. None, the
+            default, reads mapped files in this way and copies other arrays. The batches are the same.
 
     Yields a tuple of tensors, or a tensor if `arrays` is one array. Every `for` begins a new epoch, even if the previous one was
     left early. `state_dict` between batches and `load_state_dict` resume at that batch. Raises ShapeError, PullbackError.
@@ -52,18 +64,18 @@ class Loader(_Checked, Generic[Batch]):
 
     @overload
     def __init__(
-        self: Loader[tuple[Tensor, Tensor]], arrays: tuple[ArrayLike, ArrayLike], batch_size: SupportsIndex, shuffle: bool = True,
-        seed: int = 0, device: str | None = None, drop_last: bool = False,
+        self: Loader[tuple[Tensor, Tensor]], arrays: tuple[Readable, Readable], batch_size: SupportsIndex, shuffle: bool = True,
+        seed: int = 0, device: str | None = None, drop_last: bool = False, *, from_host: bool | None = None,
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: Loader[tuple[Tensor, ...]], arrays: list[Any] | tuple[Any, ...], batch_size: SupportsIndex, shuffle: bool = True,
-        seed: int = 0, device: str | None = None, drop_last: bool = False,
+        seed: int = 0, device: str | None = None, drop_last: bool = False, *, from_host: bool | None = None,
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
-        self: Loader[Tensor], arrays: ArrayLike, batch_size: SupportsIndex, shuffle: bool = True, seed: int = 0,
-        device: str | None = None, drop_last: bool = False,
+        self: Loader[Tensor], arrays: Readable, batch_size: SupportsIndex, shuffle: bool = True,
+        seed: int = 0, device: str | None = None, drop_last: bool = False, *, from_host: bool | None = None,
     ) -> None: ...  # fmt: skip
 
     def __init__(
@@ -74,18 +86,24 @@ class Loader(_Checked, Generic[Batch]):
         seed: int = 0,
         device: str | None = None,
         drop_last: bool = False,
+        *,
+        from_host: bool | None = None,
         **unknown: NoReturn,
     ) -> None:
         if unknown:
             raise unexpected(unknown)
         shuffle, drop_last = flag("Loader", "shuffle", shuffle), flag("Loader", "drop_last", drop_last)
+        from_host = from_host if from_host is None else flag("Loader", "from_host", from_host)
         self._single = not isinstance(arrays, (list, tuple))
-        given: Any = [arrays] if self._single else arrays
+        given: Any = [mapped(a) if isinstance(a, (str, os.PathLike)) else a for a in ([arrays] if self._single else arrays)]
         for a in given:
             _check_array(a, within=not self._single)
-        self._arrays = [asarray(a, device=device) for a in given]
-        self._change = [can_change(a, t.array) for a, t in zip(given, self._arrays)]  # unshuffled batches of other arrays are views
-        self._wide = [was_float64_array(a) for a in given]
+        self._arrays = [_placed(a, device, from_host) for a in given]
+        self._sources = [a for a in self._arrays if isinstance(a, Source)]
+        self._device = _device_of([*given, *self._arrays], device)
+        # Unshuffled batches of arrays that cannot change are views.
+        self._change = [isinstance(t, Tensor) and can_change(a, t.array) for a, t in zip(given, self._arrays)]
+        self._wide = [was_float64_array(np.asarray(a) if isinstance(a, np.memmap) else a) for a in given]
         self.rows = _rows(self._arrays)
         batch_size = _positive(batch_size)
         if drop_last and batch_size > self.rows:
@@ -96,6 +114,7 @@ class Loader(_Checked, Generic[Batch]):
         self._next = (0, 0)  # the epoch that the next `for` begins, and the number of its batches to skip
         self._at = (0, 0)  # the epoch of the iteration that advanced last, and the number of batches it has yielded
         self._kept_order: tuple[tuple[int, int], Tensor] | None = None  # ((epoch, seed), order of the rows), for next_rows
+        self._kept_feed: tuple[tuple[int, int], Order, Feed | None] | None = None  # ((epoch, seed), …), for next_batches
         Generator(seed)  # raises now if the seed is invalid
 
     def __len__(self) -> int:
@@ -108,17 +127,29 @@ class Loader(_Checked, Generic[Batch]):
         """The number of the pass in progress, counted from 0, or of the next pass if none is in progress."""
         return self._at[0]
 
+    @property
+    def next_position(self) -> tuple[int, int]:
+        """The epoch that the next `for` begins, and the number of its batches that are left out, because they have been yielded."""
+        return self._next
+
     def __iter__(self) -> Iterator[Batch]:
         """Yields the rest of an epoch that `load_state_dict` resumed, otherwise a whole epoch."""
         epoch, start = self._next
         self._next = (epoch + 1, 0)
         order, count = self._order(epoch), len(self)
-        for i in range(start, count):
-            batch = self._batch(order, i)
-            self._at = (epoch, i + 1) if i + 1 < count else (epoch + 1, 0)
-            yield batch
+        with self._feed(order, start) as feed:
+            for i in range(start, count):
+                batch = self._batch(order, i, feed)
+                self._at = (epoch, i + 1) if i + 1 < count else (epoch + 1, 0)
+                yield batch
+                del batch  # so that its memory is free while the next one is made
         if not count:
             self._at = (epoch + 1, 0)
+
+    @property
+    def reads_host(self) -> bool:
+        """True if rows of an array are read from host memory or a file, so that a kernel cannot gather them."""
+        return bool(self._sources)
 
     def next_rows(self, count: int | None = None) -> Tensor:
         """Advances by `count` batches, across epochs, and returns the indices of their rows: (count, batch_size), or (batch_size,)
@@ -126,47 +157,132 @@ class Loader(_Checked, Generic[Batch]):
 
         Raises PullbackError if the last batch of an epoch is smaller.
         """
+        self._refuse_small_batches()
+        found = [self._rows_of_next() for _ in range(1 if count is None else count)]
+        return found[0] if count is None else stack(found)
+
+    def _refuse_small_batches(self) -> None:
         if self.rows % self.batch_size and not self.drop_last:
             raise PullbackError(
                 f"Loader: {self.rows} rows do not divide into batches of {self.batch_size}; a captured function needs batches of "
                 f"equal size. Pass drop_last=True."
             )
-        found = [self._rows_of_next() for _ in range(1 if count is None else count)]
-        return found[0] if count is None else stack(found)
 
     def _rows_of_next(self) -> Tensor:
         epoch, i = self._next
         if self._kept_order is None or self._kept_order[0] != (epoch, self.seed):
-            order = self._order(epoch)
-            self._kept_order = ((epoch, self.seed), arange(self.rows, device=self._arrays[0].device) if order is None else order)
+            order = self._shuffled(epoch, self._device)
+            self._kept_order = ((epoch, self.seed), arange(self.rows, device=self._device) if order is None else order)
         rows = self._kept_order[1][i * self.batch_size : (i + 1) * self.batch_size]
-        self._next = self._at = (epoch, i + 1) if i + 1 < len(self) else (epoch + 1, 0)
+        self._next = self._at = self._after(epoch, i)
         return rows
 
-    def gather(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """Returns these rows of every array."""
-        with door.charged_to(door.DATA):
-            return tuple([a[rows] for a in self._arrays])
+    def _after(self, epoch: int, i: int) -> tuple[int, int]:
+        return (epoch, i + 1) if i + 1 < len(self) else (epoch + 1, 0)
 
-    def _order(self, epoch: int) -> Tensor | None:
+    def gather(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """Returns these rows of every array.
+
+        Raises CaptureError in a captured function if rows are read from the host for a GPU: give that function the Loader.
+        """
+        with door.charged_to(door.DATA):
+            return tuple([a[rows] if isinstance(a, Tensor) else self._gathered(a, rows) for a in self._arrays])
+
+    def _gathered(self, source: Source, rows: Tensor) -> Tensor:
+        held = source.tensor() if self._device == "cpu" else None
+        if held is not None:
+            return held[rows]
+        capturing.refuse("gathering rows that are read from the host", "Call the captured function with the Loader: step(loader).")
+        wanted = devices.move(rows.array, "cpu")
+        found = source.empty(wanted.size)
+        source.read(np.where(wanted < 0, wanted + self.rows, wanted).ravel(), found)
+        return asarray(found.reshape(*wanted.shape, *source.shape[1:]), device=self._device)
+
+    def next_batches(self, count: int | None = None) -> tuple[Tensor, ...]:
+        """Like `gather(next_rows(count))`, but reads the rows of the next batches ahead, as a `for` does, if they are on the host.
+
+        Raises PullbackError if the last batch of an epoch is smaller.
+        """
+        self._refuse_small_batches()
+        try:
+            found = [self._next_batch() for _ in range(1 if count is None else count)]
+        except BaseException:
+            self._drop_feed()
+            raise
+        return found[0] if count is None else tuple([stack(list(column)) for column in zip(*found)])
+
+    def _next_batch(self) -> tuple[Tensor, ...]:
+        epoch, i = self._next
+        kept = self._kept_feed
+        if kept is None or kept[0] != (epoch, self.seed) or (kept[2] is not None and kept[2].at != i):
+            self._drop_feed()
+            order = self._order(epoch)
+            kept = self._kept_feed = ((epoch, self.seed), order, self._begun_feed(order, i))
+        parts = self._parts(kept[1], i, kept[2])
+        self._next = self._at = self._after(epoch, i)
+        return tuple(parts)
+
+    def _drop_feed(self) -> None:
+        kept, self._kept_feed = self._kept_feed, None
+        if kept is not None and kept[2] is not None:
+            kept[2].close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves out the thread that reads ahead."""
+        return {**self.__dict__, "_kept_feed": None}
+
+    # ---- batches
+
+    def _shuffled(self, epoch: int, device: str) -> Tensor | None:
         if not self.shuffle:
             return None
         with door.charged_to(door.DATA):
-            stream = Generator(self.seed, self._arrays[0].device)
+            stream = Generator(self.seed, device)
             stream.load_state_dict({"seed": self.seed, "serial": epoch})
             return stream.permutation(self.rows)
 
-    def _batch(self, order: Tensor | None, i: int) -> Any:
-        rows = slice(i * self.batch_size, min((i + 1) * self.batch_size, self.rows))
-        with door.charged_to(door.DATA):
-            if order is not None:
-                parts = [a[order[rows]] for a in self._arrays]
-            else:
-                parts = [copy(a[rows]) if change else a[rows] for a, change in zip(self._arrays, self._change)]
+    def _order(self, epoch: int) -> Order:
+        """Returns the order of the rows of an epoch, on the device and on the host, each None if no array needs it."""
+        on_device = self._shuffled(epoch, self._device) if len(self._sources) < len(self._arrays) else None
+        if not self._sources or not self.shuffle:
+            return on_device, None
+        on_host = on_device if on_device is not None and self._device == "cpu" else self._shuffled(epoch, "cpu")
+        return on_device, None if on_host is None else on_host.array
+
+    def _span(self, i: int) -> slice:
+        return slice(i * self.batch_size, min((i + 1) * self.batch_size, self.rows))
+
+    def _begun_feed(self, order: Order, start: int) -> Feed | None:
+        if not self._sources:
+            return None
+        capturing.refuse("reading rows from the host", "Loop over the Loader outside, or pass it: step(loader).")
+        rows = _rows_of(order[1], self.batch_size, self.rows)
+        if self._device == "cpu":
+            return Feed(self._sources, rows, start, len(self))
+        return GpuFeed(self._device, self._sources, rows, start, len(self), min(self.batch_size, self.rows))
+
+    def _feed(self, order: Order, start: int) -> Any:
+        feed = self._begun_feed(order, start)
+        return nullcontext() if feed is None else closing(feed)
+
+    def _batch(self, order: Order, i: int, feed: Feed | None) -> Any:
+        parts = self._parts(order, i, feed)
         for part, wide in zip(parts, self._wide):
             if wide:  # so that a network warns if this makes it compute in float64
                 remember(part)
         return parts[0] if self._single else tuple(parts)
+
+    def _parts(self, order: Order, i: int, feed: Feed | None) -> list[Tensor]:
+        rows = self._span(i)
+        with door.charged_to(door.DATA):
+            read = iter(feed.take() if feed is not None else ())
+            return [
+                Tensor(next(read)) if isinstance(a, Source)
+                else a[order[0][rows]] if order[0] is not None
+                else copy(a[rows]) if change
+                else a[rows]
+                for a, change in zip(self._arrays, self._change)
+            ]  # fmt: skip
 
     def state_dict(self) -> dict[str, int]:
         """Returns the position of the iteration that advanced last: its epoch, the batches it has yielded, and the seed."""
@@ -215,6 +331,33 @@ def _check_array(x: Any, within: bool) -> None:
         )
 
 
+def _placed(a: Any, device: str | None, from_host: bool | None) -> Tensor | Source:
+    """Returns a tensor on the device, or a Source if the array stays where it is. Raises PullbackError."""
+    if not (is_mapped(a) if from_host is None else from_host):
+        return asarray(a, device=device)
+    if isinstance(a, Tensor):
+        a = asarray(a).array
+    if not devices.on_host(a) and (devices.on_device(a) or hasattr(a, "__cuda_array_interface__")):
+        raise PullbackError("Loader: from_host=True needs arrays in host memory, and one is on a GPU. Leave from_host out.")
+    return Source(a)
+
+
+def _device_of(arrays: Sequence[Any], device: str | None) -> str:
+    """Returns the device of the batches. As everywhere, tensors stay on their device unless another is given."""
+    found = [a.device for a in arrays if isinstance(a, Tensor)]
+    return devices.check_device(device or (found[0] if found else devices.default_device()))
+
+
+def _rows_of(order: Any, batch_size: int, total: int) -> Callable[[int], tuple[Any, int]]:
+    """Returns a function that maps the number of a batch to its rows and their number. It has no reference to a Loader."""
+
+    def rows(i: int) -> tuple[Any, int]:
+        begin, end = i * batch_size, min((i + 1) * batch_size, total)
+        return slice(begin, end) if order is None else order[begin:end], end - begin
+
+    return rows
+
+
 def _positive(batch_size: Any) -> int:
     try:
         value = 0 if isinstance(batch_size, bool) else index(batch_size)
@@ -225,7 +368,7 @@ def _positive(batch_size: Any) -> int:
     return value
 
 
-def _rows(arrays: Sequence[Tensor]) -> int:
+def _rows(arrays: Sequence[Tensor | Source]) -> int:
     if not arrays:
         raise PullbackError("Loader: no arrays were given.")
     if any([not a.ndim for a in arrays]):

@@ -51,7 +51,8 @@ def capture(
         fusion: "exact" fuses consecutive ops into one pass and keeps every rounding of the eager run; "fast" may also change the
             order of roundings; "none" replays the launches unchanged.
         steps: the number K of times that one call runs f. Every tensor argument then needs a leading axis of length K, and every
-            result gets one. A `pb.data.Loader` instead of the first arguments provides the next batches, gathered on the device.
+            result gets one. A `pb.data.Loader` instead of the first arguments provides the next batches, gathered on the device
+            (or on the host, if it reads them from there).
         cache: how many recordings, of different signatures, are kept.
 
     A signature consists of the shapes, dtypes and devices of tensors (arrays count as tensors), all other arguments as `==`
@@ -92,6 +93,9 @@ class Batches(Protocol):
 
     def next_rows(self, count: int | None = None) -> Tensor: ...
     def gather(self, rows: Tensor) -> tuple[Tensor, ...]: ...
+    def next_batches(self, count: int | None = None) -> tuple[Tensor, ...]: ...
+    @property
+    def reads_host(self) -> bool: ...
 
 
 class Captured(Generic[P, R]):
@@ -131,6 +135,8 @@ class Captured(Generic[P, R]):
     def __call__(self, loader: Batches, /, *args: Any, **options: Any) -> R: ...
     def __call__(self, *args: Any, **options: Any) -> Any:
         if args and hasattr(args[0], "next_rows"):
+            if getattr(args[0], "reads_host", False):
+                return self(*args[0].next_batches(self._steps), *args[1:], **options)
             return self._over(args[0])(args[0].next_rows(self._steps), *args[1:], **options)
         quick = self._quick
         if quick is not None and not options and quick.serves(args):

@@ -15,6 +15,7 @@ from .. import variables
 from ..launch.refusal import Refused
 
 HOLDERS: Final = ("tensors", "recordings", "graphs", "scratch")  # holders of memory, as in csrc/launch/memory.h
+MEMCPY_DEFAULT: Final = 4  # cudaMemcpyDefault: the addresses determine the direction of a copy
 
 _waiting: Final[list[Callable[[Any], None]]] = []
 
@@ -46,6 +47,7 @@ class Gpu:
     def __init__(self, xp: Any, array_type: type, kernels: Any, why_no_kernels: str | None) -> None:
         self.xp, self.array_type, self.kernels, self.why_no_kernels = xp, array_type, kernels, why_no_kernels
         self._streams: dict[int, Any] = {}
+        self._copy_streams: dict[int, Any] = {}
         self._count: int | None = None
 
     @cached_property
@@ -95,6 +97,44 @@ class Gpu:
         """Makes later work of pullback wait for the work that the caller has put into CuPy's current stream."""
         with self.xp.cuda.Device(number):
             self.order.wait_for(number, self.xp.cuda.get_current_stream().ptr or 1)  # CuPy's 0 is DLPack's 1
+
+    # ---- copies that the host does not wait for (transfers.py)
+
+    def stream_address(self, number: int) -> int:
+        """Returns the address of the stream that all of pullback's work on that GPU runs on."""
+        return int(self.stream(number).ptr)
+
+    def copy_stream(self, number: int) -> int:
+        """Returns the address of the stream on which batches are copied to that GPU."""
+        self.stream(number)  # raises in a forked child
+        if number not in self._copy_streams:
+            with self.xp.cuda.Device(number):
+                self._copy_streams[number] = self.xp.cuda.Stream(non_blocking=True)
+        return int(self._copy_streams[number].ptr)
+
+    def finish_copies(self, number: int) -> None:
+        """Waits for the stream on which batches are copied."""
+        self._copy_streams[number].synchronize()
+
+    def pinned(self, nbytes: int, number: int) -> np.ndarray[Any, Any]:
+        """Returns bytes of pinned host memory, from CuPy's pool."""
+        with self.xp.cuda.Device(number):
+            return np.ndarray(nbytes, np.uint8, self.xp.cuda.alloc_pinned_memory(max(nbytes, 1)))
+
+    def landing(self, shape: tuple[int, ...], dtype: Any, number: int) -> Any:
+        """Returns a new array whose memory is reused in the order of the stream of copies. Raises MemoryError."""
+        self.copy_stream(number)
+        with self.xp.cuda.Device(number), self._copy_streams[number]:
+            return self.xp.empty(shape, dtype)
+
+    def address_of(self, array: Any) -> int:
+        """Returns the address of the array's first element."""
+        return int(array.data.ptr)
+
+    def copy_async(self, to: int, source: int, nbytes: int, stream: int, number: int) -> None:
+        """Copies bytes between a GPU and pinned host memory in the order of the stream."""
+        with self.xp.cuda.Device(number):
+            self.xp.cuda.runtime.memcpyAsync(to, source, nbytes, MEMCPY_DEFAULT, stream)
 
     # ---- arrays and their memory
 

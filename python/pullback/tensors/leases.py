@@ -34,8 +34,13 @@ class _Pending:
 
     def over(self, order: Any) -> bool:
         """True once no stream can be using the memory."""
-        self.moments = [moment for moment in self.moments if not order.passed(moment)]
-        return not self.moments and not self.unknown
+        unknown, self.unknown, waiting = self.unknown, True, []  # if Ctrl-C interrupts this, the streams are unknown
+        while self.moments:
+            moment = self.moments.pop()  # first, because `passed` frees a moment that has passed
+            if not order.passed(moment):
+                waiting.append(moment)
+        self.moments, self.unknown = waiting, unknown
+        return not waiting and not unknown
 
 
 class Lease:
@@ -52,14 +57,12 @@ class Lease:
         self.streams = {stream}
 
     def __del__(self) -> None:
-        moments: list[Any] = []
-        try:
-            order = self._gpu.order
-            moments = [order.moment(self._number, stream) for stream in self.streams if stream != UNKNOWN]
-            unknown = UNKNOWN in self.streams or not all(moments)  # a moment is 0 if the driver could not record it
-        except Exception:  # nothing is known to raise here, but an exception would free the memory too early
-            unknown = True
-        _pending.append(_Pending(self._array, self._number, [moment for moment in moments if moment], unknown))
+        pending = _Pending(self._array, self._number, [], True)
+        _pending.append(pending)  # first, because an exception, such as that of Ctrl-C, would free the memory too early
+        order = self._gpu.order
+        moments = [order.moment(self._number, stream) for stream in self.streams if stream != UNKNOWN]
+        pending.moments = [moment for moment in moments if moment]
+        pending.unknown = UNKNOWN in self.streams or not all(moments)  # a moment is 0 if the driver could not record it
 
 
 def leased(array: Any, stream: int) -> Any:

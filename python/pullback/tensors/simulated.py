@@ -227,6 +227,18 @@ class Working:
         """Does nothing."""
 
 
+class _Landing:
+    """Memory that is freed, and so may be reused, in the order of a stream."""
+
+    def __init__(self, simulator: Any, nbytes: int, stream: int) -> None:
+        self._release, self._stream = simulator.release, stream  # the module is empty at the end of the interpreter
+        self.address = int(simulator.allocate(nbytes))
+
+    def __del__(self) -> None:
+        if hasattr(self, "address"):  # Ctrl-C may have interrupted __init__
+            self._release(self.address, self._stream)
+
+
 class SimulatedGpu(Gpu):
     """The simulated device: its arrays are NumPy's, and its memory is the host's."""
 
@@ -274,6 +286,42 @@ class SimulatedGpu(Gpu):
         low, high = np.lib.array_utils.byte_bounds(array)
         memory, offset = owned_memory(low, high - low, owner), array.__array_interface__["data"][0] - low
         return np.ndarray(array.shape, array.dtype, memory, offset, array.strides).view(DeviceArray)
+
+    def stream_address(self, number: int) -> int:
+        return int(self.kernels.stream(number)) if self.kernels is not None else 0
+
+    def copy_stream(self, number: int) -> int:
+        self.stream_address(number)  # raises in a forked child
+        if number not in self._copy_streams:
+            self._copy_streams[number] = self.kernels.simulator.new_stream(False) if self.kernels is not None else 0
+        return self._copy_streams[number]
+
+    def finish_copies(self, number: int) -> None:
+        if self.kernels is not None:
+            self.kernels.simulator.synchronize(self._copy_streams[number])
+
+    def pinned(self, nbytes: int, number: int) -> np.ndarray[Any, Any]:
+        if self.kernels is None:
+            return np.empty(nbytes, np.uint8)
+        # Copies from the simulator's memory read it when they run, but copies from NumPy's memory, which is pageable, at once.
+        owner = _Landing(self.kernels.simulator, max(1, nbytes), 1)
+        return np.ndarray(nbytes, np.uint8, owned_memory(owner.address, max(1, nbytes), owner))
+
+    def landing(self, shape: tuple[int, ...], dtype: Any, number: int) -> Any:
+        if self.kernels is None:
+            return np.empty(shape, dtype).view(DeviceArray)
+        nbytes = max(1, math.prod(shape) * dtype.itemsize)
+        owner = _Landing(self.kernels.simulator, nbytes, self.copy_stream(number))
+        return np.ndarray(shape, dtype, owned_memory(owner.address, nbytes, owner)).view(DeviceArray)
+
+    def address_of(self, array: Any) -> int:
+        return int(array.__array_interface__["data"][0])
+
+    def copy_async(self, to: int, source: int, nbytes: int, stream: int, number: int) -> None:
+        if self.kernels is None:
+            ctypes.memmove(to, source, nbytes)
+        else:
+            self.kernels.simulator.copy(stream, to, source, nbytes)
 
     def pool_use(self, number: int) -> tuple[int, int]:
         return 0, 0

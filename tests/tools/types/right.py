@@ -102,9 +102,16 @@ class Net(nn.Module):
         return self.layers(self.drop(images if flat else pb.reshape(images, (-1, 64))))
 
 
+def batches_of_a_file(path: str) -> pb.data.Loader[pb.Tensor]:
+    return pb.data.Loader(path, batch_size=32, from_host=True)
+
+
 data, net = pb.data.digits(), Net(hidden=16).train()
 opt = optim.Adam(net.parameters(), lr=optim.schedules.Cosine(1e-2, steps=10), clip_norm=1.0)
 loader = pb.data.Loader((data.x_train, data.y_train), batch_size=32, drop_last=True)
+for images, labels in (bar := pb.data.progress(loader, epochs=2, disable=True)):
+    assert_type(images, pb.Tensor)
+    bar.update(loss=pb.sum(labels))
 assert_type(net, Net)
 assert_type(net(data.x_test, flat=False), pb.Tensor)
 assert_type(nn.functional.linear(x, np.eye(2, dtype=np.float32), activation="relu"), pb.Tensor)

@@ -187,8 +187,9 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "register_full_backward_hook": "tape.on_gradient(t, f)",
     },
     "Loader": {
-        **dict.fromkeys(("batch", "map", "prefetch", "repeat", "cache", "take", "skip", "as_numpy_iterator"), NO_PIPELINE),
+        **dict.fromkeys(("batch", "map", "repeat", "cache", "take", "skip", "as_numpy_iterator"), NO_PIPELINE),
         **dict.fromkeys(("dataset", "sampler", "collate_fn", "num_workers", "enumerate"), NO_PIPELINE),
+        "prefetch": "a Loader that reads from the host (memory-mapped files, or from_host=True) reads two batches ahead.",
         "cardinality": "len(loader) is the number of batches.",
     },
     "Schedule": {
