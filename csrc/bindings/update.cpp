@@ -205,28 +205,50 @@ PyObject* call_measure(const void* table, PyObject* const* args, Py_ssize_t coun
   Py_RETURN_NONE;
 }
 
-// clip_norm(gradients, sets, members): writes each member's joint norm, and the factor by which the next step scales its gradients.
+// Returns a view of the numbers of a loss scaler.
+View scaler_of(PyObject* object) {
+  const View scaler = view_or_refuse(object);
+  if (scaler.dtype != DType::f32 || scaler.ndim != 1 || scaler.shape[0] != kScalerSize || !scaler.contiguous())
+    throw Refused{"not a loss scaler"};
+  return scaler;
+}
+
+// clip_norm(gradients, sets, members, scaler): writes each member's joint norm, and the factor by which the next step scales its
+// gradients. scaler: the numbers of the loss scaler of a scaled loss, or None.
 PyObject* call_clip_norm(const void*, PyObject* const* args, Py_ssize_t count) {
-  expect_count(count, 3);
+  expect_count(count, 4);
   static const Kernel kernel{"clip_norm", kernels::clip_norm, kernels::clip_norm_cost, kernels::executed_clip_norm};
   const Items gradients(args[0]);
   constexpr int kNear = 32;  // this many views need no allocation
-  View near[kNear + 1];
+  View near[kNear + 2];
   std::vector<View> far;
   View* operands = near;
-  if (gradients.size() > kNear) far.resize(gradients.size() + 1), operands = far.data();
+  if (gradients.size() > kNear) far.resize(gradients.size() + 2), operands = far.data();
   const int64_t members = to_int(args[2]);
   if (members < 1) throw Refused{"no members"};
+  const int outputs = args[3] == Py_None ? 1 : 2;
   operands[0] = table_of(args[1], gradients.size() * members);
+  if (outputs == 2) operands[1] = scaler_of(args[3]);
+  if (outputs == 2 && members > 1) throw Refused{"a loss scaler for several members"};
   int64_t elements = 0;
   for (Py_ssize_t t = 0; t < gradients.size(); ++t) {
-    View& g = operands[t + 1] = gradient_of(gradients[t]);
+    View& g = operands[t + outputs] = gradient_of(gradients[t]);
     if (!g.data) continue;
     if (g.size() % members != 0) throw Refused{"a gradient that cannot be divided by the number of members"};
     elements += g.size();
   }
-  Launch launch{&kernel, 1, int(gradients.size()), operands, {members}, {}, nullptr};
+  Launch launch{&kernel, outputs, int(gradients.size()), operands, {members}, {}, nullptr};
   run_released(launch, elements * 4);
+  Py_RETURN_NONE;
+}
+
+// update_scale(scaler, growth, backoff, interval): changes the scale of a loss scaler for the next step.
+PyObject* call_update_scale(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 4);
+  static const Kernel kernel{"update_scale", kernels::update_scale, kernels::update_scale_cost};
+  View scaler = scaler_of(args[0]);
+  Launch launch{&kernel, 1, 0, &scaler, {}, {to_real(args[1]), to_real(args[2]), to_real(args[3])}, nullptr};
+  run(launch);
   Py_RETURN_NONE;
 }
 
@@ -343,6 +365,7 @@ void bind_update(PyObject* module) {
   }
   define(module, "update_plan", update_plan, nullptr);
   define(module, "clip_norm", call_clip_norm, nullptr);
+  define(module, "update_scale", call_update_scale, nullptr);
   define(module, "clip_adaptive", call_clip_adaptive, nullptr);
   define(module, "begin_steps", call_begin_steps, nullptr);
   define(module, "observe", call_observe, nullptr);

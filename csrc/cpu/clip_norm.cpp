@@ -55,8 +55,14 @@ void clip_norm(const Launch& launch) {
     }
     if (given > 0) reduce_pairs<sum_reduce>(given, 1, of_member);
     const double norm = given > 0 ? m::sqrt(*of_member) : 0;
-    for (int64_t t = 0; t < launch.inputs; ++t)
-      clip_to_norm(launch.out().as<Setting>() + (t * members + member) * kSetSize, norm);
+    ScalerNumber* const scaler = scaler_of(launch);
+    const Setting factor = scaler ? unscaling(scaler[kLossScale], norm) : 1;
+    if (scaler) count_check(scaler, factor);
+    for (int64_t t = 0; t < launch.inputs; ++t) {
+      Setting* const set = launch.out().as<Setting>() + (t * members + member) * kSetSize;
+      if (scaler) set[kGradientScale] *= factor;
+      clip_to_norm(set, norm);
+    }
   }
 }
 

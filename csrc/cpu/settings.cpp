@@ -29,6 +29,10 @@ void write_settings(const Launch& launch) {
     std::copy_n(launch.reals, at[4], launch.out().as<Setting>() + (at[0] + k * at[1]) * kSetSize + at[3]);
 }
 
+void update_scale(const Launch& launch) {
+  next_scale(launch.out().as<ScalerNumber>(), launch.reals[0], launch.reals[1], launch.reals[2]);
+}
+
 void observe(const Launch& launch) {
   const View& metric = launch.in();
   const int64_t stride = metric.size() > 1 ? metric.stride[0] : 0;

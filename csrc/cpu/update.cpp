@@ -222,6 +222,7 @@ void update(const Launch& launch) {
 
 // Adds up the squares of each part's weights and of its direction, in blocks, and writes their trust ratio.
 void measure(const Launch& launch) {
+  if (skips(launch)) return;
   const auto& op = static_cast<const HostUpdate&>(*static_cast<const Update*>(launch.table));
   const int64_t entries = launch.ints[0], members = launch.ints[1];
   const PreparedSets prepared(launch, false, op.measuring);
@@ -293,6 +294,7 @@ namespace pb::cpu {
 bool is_update(const Launch& launch) { return launch.kernel->run == kernels::update; }
 
 void UpdateStep::run(int64_t t, int64_t begin, int64_t end, const char* gradients) const {
+  if (skips_) return;
   const int64_t members = launch_.ints[1], size = launch_.out(int(t)).size() / members;
   const int64_t bytes = item_size(launch_.in(int(t)).dtype);
   for (int64_t i = begin; i < end;) {

@@ -16,6 +16,7 @@ constexpr int kFewNorms = 32, kManyNorms = 512, kWarps = int(kThreads / kWarp);
 
 template <int kMax> struct NormJob {
   Setting* sets;
+  ScalerNumber* scaler;    // the numbers of a loss scaler, or null
   double *partial, *sums;  // partial: of the launch's chunks; sums: of all parts, member by member
   unsigned* ticket;
   uint32_t members, entries;  // the number of sets of a member is that of entries
@@ -59,8 +60,13 @@ template <int kMax> __global__ void __launch_bounds__(kThreads) norm_kernel(cons
   const uint32_t gradients = (job.before + job.chunks.entries) / job.members;
   for (uint32_t member = warp; member < job.members; member += kWarps) {
     const double norm = gradients > 0 ? m::sqrt(add_up(job.sums + member * gradients, gradients)) : 0;
-    for (uint32_t t = lane; t < job.entries; t += kWarp)
-      clip_to_norm(job.sets + int64_t(t * job.members + member) * kSetSize, norm);
+    const Setting factor = job.scaler ? unscaling(job.scaler[kLossScale], norm) : 1;
+    if (job.scaler && lane == 0) count_check(job.scaler, factor);
+    for (uint32_t t = lane; t < job.entries; t += kWarp) {
+      Setting* const set = job.sets + int64_t(t * job.members + member) * kSetSize;
+      if (job.scaler) set[kGradientScale] *= factor;
+      clip_to_norm(set, norm);
+    }
   }
 }
 
@@ -88,6 +94,7 @@ template <int kMax> void clip_norm(const Launch& launch, const Extent& extent) {
   Copies copies;
   NormJob<kMax> job;
   job.sets = launch.out().as<Setting>();
+  job.scaler = kernels::scaler_of(launch);
   job.partial = scratch.take<double>(std::max<int64_t>(1, extent.chunks));
   job.sums = scratch.take<double>(std::max<int64_t>(1, extent.members * extent.entries));
   job.ticket = tickets();

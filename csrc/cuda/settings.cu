@@ -28,6 +28,10 @@ __global__ void write_kernel(const __grid_constant__ Numbers numbers) {
       numbers.at[k * numbers.step * kSetSize + threadIdx.x % kMaxReals] = numbers.values[threadIdx.x % kMaxReals];
 }
 
+__global__ void scale_kernel(ScalerNumber* scaler, Setting growth, Setting backoff, Setting interval) {
+  next_scale(scaler, growth, backoff, interval);
+}
+
 // One thread for each row after the sets. `stride`: the bytes from the metric of one member to that of the next.
 __global__ void observe_kernel(const Setting* sets, Setting* rows, int64_t count, DType dtype, const char* metric,
                                int64_t stride) {
@@ -57,6 +61,11 @@ void write_settings(const Launch& launch) {
   cuda::Numbers numbers{launch.out().as<Setting>() + at[0] * kSetSize + at[3], at[1], at[2], int(at[4]), {}};
   std::copy_n(launch.reals, kMaxReals, numbers.values);
   cuda::start(cuda::write_kernel, dim3(1), cuda::kThreads, 0, numbers);
+}
+
+void update_scale(const Launch& launch) {
+  cuda::start(cuda::scale_kernel, dim3(1), dim3(1), 0, launch.out().as<ScalerNumber>(), launch.reals[0], launch.reals[1],
+              launch.reals[2]);
 }
 
 void observe(const Launch& launch) {

@@ -54,6 +54,7 @@ template <class U, class A> __global__ void __launch_bounds__(kThreads) ratio_ke
     const RatioRun& run = job.runs[t];
     if (threadIdx.x < kSetSize) set[threadIdx.x] = job.sets[int64_t{run.set} * kSetSize + threadIdx.x];
     __syncthreads();
+    if (set[kGradientScale] == 0) return;  // all blocks: the update changes nothing
     if (threadIdx.x == 0) {
       begin<U>(set, job.program);
       U::measuring(set);

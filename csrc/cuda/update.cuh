@@ -55,6 +55,8 @@ template <class U, class A> struct ChunkRule {
 
   __device__ const Finish<A>& finish() const { return *reinterpret_cast<const Finish<A>*>(end); }
   __device__ Setting step() const { return advanced[kStep]; }
+  // True if the update changes nothing, which all sets of a launch then say.
+  __device__ bool skips() const { return set[kGradientScale] == 0; }
 
   // Prepares the Element of a set. All threads of the block call this. `first` is true in the first call.
   __device__ const Element& of(const Setting* next, const Setting* program, bool first) {
@@ -84,6 +86,7 @@ template <class U, class A> struct ChunkRule {
 
 // Advances the sets of a launch's tensors, and the clocks of a whole step. All threads of the last block call this.
 template <class U, int kMax> __device__ void advance_sets(const UpdateJob<kMax>& job) {
+  if (job.chunks.entries == 0 && job.sets[kGradientScale] == 0) return;  // as skips(), of a step without elements
   for (uint32_t k = threadIdx.x; k < uint32_t(job.chunks.entries) * job.members; k += kThreads) {
     Setting* const set = job.sets + int64_t(job.runs[k / job.members].set + k % job.members) * kSetSize;
     Setting rate = 1;
@@ -169,6 +172,7 @@ __global__ void __launch_bounds__(kThreads, kResident) update_kernel(const __gri
       for (int j = 0; j < U::kSlots; ++j) slots[k][j] = at.slot(j);
     }
     const auto& f = rule.of(job.sets + int64_t(run.set + member) * kSetSize, job.program, chunk == blockIdx.x);
+    if (rule.skips()) return;  // all blocks, so that none advances the sets
     const Finish<A>& finish = rule.finish();
 #pragma unroll
     for (int k = 0; k < kCount; ++k) {

@@ -54,6 +54,13 @@ constexpr int kTensorsBesidesSlots = 5;  // the weights, their average, mask, co
 inline Setting* sets_of(const Launch& launch) { return launch.out(launch.outputs - 1).as<Setting>(); }
 inline const Setting* program_of(const Launch& launch) { return sets_of(launch) + launch.ints[0] * launch.ints[1] * kSetSize; }
 
+// True if the sets, which all agree, say that the update changes nothing. It asks one that an update reads, if there is one.
+inline bool skips(const Launch& launch) {
+  int64_t t = 0;
+  while (t < launch.ints[0] - 1 && !launch.in(int(t)).data) ++t;
+  return launch.ints[0] > 0 && sets_of(launch)[t * launch.ints[1] * kSetSize + kGradientScale] == 0;
+}
+
 inline int settings_in(uint32_t mask) {
   int count = 0;
   for (; mask != 0; mask &= mask - 1) ++count;
@@ -112,7 +119,9 @@ struct Part {
 };
 
 // Writes the joint norm of the gradients of each member, and the factor that scales them, into all sets of the member.
-// out: the table of sets. in: the gradients, one for each entry (data is null for a missing one). ints: members.
+// out: the table of sets, and optionally the numbers of a loss scaler, which multiplied the loss; kGradientScale of all sets is then
+// multiplied by unscaling(). in: the gradients, one for each entry (data is null for a missing one). ints: members, which is 1 with a
+// scaler.
 void clip_norm(const Launch& launch);
 inline void clip_norm_cost(const Launch& launch, Cost& cost) {
   for (int k = 0; k < launch.inputs; ++k) {
@@ -125,6 +134,17 @@ inline void clip_norm_cost(const Launch& launch, Cost& cost) {
   cost.multiplies += sets;        // by the scale of the gradients
   cost.bytes_read += sets * 2 * int64_t(sizeof(Setting));
   cost.bytes_written = sets * 2 * int64_t(sizeof(Setting));
+  if (launch.outputs == 1) return;
+  cost.bytes_read += 2 * int64_t(sizeof(ScalerNumber));  // the scale, and the count of checks; more after an overflow
+  cost.bytes_written += sets * int64_t(sizeof(Setting)) + int64_t(sizeof(ScalerNumber));
+}
+inline ScalerNumber* scaler_of(const Launch& launch) { return launch.outputs > 1 ? launch.out(1).as<ScalerNumber>() : nullptr; }
+
+// Changes the scale of a loss scaler for the next step. out: its numbers. reals: the factor of growth, that after an overflow, and the
+// number of steps until the scale grows. The cost is that of a step that leaves the scale as it is.
+void update_scale(const Launch& launch);
+inline void update_scale_cost(const Launch&, Cost& cost) {
+  cost.bytes_read = 4 * int64_t(sizeof(ScalerNumber)), cost.bytes_written = 3 * int64_t(sizeof(ScalerNumber));
 }
 
 // Scales the gradient of each unit to a norm of at most a share of the norm of the unit's weights. out: the scaled gradients,

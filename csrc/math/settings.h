@@ -23,7 +23,7 @@ enum SettingIndex : int {
   kClipValue,                      // the bound to which gradients are clamped afterwards; infinity means no clamping
   kGradientNorm,                   // the joint norm of the gradients before clipping; clip_norm writes it
   kClipNorm,                       // the largest joint norm that clip_norm leaves unscaled
-  kGradientScale,                  // the factor of the gradients before clipping, such as the inverse of a loss's scale
+  kGradientScale,                  // the factor of the gradients before clipping; 0 makes an update change nothing at all
   kLeast,                          // the bounds of a weight after the step, infinite without a constraint
   kMost,
   kKeep,       // the share of the moving average of a weight that a step keeps
@@ -46,12 +46,49 @@ template <class A> PB_HD A normal_or_zero(A g) {
 }
 
 // Writes the factor that scales gradients to a norm of at most set[kClipNorm]. `norm` is their joint norm before kGradientScale
-// multiplies them. A norm of NaN makes the factor NaN, as in torch.nn.utils.clip_grad_norm_.
+// multiplies them. A norm of NaN makes the factor NaN, as in torch.nn.utils.clip_grad_norm_. For an update that changes nothing this
+// changes nothing either.
 template <class A> PB_HD void clip_to_norm(Setting* set, A norm) {
+  if (set[kGradientScale] == 0) return;
   norm = norm * A(set[kGradientScale]);
   const A factor = A(set[kClipNorm]) / (norm + A(1e-6));
   set[kGradientNorm] = Setting(norm);
   set[kClipFactor] = factor > A(1) ? 1 : Setting(factor);
+}
+
+// The numbers of a loss scaler. python/pullback/optim/loss_scaler.py names the same indices.
+using ScalerNumber = float;
+enum ScalerIndex : int {
+  kLossScale,     // the factor of the loss
+  kGoodSteps,     // the number of steps without an overflow since the scale last changed
+  kSkippedSteps,  // the number of steps that changed nothing
+  kChecks,        // the number of steps since next_scale() was last called
+  kOverflows,     // how many of them changed nothing
+  kScalerSize
+};
+
+// Returns the factor that gradients need if their loss was multiplied by a scale, and 0 if their joint norm is not finite.
+template <class A> PB_HD Setting unscaling(ScalerNumber scale, A norm) { return m::isfinite(norm) ? 1 / Setting(scale) : 0; }
+
+// Counts a step for which unscaling() has returned `factor`.
+PB_HD void count_check(ScalerNumber* scaler, Setting factor) {
+  scaler[kChecks] += 1;
+  if (factor != 0) return;
+  scaler[kOverflows] += 1;
+  scaler[kSkippedSteps] += 1;
+}
+
+// Changes the scale after the steps since the last call: it becomes smaller after an overflow, and larger after `interval` calls
+// without one, as in torch.amp.GradScaler. It stays a normal number. Without a step nothing changes.
+PB_HD void next_scale(ScalerNumber* scaler, Setting growth, Setting backoff, Setting interval) {
+  if (scaler[kChecks] == 0) return;
+  const bool overflow = scaler[kOverflows] > 0;
+  const ScalerNumber good = scaler[kGoodSteps] + 1;
+  const bool grows = !overflow && good >= interval;
+  const ScalerNumber scale = ScalerNumber(Setting(scaler[kLossScale]) * (overflow ? backoff : growth));
+  if ((overflow || grows) && scale >= 1.17549435e-38f && m::isfinite(scale)) scaler[kLossScale] = scale;
+  scaler[kGoodSteps] = overflow || grows ? 0 : good;
+  scaler[kChecks] = scaler[kOverflows] = 0;
 }
 
 // Returns the factor of the gradient of a unit, such as a row of a matrix, which bounds its norm to a share of the norm of the unit's

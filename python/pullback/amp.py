@@ -1,72 +1,10 @@
-"""Products of float32 tensors with factors in lower precision: `with pb.amp.autocast("bfloat16"):`.
-
-Tensors, gradients, optimizers and the sums inside a product stay float32. Only the factors are rounded, when a product reads
-them. Products of float64, float16 and bfloat16 tensors do not change.
-"""
+"""Training in lower precision: `with pb.amp.autocast("bfloat16"):`, and `pb.amp.LossScaler()` for gradients in float16."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-from .backends import modes
-from .errors import PullbackError
+from .backends.autocast import autocast as autocast
 from .exports import exported as _exported
+from .optim.loss_scaler import LossScaler as LossScaler
 
-__all__ = ["autocast"]
-
-
-class autocast:
-    """Makes products of float32 tensors (matmul, linear, and ops built on them) round their factors to `precision` in this thread.
-
-    Args:
-        precision: "bfloat16" and "float16" round to that dtype on every device. "tf32" rounds to 10 bits of mantissa on GPUs that
-            have tensor cores for it, in products of at least 2^25 multiply-adds, and does not round elsewhere: smaller products are
-            as fast without. "float32" does not round, for a part of the program inside
-            another autocast.
-
-    It applies to products that run inside the `with` block, so the backward pass belongs inside, too. Blocks nest, and the end of
-    a block restores the previous precision. float16 has a small range: it turns gradients below 6e-8 into 0, which bfloat16 does
-    not. "tf32" raises a PullbackError while `pb.config.reproducible` is "everywhere".
-
-    Example:
-        >>> with pb.amp.autocast("bfloat16"), pb.GradientTape() as tape:
-        ...     loss = nn.functional.cross_entropy(model(x), labels)
-        ...     gradients = tape.gradient(loss, model.parameters())
-    """
-
-    def __init__(self, precision: modes.Precision) -> None:
-        if precision not in modes.PRECISIONS:
-            raise ValueError(f"autocast: precision={precision!r}; use {', '.join(map(repr, modes.PRECISIONS))}.")
-        self.precision: modes.Precision = precision
-        self._before: list[modes.Precision] = []
-
-    def __enter__(self) -> autocast:
-        if not modes.allows(self.precision):
-            raise PullbackError(
-                'autocast("tf32") while pb.config.reproducible is "everywhere": only tensor cores of a GPU round to tf32, and they '
-                'add in an order that is not documented. Use "bfloat16", "float16" or "float32", or set pb.config.reproducible = '
-                '"machine".'
-            )
-        self._before.append(modes.precision())
-        modes.set_precision(self.precision)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        modes.set_precision(self._before.pop())
-
-
-def rounded(xp: Any, x: Any) -> Any:
-    """Returns a factor of a product rounded to the current precision, for the reference backend."""
-    precision = modes.precision()
-    if precision in ("float32", "tf32") or x.dtype != np.float32:
-        return x
-    if precision == "float16":
-        return x.astype(np.float16).astype(np.float32)
-    bits = xp.ascontiguousarray(x).view(np.uint32)
-    nearest = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
-    return xp.where(xp.isnan(x), x, nearest.view(np.float32).reshape(x.shape))
-
-
+__all__ = ["LossScaler", "autocast"]
 _exported(globals())

@@ -12,6 +12,7 @@ import pullback as pb
 from conftest import host
 from pullback import backends, nn
 from pullback.backends import modes
+from pullback.nn import functional as F
 
 # The relative error of a product whose two factors are rounded to the mantissa of that precision.
 UNIT = {"bfloat16": 2.0**-7, "float16": 2.0**-10, "tf32": 2.0**-10}
@@ -119,3 +120,31 @@ def test_a_layer_and_its_gradients(device: str, precision: str, activation: str 
 def test_a_precision_that_there_is_not() -> None:
     with pytest.raises(ValueError, match="int8"):
         pb.amp.autocast("int8")
+
+
+def everything_but_products(x: Any, labels: Any) -> list[Any]:
+    """Returns the results of ops that are no products, and the gradients of their sum."""
+    weight = nn.Buffer(np.linspace(0.5, 1.5, 6), dtype="float32")
+    with pb.GradientTape() as tape:
+        tape.watch(x)
+        found = [
+            F.layer_norm(x, weight, weight), F.rms_norm(x, weight), F.softmax(x), F.log_softmax(x), F.gelu(x),
+            F.batch_norm(x, None, None, weight, weight, training=True), F.group_norm(x[..., None], 2, weight, weight),
+            F.cross_entropy(x, labels), F.cross_entropy(x, labels, label_smoothing=0.1), F.mse(x, x * x), F.l1(x, x * x),
+            pb.sum(x), pb.mean(x, axis=0), pb.var(x), pb.std(x, axis=1), pb.prod(x, axis=1), pb.cumulative_sum(x, axis=1),
+            pb.logsumexp(x, axis=1), pb.max(x, axis=1), pb.exp(x) / (1 + x * x), pb.where(x > 0, x, x * 0.1),
+        ]  # fmt: skip
+        total = sum([(y * y).sum() for y in found], pb.tensor(0.0))
+    return [*found, tape.gradient(total, [x])[0]]
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_norms_losses_and_reductions_stay_in_float32(device: str, precision: str) -> None:
+    rng = np.random.default_rng(3)
+    x, labels = pb.asarray(rng.standard_normal((8, 6)).astype(np.float32)), pb.asarray(rng.integers(0, 6, 8))
+    wanted = everything_but_products(x, labels)
+    with pb.amp.autocast(precision):
+        found = everything_but_products(x, labels)
+    for have, want in zip(found, wanted):
+        assert have.dtype == np.float32
+        assert host(have).tobytes() == host(want).tobytes()

@@ -189,6 +189,7 @@ ROWS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "pb.use_device": (lambda f: _inside(f("cpu"), lambda: pb.ones(1).device), "cpu"),
     "pb.trim": (lambda f: f() >= 0, True),
     "amp.autocast": (lambda f: _inside(f("bfloat16"), lambda: pb.full(1, 1.001) @ pb.ones(1)), np.float32(1)),
+    "amp.LossScaler": (lambda f: f().scale(pb.tensor(2.0)), np.float32(2**17)),
     "cuda.is_available": (lambda f: f() == (pb.cuda.why_not() is None), True),
     "cuda.why_not": (lambda f: f() is None or " " in f(), True),
     **{f"cuda.{name}": (lambda f: _on_gpu(f), True) for name in ("memory", "synchronize", "trim")},

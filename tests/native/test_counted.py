@@ -9,14 +9,26 @@ import pytest
 
 import pullback as pb
 import watched
+from pullback import optim
 from pullback.autodiff.primitive import OPS
 from pullback.nn import functional
 from pullback.optim._counts import UPDATE_COUNTS
-from random_calls import FAMILIES as OTHERS, KERNELS, tensor, with_gradients
+from random_calls import FAMILIES as OTHERS, FLOATS, KERNELS, shape_of, tensor, with_gradients
 from random_convolutions import CONVOLUTIONS
 from recurrent_calls import RECURRENT
 
-FAMILIES = {**OTHERS, "recurrent": RECURRENT, "convolutions": CONVOLUTIONS}
+
+def scaled(rng: Any) -> None:
+    """Does a step with the gradients of a scaled loss."""
+    shapes = [shape_of(rng) for _ in range(rng.integers(1, 5))]
+    dtypes = [rng.choice(FLOATS) for _ in shapes]
+    opt, scaler = optim.SGD([pb.Parameter(tensor(rng, s, d)) for s, d in zip(shapes, dtypes)], 0.1), pb.amp.LossScaler(2.0)
+    grads = [tensor(rng, s, d) if rng.random() < 0.9 else None for s, d in zip(shapes[1:], dtypes[1:])]
+    scaler.step(opt, [tensor(rng, shapes[0], dtypes[0]), *grads])
+    scaler.update()
+
+
+FAMILIES = {**OTHERS, "recurrent": RECURRENT, "convolutions": CONVOLUTIONS, "scaled": {"scaled": scaled}}
 GATHERS = ("searchsorted", "nonzero_flat", "take", "take_along_axis")
 # Of a row that does not fit a GPU's registers, these kernels compute differences and exponentials again, and the stated work is a
 # lower bound.
@@ -251,6 +263,6 @@ def test_every_kernel_is_called() -> None:
                 run(np.random.default_rng([k, len(name)]))
     called = {launch.kernel for launch in watched.take()}
     names = {name for name in dir(KERNELS) if name.partition("_pullback")[0] in OPS}
-    names |= {*UPDATE_COUNTS, "clip_norm", "clip_adaptive", "project", "begin_steps", "observe", "write_settings"}
+    names |= {*UPDATE_COUNTS, "clip_norm", "clip_adaptive", "project", "begin_steps", "observe", "write_settings", "update_scale"}
     names |= {"assign", "fill", "nonzero_flat", "random_keys"}
     assert names - called - VIEWS == set()

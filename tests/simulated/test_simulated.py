@@ -126,6 +126,22 @@ def test_adaptive_clipping_and_stochastic_rounding(dtype: str) -> None:
     same_under_every_schedule(run)
 
 
+@pytest.mark.parametrize("rule", ["adam", "lamb"])
+def test_the_steps_of_a_scaled_loss(rule: str) -> None:
+    """The second step has an overflow, and changes nothing."""
+    cls, options = RULES[rule]
+    values = [np.random.default_rng(2).standard_normal(shape).astype(np.float32) for shape in ((300, 70), (1,), (77,))]
+
+    def run() -> Any:
+        opt, scaler = cls([pb.Parameter(v) for v in values], **options), pb.amp.LossScaler()
+        for factor in (1.0, np.inf, 2.0):
+            scaler.step(opt, [pb.asarray(v) * factor for v in values])
+            scaler.update()
+        return [*opt.parameters, scaler.value]
+
+    same_under_every_schedule(run)
+
+
 def test_training_the_digits() -> None:
     same_under_every_schedule(lambda: list(train.train_digits(epochs=1, device="cuda").model.state_dict().values()))
 

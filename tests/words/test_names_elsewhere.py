@@ -26,6 +26,7 @@ from pullback.interop.wrong_calls import explain_call
 
 CLASSES: dict[str, type] = {
     "Tensor": pb.Tensor, "GradientTape": pb.GradientTape, "Optimizer": optim.Optimizer, "Module": nn.Module, "Cuda": type(pb.cuda),
+    "LossScaler": pb.amp.LossScaler,
     "Loader": pb.data.Loader, "Schedule": optim.schedules.Schedule,
 }  # fmt: skip
 ROWS = [(place, name, hint) for place, names in NAMES.items() for name, hint in names.items()]

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .. import amp
 from ..autodiff.primitive import Op, apply
+from ..backends.autocast import rounded
 from ..tensors.tensor import Tensor
 from .by_name import repeated, reshaped, spread
 from .declare import normal, op
@@ -65,7 +65,7 @@ def _joined(xp: Any, x: Any) -> Any:
 def _reference(
     xp: Any, x: Any, weight: Any, bias: Any, stride: Pair, padding: Pair, dilation: Pair, groups: int, size: Pair
 ) -> Any:
-    x, weight = amp.rounded(xp, x), amp.rounded(xp, weight)
+    x, weight = rounded(xp, x), rounded(xp, weight)
     out, inside, *kernel = weight.shape
     padded, outer, inner, window = _windows(xp, x, stride, padding, dilation, kernel, size)
     padded[outer] = x[inner]
@@ -78,7 +78,7 @@ def _reference(
 
 
 def _input_reference(xp: Any, g: Any, weight: Any, stride: Pair, padding: Pair, dilation: Pair, groups: int, size: Pair) -> Any:
-    g, weight = amp.rounded(xp, g), amp.rounded(xp, weight)
+    g, weight = rounded(xp, g), rounded(xp, weight)
     out, inside, *kernel = weight.shape
     gx = xp.zeros((len(g), inside * groups, *size), g.dtype)
     padded, outer, inner, window = _windows(xp, gx, stride, padding, dilation, kernel, g.shape[2:])
@@ -91,7 +91,7 @@ def _input_reference(xp: Any, g: Any, weight: Any, stride: Pair, padding: Pair, 
 
 
 def _weight_reference(xp: Any, x: Any, g: Any, stride: Pair, padding: Pair, dilation: Pair, groups: int, size: Pair) -> Any:
-    x, g = amp.rounded(xp, x), amp.rounded(xp, g)
+    x, g = rounded(xp, x), rounded(xp, g)
     padded, outer, inner, window = _windows(xp, x, stride, padding, dilation, size, g.shape[2:])
     padded[outer] = x[inner]
     rows = _joined(xp, _grouped(g, groups))

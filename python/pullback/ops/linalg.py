@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from .. import amp
 from ..autodiff.primitive import Op, apply
+from ..backends.autocast import rounded
 from ..errors import ShapeError
 from ..interop.unknown_names import unexpected
 from ..tensors.creation import arange
@@ -98,7 +98,7 @@ _matmul = op(
     },
     example=normal((2, 3, 4), (4, 5)),
     kind=BILINEAR,
-    reference=lambda xp, a, b: xp.matmul(amp.rounded(xp, a), amp.rounded(xp, b)),
+    reference=lambda xp, a, b: xp.matmul(rounded(xp, a), rounded(xp, b)),
     inputs=2,
     pullback=(lambda g, b: matmul(*_rows_and_columns(g, b)), lambda g, a: matmul(matrix_transpose(a), g)),
     cost=_products,

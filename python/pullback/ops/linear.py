@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-from .. import amp
 from ..autodiff.batching import pull
 from ..autodiff.primitive import OPS, Op, apply
 from ..backends import kernel_for
+from ..backends.autocast import autocast, rounded
 from ..errors import DTypeError, ShapeError
 from ..tensors import dtypes
 from ..tensors.creation import ones
@@ -29,7 +29,7 @@ ABSENT: Final = Number(None)  # type: ignore[arg-type]  # an optional input that
 
 
 def _reference(xp: Any, x: Any, weight: Any, bias: Any, activation: int) -> Any:
-    y = xp.matmul(amp.rounded(xp, x), xp.swapaxes(amp.rounded(xp, weight), 0, 1))
+    y = xp.matmul(rounded(xp, x), xp.swapaxes(rounded(xp, weight), 0, 1))
     if bias is not None:
         y = y + bias
     name = ACTIVATIONS[activation]
@@ -159,7 +159,7 @@ def _product(dtype: Any, a: Tensor, b: Tensor) -> Tensor:
 
 def exact_product(a: Tensor, b: Tensor) -> Tensor:
     """Returns a @ b, whatever `amp.autocast` is in force."""
-    with amp.autocast("float32"):
+    with autocast("float32"):
         return matmul(a, b)
 
 

@@ -12,10 +12,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import amp
 from ..autodiff.batching import pull
 from ..autodiff.primitive import Op, apply
 from ..backends import kernel_for
+from ..backends.autocast import rounded
 from ..tensors.creation import ones, zeros, zeros_like
 from ..tensors.tensor import Tensor
 from ._counts import COUNTS
@@ -39,7 +39,7 @@ def _steps(steps: int, reverse: bool) -> range:
 
 
 def _product(xp: Any, h: Any, weight: Any, bias: Any) -> Any:
-    p = xp.matmul(amp.rounded(xp, h), xp.swapaxes(amp.rounded(xp, weight), 0, 1))
+    p = xp.matmul(rounded(xp, h), xp.swapaxes(rounded(xp, weight), 0, 1))
     return p if bias is None else p + bias
 
 

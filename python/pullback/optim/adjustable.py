@@ -52,6 +52,7 @@ class Adjustable:
     _share: float
     _limit: Any  # the same number in the device's memory, where steps read it
     _steps: int
+    _counted: int = 0  # how many of the steps with a LossScaler, which may have changed nothing, are counted in _steps
 
     lr = Value("lr")  # without lr_scale, so that opt.lr = opt.lr changes nothing
     ema = Value("ema")
@@ -72,6 +73,14 @@ class Adjustable:
     def steps(self) -> int:
         """The number of steps done. It cannot be read in a captured function."""
         capturing.refuse("reading steps", "Read it after the call: a replay would return the count of the first one.")
+        return self._done()
+
+    def _done(self) -> int:
+        """Returns the number of steps done. It waits for the device after a step that may have been left out there."""
+        owner = self._groups[0].owner
+        if owner._scaled_steps != self._counted:
+            self._counted = owner._scaled_steps
+            self._steps = int(devices.move(owner._sets[:1], "cpu")[0, c.CLOCK])
         return self._steps
 
     @property
@@ -234,7 +243,7 @@ class Adjustable:
             rows = devices.move(owner._sets, "cpu")[owner._set_count :]
             program = Program(rows, self._members, present=True)
             schedules = [program.read(placed.settings).schedule for placed in owner._program.placed[group.number]]
-        rates = [schedule.rate(self._steps) for schedule in schedules]
+        rates = [schedule.rate(self._done()) for schedule in schedules]
         return rates[0] if not isinstance(value, list) and len({*rates}) == 1 else np.array(rates)
 
     def __init_subclass__(cls, **options: Any) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import PullbackError
 from ..launch import capturing
+from ..ops.elementwise import where
 from ..ops.movement import concat
 from ..ops.writing import write
 from ..tensors.creation import asarray
@@ -211,8 +212,9 @@ class WithAuxiliary(Composed):
             super()._launch([None if i in others else g for i, g in enumerate(grads)], table, outputs, preview)
         part._run(given, sets, None if outputs is None else [outputs[i] for i in self._others], preview)
         if not preview:
+            tick = self._tick if self._go is None else where(self._go, self._tick, 0.0)
             rows = {i: self._rows(sets, place) for place, i in enumerate(self._others)}
-            rows |= {i: self._rows(table, i) + self._tick if idle else self._rows(table, i) for i in self._mine}
+            rows |= {i: self._rows(table, i) + tick if idle else self._rows(table, i) for i in self._mine}
             write(table, concat([*[rows[i] for i in range(len(grads))], self._rows(table, len(grads))]).array)
 
     def _rows(self, table: Any, i: int) -> Tensor:

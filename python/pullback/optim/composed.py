@@ -18,7 +18,7 @@ from ..ops.writing import write
 from ..replays.capture import Captured, capture
 from ..tensors import devices
 from ..tensors.tensor import Tensor
-from . import arena, reference, sets as c
+from . import arena, reference, scaled, sets as c
 from .groups import Group
 from .masters import exact
 from .optimizer import Optimizer
@@ -125,6 +125,7 @@ class Composed(Optimizer):
     _replays = True  # each op of the formula has a kernel
     _recorded: dict[Any, Any]  # recordings of steps, by the missing gradients and what is wanted
     _by_value: bool | None = None  # gradients are clipped by their value; None if that is not known
+    _go: Tensor | None = None  # in a scaled step, whether it changes anything
     _quick: Any = None  # the last recording of a step with all gradients, if a replay has no effects but those of its launches
     apart: Mapping[str, Any] = {"_replays": False, "_recorded": {}, "_quick": None}  # A recording would be used for one step only.
     hyper: ClassVar[Mapping[str, int]] = {}
@@ -157,7 +158,7 @@ class Composed(Optimizer):
         pass over memory. A captured function records the launches as its own.
         """
         quick = self._quick
-        if quick is not None and outputs is None and quick.replays(grads):
+        if quick is not None and outputs is None and self._scaler is None and quick.replays(grads):
             return
         before = listeners.truncate(0)  # The ops are hidden from tapes, as the work of kernels is.
         try:
@@ -166,7 +167,7 @@ class Composed(Optimizer):
                 self._run_ops(grads, table, outputs, preview)
                 return
             deltas = step(*[Tensor(g) for g in grads if g is not None])
-            if outputs is None:
+            if outputs is None and self._scaler is None:
                 self._quick = step.quick()
             if outputs is not None:
                 outputs[:] = [delta.array for delta in deltas]
@@ -180,7 +181,7 @@ class Composed(Optimizer):
         if self._native is None or not self._replays or capturing.thread.recording is not None:
             return None
         missing = tuple([g is None for g in grads])
-        key = missing, wanted, preview
+        key = missing, wanted, preview, self._scaler is not None
         if key not in self._recorded and len(self._recorded) < RECORDINGS:
 
             def run(*given: Tensor) -> list[Tensor]:
@@ -201,7 +202,8 @@ class Composed(Optimizer):
             facts, kept = whole._facts(), (whole._sets, whole._pruning)  # kept, so that no other array gets the id of one of these
             capturing.thread.recording.guard(whole, lambda: bool(kept) and whole._facts() == facts)
         with devices.working(self._device):
-            if self._most != math.inf:
+            self._go = scaled.goes(self)
+            if self._clips_by_norm():
                 self._clip_norm(grads, table)
             self._launch(grads, table, outputs, preview)
 
@@ -212,13 +214,14 @@ class Composed(Optimizer):
     def _facts(self) -> Any:
         """Returns the facts that a recording of a step depends on."""
         masks = self._masks is None, id(self._pruning)  # A preview replaces the list of masks for a moment.
-        return self._clips(), self._most != math.inf, id(self._sets), masks, self._program.used
+        clips = self._scale != 1, self._most != math.inf, self._share != math.inf, self._clips()[1]
+        return clips, id(self._sets), masks, self._program.used
 
     def _clips(self) -> tuple[bool, bool]:
-        """Returns two flags: gradients are scaled, by clip_norm or gradient_scale, and they are clipped by their value."""
+        """Returns two flags: gradients are scaled, by clip_norm, gradient_scale or a LossScaler, and they are clipped by value."""
         if self._by_value is None:
             self._by_value = any([group.values()["clip_value"] != math.inf for group in self._groups])
-        return self._most != math.inf or self._scale != 1, self._by_value
+        return self._most != math.inf or self._scale != 1 or self._scaler is not None, self._by_value
 
     def _write(self, groups: Sequence[Group], names: Sequence[str]) -> None:
         super()._write(groups, names)
@@ -274,7 +277,7 @@ class Composed(Optimizer):
         """Writes a new slot, which is 0 for pruned weights if it has a number for each weight."""
         if mask is not None and mask.shape == slot.shape:
             value = where(Tensor(mask.view("bool")), value, 0.0)
-        write(slot, value.array)
+        write(slot, scaled.chosen(self._go, value, slot).array)
 
     # ---- the launches around a formula
 
@@ -282,7 +285,7 @@ class Composed(Optimizer):
         if self._native is None:
             reference.clip_norm(grads, table, self._members)
             return
-        self._kernels.clip_norm(grads, table, self._members)
+        self._kernels.clip_norm(grads, table, self._members, None)
         if door.profiling:
             door.charge("clip_norm")
 

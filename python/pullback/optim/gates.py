@@ -15,6 +15,7 @@ from ..ops.writing import write
 from ..tensors import devices
 from ..tensors.tensor import Tensor
 from . import sets as c
+from .loss_scaler import LossScaler
 
 if TYPE_CHECKING:
     from ..autodiff.tape import Tape
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
 Gate = Literal["graph", "op"]
 
 
-def check(opt: Any, gate: Any) -> None:
-    """Raises PullbackError for a gate that does not exist or that this optimizer cannot have."""
+def check(opt: Any, gate: Any, scaler: Any) -> None:
+    """Raises PullbackError for a gate that does not exist or that this optimizer cannot have, and for what is no LossScaler."""
+    if scaler is not None and not isinstance(scaler, LossScaler):
+        raise PullbackError(f"minimize: scaler is a {type(scaler).__name__}; give a pb.amp.LossScaler().")
     if gate not in get_args(Gate):
         none = (
             ' There is no "none", because an update while other ops still read the parameter is a race.' if gate == "none" else ""
@@ -33,6 +36,11 @@ def check(opt: Any, gate: Any) -> None:
         raise PullbackError(
             f'minimize: gate="op" updates the parameters one by one, and {type(opt).__name__} computes many together. Use '
             f'gate="graph", or another rule, such as optim.AdamW.'
+        )
+    if gate == "op" and scaler is not None:
+        raise PullbackError(
+            'minimize: gate="op" updates each parameter while the gradients of others are not known yet, and a scaler leaves out '
+            'the step if any of them is not finite. Use gate="graph".'
         )
     if gate == "op" and opt.clip_norm is not None:
         raise PullbackError(

@@ -18,7 +18,7 @@ from ..tensors import devices, dtypes
 from ..tensors.creation import asarray
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
-from . import adaptive, arena, reference, sets as c
+from . import adaptive, arena, reference, scaled, sets as c
 from .adjustable import Adjustable
 
 
@@ -45,6 +45,8 @@ class Launcher(Adjustable):
     _masks: list[Any] | None = None  # for each parameter the bytes that are 0 for pruned weights, or None
     _copied_masks: list[Any] | None = None  # what previews choose masks in, once there was one
     _pruning: Any = None  # the optim.Pruning that chooses the masks
+    _scaler: Any = None  # in a step with the gradients of a scaled loss, the numbers of the LossScaler
+    _scaled_steps: int = 0  # the number of such steps, which may have changed nothing
     _plan: Any
     _placement: list[int]  # the moves of each parameter when they were last checked
     _dtypes: list[Any]  # those of the parameters when the slots were made
@@ -129,6 +131,8 @@ class Launcher(Adjustable):
                 door.enter(door.OPTIMIZER)
                 if self._pruning is not None:
                     self._pruning.begin(arrays, preview)
+                if self._scaler is not None:
+                    scaled.unscale(self, arrays)
                 arrays = adaptive.clipped(self, arrays)
                 table = self._copied_sets() if preview else self._sets
                 self._run(arrays, table, outputs, preview)
@@ -182,12 +186,12 @@ class Launcher(Adjustable):
             return devices.array_module(self._device).empty(p.shape, p.dtype)
 
     def _run(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
-        clips = self._most != math.inf
+        clips = self._clips_by_norm()
         self._guard_recording()
         if self._native is not None:
             try:
                 if clips:
-                    self._kernels.clip_norm(grads, table, self._members)
+                    self._kernels.clip_norm(grads, table, self._members, None)
                 if self.measured:
                     self._measure(self._current_plan(), grads, table)
                 self._native(self._current_plan(), grads, table, outputs, preview, self._rounding())
@@ -207,6 +211,10 @@ class Launcher(Adjustable):
             if self.measured:
                 reference.measure(self, self._own_kernel(), self._slots, grads, table)
             reference.update(self, self._own_kernel(), self._slots, grads, table, outputs, preview)
+
+    def _clips_by_norm(self) -> bool:
+        """True if a launch of this step computes the joint norm, for clip_norm. In a scaled step it has been computed already."""
+        return self._most != math.inf and (self._scaler is None or self._share != math.inf)
 
     def _skip(self, entries: Iterable[int]) -> None:
         """Notes that a step has updated other parameters, but not these."""

@@ -26,6 +26,7 @@ from .masters import exact
 from .moments import AdamW
 from .optimizer import Groups, Optimizer, Params
 from .orthogonal import orthogonal
+from .scaled import chosen
 
 Coefficients = tuple[Number, Number, Number]
 Kind = tuple[int, int, Any]  # the shape and the dtype of matrices
@@ -248,7 +249,7 @@ class Muon(WithAuxiliary):
     def _keep(self, kind: Kind, entries: Sequence[int], momentum: Tensor) -> None:
         """Writes the new momenta."""
         if entries == self._buckets[kind] and self._masks is None:
-            write(self._stacks[kind], momentum.array)
+            write(self._stacks[kind], chosen(self._go, momentum, self._stacks[kind]).array)
             return
         for i, part in self._cut(momentum.array, entries):
             self._write_slot(self._slots[0][i], Tensor(part), None if self._masks is None else self._masks[i])

@@ -25,6 +25,7 @@ from .arguments import MISSING, Form, dicts, names, of_arguments, trainable
 from .gates import Gate
 from .groups import Group, Number
 from .launcher import Launcher, bounds_of
+from .loss_scaler import LossScaler
 from .program import SPARE, Program
 from .projection import Projection
 from .schedules.schedule import Schedule
@@ -145,7 +146,7 @@ class Optimizer(Launcher):
         if not np.all(np.equal(self._defaults["lr_scale"], 1)):
             set_to = {"lr": set_to["lr"], "lr_scale": self._defaults["lr_scale"], **set_to}
         hyper = ", ".join([f"{name}={value}" for name, value in set_to.items()])
-        counts = f"{_count(len(self._parameters), 'parameter')} of {numbers:,} numbers, {_count(self._steps, 'step')}"
+        counts = f"{_count(len(self._parameters), 'parameter')} of {numbers:,} numbers, {_count(self._done(), 'step')}"
         grouped = f" in {len(self._groups)} groups" if len(self._groups) > 1 else ""
         return f"{type(self).__name__}({hyper}; {counts}{grouped})"
 
@@ -157,7 +158,7 @@ class Optimizer(Launcher):
 
     @property
     def gradient_norm(self) -> Any:
-        """The joint norm of the last step's gradients before clipping, computed only with clip_norm. A read waits for the step.
+        """The joint norm of the last step's gradients before clipping, computed only with clip_norm or a LossScaler. A read waits.
 
         It is a float, or an array of one norm per member.
         """
@@ -289,7 +290,9 @@ class Optimizer(Launcher):
                 self._masks, self._plan = masks, None
 
     @explain_call
-    def minimize(self, loss_fn: Callable[..., Tensor], *args: Any, gate: Gate = "graph") -> Tensor:
+    def minimize(
+        self, loss_fn: Callable[..., Tensor], *args: Any, gate: Gate = "graph", scaler: LossScaler | None = None
+    ) -> Tensor:
         """Computes loss_fn(*args) and its gradients, does one step, and returns the loss.
 
         Args:
@@ -298,10 +301,12 @@ class Optimizer(Launcher):
             gate: when parameters are updated. "graph": in one launch, when all gradients are complete. "op": each parameter as soon
                 as its gradient is complete and no op that is still to be walked back reads the parameter; its gradient is freed
                 then, so that only those of one layer or two exist at a time. The result is the same, bit for bit.
+            scaler: a `pb.amp.LossScaler`, which multiplies the loss, leaves out a step whose gradients are not all finite, and then
+                changes its scale. The loss that is returned is not multiplied.
 
-        With gate="op" each parameter takes a launch. What needs all gradients at once is refused: clip_norm. An error in the middle
-        of the backward pass comes after the update of the parameters that were complete; the step then counts for all parameters,
-        as if the others had had no gradient.
+        With gate="op" each parameter takes a launch. What needs all gradients at once is refused: clip_norm, scaler. An error in
+        the middle of the backward pass comes after the update of the parameters that were complete; the step then counts for all
+        parameters, as if the others had had no gradient.
 
         Raises PullbackError if loss_fn is not callable or gate is another word; with gate="op" StaleValueError if a user's function
         in the backward pass (a hook, a pullback) reads a parameter that has been updated.
@@ -312,7 +317,7 @@ class Optimizer(Launcher):
                 f"record. Write opt.minimize(lambda: nn.mse(net(x), y)); or compute the loss inside `with pb.GradientTape() as "
                 f"tape:` and call opt.step(tape.gradient(loss, opt.parameters))."
             )
-        gates.check(self, gate)
+        gates.check(self, gate, scaler)
         with Tape() as tape:
             try:
                 loss = loss_fn(*args)
@@ -320,13 +325,17 @@ class Optimizer(Launcher):
                 if refused_by(error):
                     raise of_arguments(error, args) from None
                 raise
+            target = loss if scaler is None else scaler.scale(loss)
         viewed = getattr(loss, "storage", None) is not None
         kept = snapshot(loss) if viewed else loss  # The loss may be a view of a Parameter, which the step changes.
         try:
             if gate == "op":
                 gates.update_each(self, tape, loss)
-            else:
+            elif scaler is None:
                 self.step(tape.gradient(loss, self._parameters))
+            else:
+                scaler.step(self, tape.gradient(target, self._parameters))
+                scaler.update()
         except UnconnectedError as error:
             raise UnconnectedError(str(error).removesuffix(IF_MEANT) + MINIMIZE_IF_MEANT) from None
         return kept

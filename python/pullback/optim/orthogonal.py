@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..amp import autocast
+from ..backends.autocast import autocast
 from ..ops.by_name import reshaped, view
 from ..ops.elementwise import maximum, sqrt
 from ..ops.linalg import matmul, matrix_transpose

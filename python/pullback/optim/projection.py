@@ -24,6 +24,7 @@ from ..tensors.tensor import Tensor
 from . import sets as c
 from .constraints import Constraint, MaxNorm, Simplex, UnitNorm
 from .masters import exact
+from .scaled import chosen, goes
 
 LIMITS: Any = {MaxNorm: 0, UnitNorm: 1, Simplex: 2}  # the numbers of the constraints along axes in csrc/math/projection.h
 Vectors = tuple[int, int, float]  # the length of vectors, the distance of their elements, and the largest norm
@@ -49,6 +50,7 @@ class Projection:
         ]
         self._before: dict[int, Tensor] = {}
         self._averages: dict[int, Tensor] = {}
+        self._kept_if_skipped: list[tuple[Any, Tensor]] = []  # in a scaled step, all arrays that this may change, and copies
         self._projected: dict[int, list[tuple[int, Vectors]]] = {}  # by the number of their limit
         self._others: list[int] = []
         if not self._entries:
@@ -68,6 +70,9 @@ class Projection:
                 self._before = {i: copy(exact(opt, i)) for i in self._entries}
             if opt._averages is not None:
                 self._averages = {i: copy(Tensor(opt._averages[i])) for i in self._entries}
+            if opt._scaler is not None:
+                each = [kept[i] for i in self._entries for kept in (opt._weights(), opt._copies(), opt._averages) if kept]
+                self._kept_if_skipped = [(array, copy(Tensor(array))) for array in each if array is not None]
 
     def apply(self, deltas: list[Tensor] | None) -> None:
         """Applies the constraints to the values that the kernel has written, and corrects the list of what was added, if any.
@@ -88,6 +93,9 @@ class Projection:
             self._project(lambda i: (weights[i], copies[i], deltas and deltas[i].array, *self._kept(i)))
             for i, value in found.items():
                 self._write(i, value, deltas)
+            go = goes(opt)
+            for array, before in self._kept_if_skipped:
+                write(array, chosen(go, Tensor(array), before.array).array)
         if failed is not None:
             raise failed
 

@@ -19,20 +19,54 @@ from .rounding import added_at_random
 LEAST_NORM: Final = 1e-3  # the norm that the weights of a unit count with at least, so that weights of 0 can move
 
 
-def clip_norm(grads: list[Any], table: Any, members: int) -> None:
-    """Writes the joint norm of each member's gradients, and the factor that scales them, into all sets of the member."""
+def clip_norm(grads: list[Any], table: Any, members: int, scaler: Any = None) -> None:
+    """Writes the joint norm of each member's gradients, and the factor that scales them, into all sets of the member.
+
+    scaler: the numbers of the LossScaler of a scaled loss. The factor that undoes its scale is written, too.
+    """
     used = table[: members * len(grads)]
 
     def clip() -> None:
-        most, scale = devices.move(used, "cpu")[:members, [c.CLIP_NORM, c.GRADIENT_SCALE]].T
         for m in range(members):
             parts = [_part(g, m, members).astype("float64") for g in grads if g is not None]
-            norm = float(sum([float((g**2).sum()) for g in parts])) ** 0.5 * float(scale[m])
-            factor = float(most[m]) / (norm + 1e-6)
+            with np.errstate(over="ignore", invalid="ignore"):
+                norm = float(sum([float((g**2).sum()) for g in parts])) ** 0.5
+            if scaler is not None:
+                used[:, c.GRADIENT_SCALE] *= _unscaling(scaler, norm)
+            most, scale = devices.move(used, "cpu")[m, [c.CLIP_NORM, c.GRADIENT_SCALE]]
+            if scale == 0:
+                continue
+            norm *= float(scale)
+            factor = float(most) / (norm + 1e-6)
             used[m::members, c.GRADIENT_NORM] = norm
             used[m::members, c.CLIP_FACTOR] = 1.0 if factor > 1 else factor
 
-    door.in_place("clip_norm", clip, lambda _: _norm_cost(grads, members))
+    door.in_place("clip_norm", clip, lambda _: _norm_cost(grads, members, scaler is not None))
+
+
+def _unscaling(scaler: Any, norm: float) -> float:
+    """Returns the factor that undoes a scale, or 0 if the norm is not finite, and counts the step in the scaler's numbers."""
+    overflow = not np.isfinite(norm)
+    devices.write(scaler, scaler + devices.move(np.array([0, 0, overflow, 1, overflow], np.float32), devices.device_of(scaler)))
+    return 0.0 if overflow else 1 / float(devices.move(scaler, "cpu")[0])
+
+
+def update_scale(scaler: Any, growth: float, backoff: float, interval: float) -> None:
+    """Changes the scale of a LossScaler as csrc/math/settings.h does."""
+
+    def run() -> None:
+        scale, good, skipped, checks, overflows = devices.move(scaler, "cpu").tolist()
+        if checks:
+            grows = not overflows and good + 1 >= interval
+            with np.errstate(over="ignore"):
+                new = np.float32(scale * (backoff if overflows else growth))
+            if (overflows or grows) and np.finfo(np.float32).tiny <= new < np.inf:
+                scale = float(new)
+            found = np.array([scale, 0 if overflows or grows else good + 1, skipped, 0, 0], np.float32)
+            devices.write(scaler, devices.move(found, devices.device_of(scaler)))
+
+    cost = {"dtype": "float32", "bytes_read": 16, "bytes_written": 12}
+    door.in_place("update_scale", run, lambda _: cost)
 
 
 def clip_adaptive(grads: list[Any], weights: list[Any], table: Any, limit: Any, members: bool) -> list[Any]:
@@ -52,10 +86,10 @@ def clip_adaptive(grads: list[Any], weights: list[Any], table: Any, limit: Any, 
 def _clipped_units(p: Any, g: Any, scale: float, share: float, members: bool) -> Any:
     count = _unit_count(g, members)
     weights, gradient = [(x.reshape(count, -1).astype("float64") ** 2).sum(axis=1) ** 0.5 for x in (p, g)]
-    most, norm = share * weights.clip(LEAST_NORM, None), gradient * scale
-    factor = np.where(norm > most, most / norm.clip(1e-6, None), 1.0)
     wide = arena.slot_dtype(g)
     with np.errstate(invalid="ignore"):
+        most, norm = share * weights.clip(LEAST_NORM, None), gradient * scale
+        factor = np.where(norm > most, most / norm.clip(1e-6, None), 1.0)
         return (g.reshape(count, -1).astype(wide) * factor[:, None].astype(wide)).astype(g.dtype).reshape(g.shape)
 
 
@@ -92,6 +126,8 @@ def measure(opt: Any, kernel: str, slots: list[list[Any]], grads: list[Any], tab
 
     def run() -> None:
         sets = devices.move(table, "cpu")
+        if sets[0, c.GRADIENT_SCALE] == 0:  # The step changes nothing.
+            return
         program = Program(sets[opt._set_count :], members, present=True)
         for i, (p, g) in enumerate(zip(opt._parameters, grads)):
             for m in range(members if g is not None and g.size else 0):
@@ -118,6 +154,8 @@ def update(
 
     def run() -> None:
         sets = devices.move(table, "cpu")
+        if sets[0, c.GRADIENT_SCALE] == 0:  # The step changes nothing.
+            return
         program = Program(sets[opt._set_count :], members, present=True)
         for i, g in enumerate(grads):
             if g is None or not g.size:
@@ -260,10 +298,11 @@ def _units_cost(grads: list[Any], members: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _norm_cost(grads: list[Any], members: int) -> dict[str, Any]:
+def _norm_cost(grads: list[Any], members: int, scaled: bool) -> dict[str, Any]:
     given = [g for g in grads if g is not None]
     elements, sets = sum([g.size for g in given]), members * len(grads)
     return {
         "adds": elements, "multiplies": elements + sets, "special_ops": members + sets, "dtype": "float64",
-        "bytes_read": sum([distinct_bytes(g) for g in given]) + 16 * sets, "bytes_written": 16 * sets,
+        "bytes_read": sum([distinct_bytes(g) for g in given]) + 16 * sets + 8 * scaled,
+        "bytes_written": 16 * sets + (8 * sets + 4) * scaled,
     }  # fmt: skip

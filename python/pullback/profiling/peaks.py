@@ -17,8 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from .. import amp, variables
+from .. import variables
 from ..backends import modes, native
+from ..backends.autocast import autocast
 from ..errors import PullbackError
 from ..replays.capture import capture
 from ..tensors import devices, gpu
@@ -160,7 +161,7 @@ def _measure(device: str, key: dict[str, Any]) -> Peaks:
 def _product(dtype: str, n: int, finish: Callable[[], None]) -> float:
     """Returns the FLOP/s of the product of two n × n matrices."""
     a = ones((n, n), dtype="float32" if dtype == "tf32" else dtype)
-    with amp.autocast("tf32" if dtype == "tf32" else "float32"):
+    with autocast("tf32" if dtype == "tf32" else "float32"):
         return 2 * n**3 / _median_seconds(lambda: a @ a, finish)
 
 

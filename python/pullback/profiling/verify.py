@@ -25,8 +25,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from .. import amp, variables
+from .. import variables
 from ..backends import modes, native
+from ..backends.autocast import autocast
 from ..errors import PullbackError
 from ..launch import door
 from ..launch.door import Launch
@@ -214,7 +215,7 @@ def count(step: Callable[[], Any], path: Path) -> None:
 def _known_product(marked: Marked, dtype: str, factor: Any) -> tuple[int, int]:
     """Runs one product. Returns the number of its first call, and the number after that of its last call."""
     first = marked.mark()
-    with amp.autocast("tf32" if dtype == "tf32" else "float32"):
+    with autocast("tf32" if dtype == "tf32" else "float32"):
         _ = factor @ factor
     return first, marked.mark()
 

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import amp
 from ..autodiff.backward import check_versions
 from ..autodiff.batching import Batched
 from ..autodiff.node import Node
 from ..autodiff.site import number_of_line
 from ..autodiff.tape import Tape
+from ..backends.autocast import autocast
 from ..errors import GradientCheckError, StaleValueError, TapeError, VmapError
 from ..launch import capturing
 from ..tensors import devices
@@ -141,7 +141,7 @@ def check(tape: Tape, target: Any) -> Check:
     if not any([t.serial in tape.values for t in targets]):
         raise TapeError("check: the target is not on this tape. Compute it while the tape records, from what the tape watches.")
     rng = np.random.default_rng(SEED)
-    with np.errstate(all="ignore"), without_listeners(), amp.autocast("float32"), devices.use_device(targets[0].device):
+    with np.errstate(all="ignore"), without_listeners(), autocast("float32"), devices.use_device(targets[0].device):
         walk = Walk(tape, targets)
         known: dict[int, Any] = {**walk.known}
         used = {x: place for place, node in enumerate(walk.nodes) for x in node.inputs}

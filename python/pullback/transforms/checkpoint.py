@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, NoReturn
 
-from .. import amp
 from ..autodiff.batching import Batch
 from ..autodiff.kept import Kept
 from ..autodiff.listeners import listeners
 from ..autodiff.tape import Tape
 from ..backends import modes
+from ..backends.autocast import autocast
 from ..errors import TapeError
 from ..interop.unknown_names import unexpected
 from ..launch import door
@@ -116,7 +116,7 @@ def _recomputation(name: str, run: Callable[[], Any], states: States, count: int
         tape = Tape(watch_parameters=False)
         tape.watch([x for x, serial in zip(inputs, serials) if serial])
         with (
-            door.charged_to(door.RECOMPUTE), amp.autocast(precision), devices.use_device(device), Rewound(states, batches),
+            door.charged_to(door.RECOMPUTE), autocast(precision), devices.use_device(device), Rewound(states, batches),
             entered(level.above, tape),
         ):  # fmt: skip
             door.leave_scope(recomputing(door.scope_now()))

@@ -148,6 +148,11 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "get_config": "print(opt) shows the hyper-parameters.", "get_weights": "opt.state_dict()",
         "set_weights": "opt.load_state_dict(state)",
     },
+    "LossScaler": {
+        "unscale_": "scaler.step divides the gradients before the optimizer clips them: optim.SGD(parameters, lr, clip_norm=1.0).",
+        "get_scale": "scaler.value", "get_growth_factor": "scaler.growth_factor", "get_backoff_factor": "scaler.backoff_factor",
+        "get_growth_interval": "scaler.growth_interval", "is_enabled": "leave the scaler out: opt.minimize(loss_fn, scaler=None).",
+    },
     "Cuda": {
         "empty_cache": "pb.cuda.trim()", "memory_allocated": "pb.cuda.memory()", "max_memory_allocated": "pb.cuda.memory()",
         "memory_summary": "pb.cuda.memory()", "set_device": DEVICE, "current_device": DEVICE, "device": DEVICE,

@@ -198,7 +198,7 @@ NAMES: Final[dict[str, dict[str, str]]] = {
                         "pb.data.Loader draws the order: shuffle=True, seed=0."), "DistributedSampler": ONE_DEVICE,
     },
     "pullback.amp": {
-        "GradScaler": "losses need no scale in bfloat16: `with pb.amp.autocast(\"bfloat16\"):`.",
+        "GradScaler": "pb.amp.LossScaler",
         "custom_fwd": "pb.custom_gradient",
     },
 }  # fmt: skip
