@@ -129,6 +129,7 @@ def test_a_loaders_launches_are_charged_to_data() -> None:
         (([], 2), pb.PullbackError, "no arrays"),
         ((np.zeros(3), 4, True, 0, None, True), pb.PullbackError, "no batch"),
         ((np.zeros(3), 2, True, -1), pb.PullbackError, "seed"),
+        ((np.zeros(3), 2, True, None), pb.PullbackError, "Loader: seed=None must be an integer"),
     ],
 )
 def test_a_loader_that_cannot_work_says_why(arguments: Any, error: Any, words: str) -> None:

@@ -358,7 +358,7 @@ def test_a_captured_function_has_no_loop_over_a_file(tmp_path: Path) -> None:
         (np.zeros(3, [("a", "f4"), ("b", "i4")]), pb.DTypeError, r"fields as arrays: Loader\(\(x\['a'\], …\), batch_size=32\)"),
         (np.zeros(3, complex), pb.DTypeError, "complex128 is not supported"),
         (np.zeros(3, "M8[s]"), pb.DTypeError, "datetime64"),
-        (np.zeros(3, "V2"), pb.DTypeError, "V2 is not supported"),
+        (np.zeros(3, "V2"), pb.DTypeError, r"V2 is not supported.*array\.view\(ml_dtypes\.bfloat16\)"),
         (np.float32(3), pb.ShapeError, "0-d"),
         (np.zeros(4), pb.ShapeError, r"\[4, 3\]"),
     ],
@@ -380,15 +380,15 @@ def test_paths_that_are_no_npy_files_are_refused(tmp_path: Path) -> None:
     for name, error, words in (
         ("x.npz", pb.FileFormatError, "npz archive, which cannot be mapped"),
         ("objects.npy", pb.DTypeError, "Python objects"),
-        ("text.npy", pb.FileFormatError, "not a whole .npy file"),
+        ("text.npy", pb.FileFormatError, r"not a whole \.npy file\. Write"),  # without NumPy's advice to unpickle it
         ("empty.npy", pb.FileFormatError, "is empty"),
         ("short.npy", pb.FileFormatError, "not a whole .npy file"),
         ("none.npy", FileNotFoundError, "no such file"),
     ):
         with pytest.raises(error, match=words):
             Loader(str(tmp_path / name), 2)
-    with pytest.raises(IsADirectoryError):
-        Loader(tmp_path, 2)
+    with pytest.raises(IsADirectoryError, match="Loader: this is a directory"):
+        Loader((tmp_path,), 2)
 
 
 def test_arrays_of_a_gpu_do_not_come_from_the_host() -> None:

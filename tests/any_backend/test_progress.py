@@ -36,13 +36,13 @@ def test_a_bar_counts_epochs_and_batches_and_shows_what_it_is_given() -> None:
     bar, text = made(batches=Loader((X, Y), 5), epochs=2, desc="digits")
     seen = []
     for x, y in bar:
-        bar.update(loss=pb.sum(x) * 0 + len(seen) + 0.25, seen=len(seen), note="warm")
+        bar.update(loss=pb.sum(x) * 0 + len(seen) + 0.25, seen=len(seen))
         seen.append((host(x).tobytes(), host(y).tobytes()))
     again = Loader((X, Y), 5)
     assert seen == [(host(x).tobytes(), host(y).tobytes()) for x, y in [*again, *again]]
     last = shown(text)[-1]
     assert re.search(r"digits, epoch 2/2: 100%.* 10/10 .*batch/s", last)
-    assert re.search(r"loss=9\.25, seen=9, note=warm, .*samples/s", last)
+    assert re.search(r"loss=9\.25, seen=9, .*samples/s", last)
     assert any("epoch 1/2" in display and "seen=2" in display for display in shown(text))
 
 
@@ -107,6 +107,19 @@ def test_only_few_steps_are_counted_one_by_one(monkeypatch: pytest.MonkeyPatch) 
         pb.sum(x)
     assert begun == [("count",), ("count",)]  # the first step, and the one after its display
     assert "FLOP/s" in shown(text)[-1]
+
+
+def test_flops_are_the_mean_of_the_counted_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step is counted here, and the last one, a validation, does far more than the others."""
+    ticks = iter(range(10**6))
+    monkeypatch.setattr(bars.time, "perf_counter", lambda: float(next(ticks)))
+    small, large = pb.ones((4, 4)), pb.ones((40, 40))
+    bar, text = made(batches=Loader(X, 4, shuffle=False))
+    for i, _ in enumerate(bar):
+        _ = (large if i == 5 else small) @ (large if i == 5 else small)
+    seconds = next(ticks) - 1
+    total = 2 * (5 * 4**3 + 40**3)
+    assert figure(shown(text)[-1], "FLOP/s") == pytest.approx(total / seconds, rel=0.01)
 
 
 def test_a_loop_that_ends_early_ends_its_bar_and_its_count() -> None:
@@ -188,7 +201,12 @@ def test_numbers_of_every_dtype_are_shown() -> None:
         (lambda: progress(X, epochs=1.5), "epochs=1.5"),
         (lambda: progress(iter([1]), epochs=2), "yields its batches once"),
         (lambda: progress([1]).update(1), r"bar\.update\(loss=loss\)"),
-        (lambda: progress([1]).update(loss=[1]), "loss is a list"),
+        (lambda: progress([1]).update(loss=[1]), "loss is a list.*one number for each step, of which the last one is shown"),
+        (lambda: progress([1]).update(note="warm"), r"note is a str.*desc=text"),
+        (lambda: progress([1]).update(note=np.str_("warm")), "note is a str_"),
+        (lambda: progress([1]).update(note=np.array(["warm"])), "note has dtype <U4"),
+        (lambda: progress([1]).update(loss=1j), "loss is a complex"),
+        (lambda: progress([1]).update(loss=None), "loss is a NoneType"),
         (lambda: progress([1]).update(loss=pb.ones((2, 3))), r"loss has shape \(2, 3\).*bar\.update\(loss=pb\.mean\(loss\)\)"),
         (lambda: progress([1]).update(loss=pb.ones(0)), r"loss has shape \(0,\)"),
     ],

@@ -22,8 +22,9 @@ from ..tensors.creation import arange, asarray, can_change
 from ..tensors.precision import remember, was_float64_array
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
+from .position import Place, Position, Steps, after
 from .prefetch import Feed, GpuFeed
-from .sources import Source, is_mapped, mapped
+from .sources import Source, check_array, is_mapped, mapped
 
 Batch = TypeVar("Batch", covariant=True)
 Readable: TypeAlias = "ArrayLike | str | os.PathLike[str]"  # an array, or the path of a .npy file
@@ -97,7 +98,7 @@ class Loader(_Checked, Generic[Batch]):
         self._single = not isinstance(arrays, (list, tuple))
         given: Any = [mapped(a) if isinstance(a, (str, os.PathLike)) else a for a in ([arrays] if self._single else arrays)]
         for a in given:
-            _check_array(a, within=not self._single)
+            check_array(a, within=not self._single)
         self._arrays = [_placed(a, device, from_host) for a in given]
         self._sources = [a for a in self._arrays if isinstance(a, Source)]
         self._device = _device_of([*given, *self._arrays], device)
@@ -111,11 +112,10 @@ class Loader(_Checked, Generic[Batch]):
                 f"Loader: batch_size={batch_size} with drop_last=True gives no batch of {self.rows} rows. Make it smaller."
             )
         self.batch_size, self.shuffle, self.seed, self.drop_last = batch_size, shuffle, seed, drop_last
-        self._next = (0, 0)  # the epoch that the next `for` begins, and the number of its batches to skip
-        self._at = (0, 0)  # the epoch of the iteration that advanced last, and the number of batches it has yielded
+        self._position = Position((0, 0), (0, 0))
         self._kept_order: tuple[tuple[int, int], Tensor] | None = None  # ((epoch, seed), order of the rows), for next_rows
         self._kept_feed: tuple[tuple[int, int], Order, Feed | None] | None = None  # ((epoch, seed), …), for next_batches
-        Generator(seed)  # raises now if the seed is invalid
+        _check_seed(seed)
 
     def __len__(self) -> int:
         """Returns the number of batches in an epoch."""
@@ -125,26 +125,26 @@ class Loader(_Checked, Generic[Batch]):
     @property
     def epoch(self) -> int:
         """The number of the pass in progress, counted from 0, or of the next pass if none is in progress."""
-        return self._at[0]
+        return self._position.now().at[0]
 
     @property
     def next_position(self) -> tuple[int, int]:
         """The epoch that the next `for` begins, and the number of its batches that are left out, because they have been yielded."""
-        return self._next
+        return self._position.now().next
 
     def __iter__(self) -> Iterator[Batch]:
         """Yields the rest of an epoch that `load_state_dict` resumed, otherwise a whole epoch."""
-        epoch, start = self._next
-        self._next = (epoch + 1, 0)
+        (epoch, start), at, _ = self._position.now()
+        self._position = Position((epoch + 1, 0), at)
         order, count = self._order(epoch), len(self)
         with self._feed(order, start) as feed:
             for i in range(start, count):
                 batch = self._batch(order, i, feed)
-                self._at = (epoch, i + 1) if i + 1 < count else (epoch + 1, 0)
+                self._position = Position(self.next_position, after((epoch, i), 1, count))
                 yield batch
                 del batch  # so that its memory is free while the next one is made
         if not count:
-            self._at = (epoch + 1, 0)
+            self._position = Position(self.next_position, (epoch + 1, 0))
 
     @property
     def reads_host(self) -> bool:
@@ -153,32 +153,49 @@ class Loader(_Checked, Generic[Batch]):
 
     def next_rows(self, count: int | None = None) -> Tensor:
         """Advances by `count` batches, across epochs, and returns the indices of their rows: (count, batch_size), or (batch_size,)
-        if count is None. `pb.capture` uses the indices to gather the rows inside a captured function.
+        if count is None.
 
         Raises PullbackError if the last batch of an epoch is smaller.
         """
-        self._refuse_small_batches()
-        found = [self._rows_of_next() for _ in range(1 if count is None else count)]
-        return found[0] if count is None else stack(found)
+        rows = self._coming_rows(count)
+        self._advance(count)
+        return rows
 
-    def _refuse_small_batches(self) -> None:
+    def take_for(self, count: int | None) -> tuple[Any, Steps]:
+        """Returns what a captured function needs for its next `count` steps, and an object that counts the completed ones.
+
+        That is the batches if `reads_host`, otherwise a tuple of the indices of their rows (see `next_batches` and `next_rows`).
+        The Loader itself advances by the number of steps that are counted.
+        """
+        found = self._coming_batches(count) if self._sources else (self._coming_rows(count),)
+        next, at, _ = self._position.now()
+        steps = Steps(next, len(self))
+        self._position = Position(next, at, steps)
+        return found, steps
+
+    def _advance(self, count: int | None) -> None:
+        place = after(self.next_position, 1 if count is None else count, len(self))
+        self._position = Position(place, place)
+
+    def _places(self, count: int | None) -> list[Place]:
+        """Returns the places of the next `count` batches."""
         if self.rows % self.batch_size and not self.drop_last:
             raise PullbackError(
                 f"Loader: {self.rows} rows do not divide into batches of {self.batch_size}; a captured function needs batches of "
                 f"equal size. Pass drop_last=True."
             )
+        place, length = self.next_position, len(self)
+        return [place] if count is None else [after(place, k, length) for k in range(count)]
 
-    def _rows_of_next(self) -> Tensor:
-        epoch, i = self._next
+    def _coming_rows(self, count: int | None) -> Tensor:
+        found = [self._rows_at(*place) for place in self._places(count)]
+        return found[0] if count is None else stack(found)
+
+    def _rows_at(self, epoch: int, i: int) -> Tensor:
         if self._kept_order is None or self._kept_order[0] != (epoch, self.seed):
             order = self._shuffled(epoch, self._device)
             self._kept_order = ((epoch, self.seed), arange(self.rows, device=self._device) if order is None else order)
-        rows = self._kept_order[1][i * self.batch_size : (i + 1) * self.batch_size]
-        self._next = self._at = self._after(epoch, i)
-        return rows
-
-    def _after(self, epoch: int, i: int) -> tuple[int, int]:
-        return (epoch, i + 1) if i + 1 < len(self) else (epoch + 1, 0)
+        return self._kept_order[1][i * self.batch_size : (i + 1) * self.batch_size]
 
     def gather(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Returns these rows of every array.
@@ -203,24 +220,26 @@ class Loader(_Checked, Generic[Batch]):
 
         Raises PullbackError if the last batch of an epoch is smaller.
         """
-        self._refuse_small_batches()
+        batches = self._coming_batches(count)
+        self._advance(count)
+        return batches
+
+    def _coming_batches(self, count: int | None) -> tuple[Tensor, ...]:
+        places = self._places(count)
         try:
-            found = [self._next_batch() for _ in range(1 if count is None else count)]
+            found = [self._batch_at(*place) for place in places]
         except BaseException:
             self._drop_feed()
             raise
         return found[0] if count is None else tuple([stack(list(column)) for column in zip(*found)])
 
-    def _next_batch(self) -> tuple[Tensor, ...]:
-        epoch, i = self._next
+    def _batch_at(self, epoch: int, i: int) -> tuple[Tensor, ...]:
         kept = self._kept_feed
         if kept is None or kept[0] != (epoch, self.seed) or (kept[2] is not None and kept[2].at != i):
             self._drop_feed()
             order = self._order(epoch)
             kept = self._kept_feed = ((epoch, self.seed), order, self._begun_feed(order, i))
-        parts = self._parts(kept[1], i, kept[2])
-        self._next = self._at = self._after(epoch, i)
-        return tuple(parts)
+        return tuple(self._parts(kept[1], i, kept[2]))
 
     def _drop_feed(self) -> None:
         kept, self._kept_feed = self._kept_feed, None
@@ -229,7 +248,7 @@ class Loader(_Checked, Generic[Batch]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves out the thread that reads ahead."""
-        return {**self.__dict__, "_kept_feed": None}
+        return {**self.__dict__, "_kept_feed": None, "_position": self._position.now()}
 
     # ---- batches
 
@@ -286,7 +305,7 @@ class Loader(_Checked, Generic[Batch]):
 
     def state_dict(self) -> dict[str, int]:
         """Returns the position of the iteration that advanced last: its epoch, the batches it has yielded, and the seed."""
-        epoch, done = self._at
+        epoch, done = self._position.now().at
         return {"epoch": epoch, "batches": done, "seed": self.seed}
 
     def load_state_dict(self, state: Any) -> None:
@@ -299,36 +318,13 @@ class Loader(_Checked, Generic[Batch]):
             raise PullbackError(
                 f"Loader: the state is at batch {done} of epoch {epoch}, but an epoch has {len(self)} batches here."
             )
-        Generator(int(state["seed"]))  # raises now if the seed is invalid
-        self._next = self._at = (epoch, done)
+        _check_seed(int(state["seed"]))
+        self._position = Position((epoch, done), (epoch, done))
         self.seed = int(state["seed"])
 
     def __repr__(self) -> str:
         order = f"shuffled by seed {self.seed}" if self.shuffle else "in order"
         return f"Loader({self.rows} rows, {len(self)} batches of {self.batch_size}, {order})"
-
-
-def _check_array(x: Any, within: bool) -> None:
-    """Raises PullbackError for what yields rows one by one: a dataset, an iterator, a dict, or a tuple in the list of arrays.
-
-    NumPy would stack the fields of such rows, or read a dataset without end, because few datasets raise IndexError.
-    """
-    if any([hasattr(x, name) for name in ("__array__", "__dlpack__", "__array_interface__", "__cuda_array_interface__")]):
-        return
-    what = f"a {type(x).__name__}"
-    if isinstance(x, Mapping):
-        raise PullbackError(f"Loader: {what} was given. Give its arrays in a tuple: Loader(tuple(data.values()), batch_size=32).")
-    if within and isinstance(x, tuple):
-        raise PullbackError(
-            "Loader: the list holds tuples, which are rows and not arrays. Make an array of each field: "
-            "Loader([np.stack(field) for field in zip(*rows)], batch_size=32)."
-        )
-    if isinstance(x, Iterator) or (hasattr(x, "__getitem__") and not isinstance(x, Sequence)):
-        rows = "data" if isinstance(x, Iterator) else "[data[i] for i in range(len(data))]"
-        raise PullbackError(
-            f"Loader: {what} is not an array. A Loader gathers rows of whole arrays on the device, so make them first: "
-            f"arrays = [np.stack(field) for field in zip(*{rows})], then Loader(arrays, batch_size=32)."
-        )
 
 
 def _placed(a: Any, device: str | None, from_host: bool | None) -> Tensor | Source:
@@ -356,6 +352,16 @@ def _rows_of(order: Any, batch_size: int, total: int) -> Callable[[int], tuple[A
         return slice(begin, end) if order is None else order[begin:end], end - begin
 
     return rows
+
+
+def _check_seed(seed: Any) -> None:
+    try:
+        Generator(seed)
+    except TypeError:
+        raise PullbackError(
+            f"Loader: seed={seed!r} must be an integer. The order of the rows follows from it; for another order in every run draw "
+            f"one: seed=secrets.randbits(64)."
+        ) from None
 
 
 def _positive(batch_size: Any) -> int:

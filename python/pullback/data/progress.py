@@ -149,8 +149,9 @@ class Progress(Generic[Batch]):
     def update(self, *wrong: Any, **values: Any) -> None:
         """Shows these numbers, from the next display on. The batches are counted without it.
 
-        values: tensors with one element or one axis, of which the last element is shown (as of a function captured with steps=), or
-        numbers, or strings, by their names. Raises PullbackError, ShapeError, CaptureError.
+        values: numbers, or tensors with one number, by their names. A tensor with one axis has the numbers of several steps, as a
+        function captured with steps= returns them, and the last one is shown. Text belongs in desc=. Raises PullbackError,
+        ShapeError, CaptureError.
         """
         if wrong:
             raise PullbackError("progress: the bar counts batches itself. Name what it shows: bar.update(loss=loss).")
@@ -188,14 +189,23 @@ class _Numbers:
 
 
 def _check(name: str, value: Any) -> None:
-    """Raises an error for what is not a number, a string, or an array whose last element can be shown."""
-    if isinstance(value, (str, bool, int, float, np.generic)):
+    """Raises an error for what is not a number, or an array whose last element can be shown."""
+    if isinstance(value, (bool, int, float)):
         return
-    shape = getattr(value, "shape", None)
-    if shape is None:
-        raise PullbackError(f"progress: {name} is a {type(value).__name__}. Give a number, or a tensor with one element.")
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if shape is None or isinstance(value, np.character):
+        text = " Text belongs in progress(…, desc=text)." if isinstance(value, (str, bytes)) else ""
+        raise PullbackError(
+            f"progress: {name} is a {type(value).__name__}. Give a number, a tensor with one number, or a tensor with one number "
+            f"for each step, of which the last one is shown.{text}"
+        )
+    if getattr(dtype, "kind", "f") in "SUOMmc" or getattr(dtype, "names", None):
+        raise PullbackError(f"progress: {name} has dtype {dtype}, of which no number can be shown. Give real numbers.")
     if np.prod(shape, dtype=np.int64) != 1 and not (len(shape) == 1 and shape[0]):
-        raise ShapeError(f"progress: {name} has shape {tuple(shape)}. Give one number: bar.update({name}=pb.mean({name})).")
+        raise ShapeError(
+            f"progress: {name} has shape {tuple(shape)}. Give one number: bar.update({name}=pb.mean({name})), or one axis with a "
+            f"number for each step, of which the last one is shown."
+        )
 
 
 def _requested(name: str, value: Any) -> Any:
@@ -208,8 +218,8 @@ def _requested(name: str, value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, str) or value is None:
-        return value or "?"
+    if value is None:
+        return "?"
     number = np.asarray(value).reshape(-1)[-1]
     return f"{float(number):.4g}" if number.dtype.kind not in "iub" else str(number)
 
@@ -217,8 +227,8 @@ def _text(value: Any) -> str:
 class _Speed:
     """Counts batches, samples and FLOPs of a loop, and their number per second.
 
-    A ledger counts the FLOPs of the first step and of one step after each display. The bar assumes the same number for each sample
-    of the other steps, because a ledger that counts every launch would slow the loop.
+    A ledger counts the FLOPs of the first step and of one step after each display. The bar assumes their mean for each sample of
+    all steps, because a ledger that counts every launch would slow the loop.
     """
 
     def __init__(self) -> None:
@@ -226,9 +236,9 @@ class _Speed:
         self.sampling = True  # the FLOPs of the next step are counted
         self.ledger: door.Ledger | None = None
         self._rows = 0  # samples of the step whose FLOPs are counted
-        self._each = 0.0  # FLOPs of a sample, or of a batch if it is not known how many samples it has
+        self._seen = (0, 0, 0)  # steps whose FLOPs were counted, their samples and their FLOPs
         self._begin = self._before = time.perf_counter()
-        self._counted = (0, 0, 0.0)  # batches, samples and FLOPs at the time `_before`
+        self._counted = (0, 0)  # batches and samples at the time `_before`
         self._rates: tuple[float, float] | None = None
 
     def begin(self, rows: int) -> None:
@@ -242,28 +252,33 @@ class _Speed:
         if ledger is not None:
             door.end(ledger)
             flops = sum([sums[2] + sums[3] + 2 * sums[4] for sums in ledger.sums.values()])  # adds, multiplies, multiply-adds
-            self._each = flops / (self._rows or 1)
+            steps, samples, before = self._seen
+            self._seen = (steps + 1, samples + self._rows, before + flops)
 
-    def _count(self) -> tuple[int, int, float]:
-        batches, samples, flops = self._counted
-        return self.batches, self.samples, flops + self._each * ((self.samples - samples) or (self.batches - batches))
+    def _flops(self, batches: int, samples: int) -> float:
+        """Returns the FLOPs of steps: the mean of a sample that was counted, or of a batch if it is not known how many samples it
+        has, times their number.
+        """
+        steps, rows, flops = self._seen
+        return flops * samples / rows if rows else flops * batches / max(1, steps)
 
     def latest(self, now: float) -> list[str]:
         """Returns the speeds of late, as text, and counts the FLOPs of the next step."""
-        seconds, counted = max(now - self._before, 1e-9), self._count()
-        samples, flops = [(after - before) / seconds for after, before in zip(counted[1:], self._counted[1:])]
+        seconds, before = max(now - self._before, 1e-9), self._counted
+        batches, samples = self.batches - before[0], self.samples - before[1]
+        samples, flops = samples / seconds, self._flops(batches, samples) / seconds
         if self._rates is not None:
             old = self._rates
             samples, flops = [SMOOTHING * new + (1 - SMOOTHING) * rate for new, rate in zip((samples, flops), old)]
-        self._before, self._counted, self.sampling = now, counted, True
+        self._before, self._counted, self.sampling = now, (self.batches, self.samples), True
         # The first step, which may record a captured function, is not in the later speeds.
         self._rates = (samples, flops) if self.batches > 1 else None
         return _rates(samples, flops)
 
     def mean(self) -> list[str]:
         """Returns the speeds since the beginning, as text."""
-        seconds, (_, samples, flops) = max(time.perf_counter() - self._begin, 1e-9), self._count()
-        return _rates(samples / seconds, flops / seconds)
+        seconds = max(time.perf_counter() - self._begin, 1e-9)
+        return _rates(self.samples / seconds, self._flops(self.batches, self.samples) / seconds)
 
 
 def _rates(samples: float, flops: float) -> list[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from ..errors import DTypeError, FileFormatError
+from ..errors import DTypeError, FileFormatError, PullbackError
 from ..tensors.creation import asarray
 from ..tensors.tensor import Tensor
 
@@ -26,10 +27,15 @@ def mapped(path: str | os.PathLike[str]) -> np.ndarray[Any, Any]:
         found = np.load(name, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:
         raise FileNotFoundError(error.errno, "Loader: there is no such file. A str or a Path names a .npy file", name) from None
+    except IsADirectoryError as error:
+        text = "Loader: this is a directory. A str or a Path names one .npy file; give a tuple of several"
+        raise IsADirectoryError(error.errno, text, name) from None
     except ValueError as error:
         if "Python objects" in str(error):
             raise DTypeError(f'Loader: "{name}" holds Python objects, which no tensor has. Save an array of numbers.') from None
-        raise FileFormatError(f'Loader: "{name}" is not a whole .npy file ({error}). Write it by np.save(path, array).') from error
+        # NumPy takes a file that it does not recognize for a pickle, and advises to load that unsafely.
+        why, cause = ("", None) if "pickle" in str(error) else (f" ({error})", error)
+        raise FileFormatError(f'Loader: "{name}" is not a whole .npy file{why}. Write it by np.save(path, array).') from cause
     except EOFError as error:
         raise FileFormatError(f'Loader: "{name}" is empty. Write it by np.save(path, array).') from error
     if not isinstance(found, np.ndarray):
@@ -39,6 +45,29 @@ def mapped(path: str | os.PathLike[str]) -> np.ndarray[Any, Any]:
             f"archive: data = np.load(path); Loader((data['x'], data['y']), batch_size=32)."
         )
     return found
+
+
+def check_array(x: Any, within: bool) -> None:
+    """Raises PullbackError for what yields rows one by one: a dataset, an iterator, a dict, or a tuple in the list of arrays.
+
+    NumPy would stack the fields of such rows, or read a dataset without end, because few datasets raise IndexError.
+    """
+    if any([hasattr(x, name) for name in ("__array__", "__dlpack__", "__array_interface__", "__cuda_array_interface__")]):
+        return
+    what = f"a {type(x).__name__}"
+    if isinstance(x, Mapping):
+        raise PullbackError(f"Loader: {what} was given. Give its arrays in a tuple: Loader(tuple(data.values()), batch_size=32).")
+    if within and isinstance(x, tuple):
+        raise PullbackError(
+            "Loader: the list holds tuples, which are rows and not arrays. Make an array of each field: "
+            "Loader([np.stack(field) for field in zip(*rows)], batch_size=32)."
+        )
+    if isinstance(x, Iterator) or (hasattr(x, "__getitem__") and not isinstance(x, Sequence)):
+        rows = "data" if isinstance(x, Iterator) else "[data[i] for i in range(len(data))]"
+        raise PullbackError(
+            f"Loader: {what} is not an array. A Loader gathers rows of whole arrays on the device, so make them first: "
+            f"arrays = [np.stack(field) for field in zip(*{rows})], then Loader(arrays, batch_size=32)."
+        )
 
 
 def is_mapped(x: Any) -> bool:

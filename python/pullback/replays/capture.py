@@ -22,7 +22,7 @@ from ..tensors.precision import made_of
 from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from ..typing import P, R, Rest
-from .plan_report import Explanation
+from .plan_report import Explanation, Stats
 from .recording import FUSIONS, Recording
 from .replay import Replay
 from .signature import apart, as_leaf, changed_float, dense, difference, host_random_state, refuse_listeners, signature
@@ -91,9 +91,8 @@ def capture(
 class Batches(Protocol):
     """A pb.data.Loader."""
 
-    def next_rows(self, count: int | None = None) -> Tensor: ...
     def gather(self, rows: Tensor) -> tuple[Tensor, ...]: ...
-    def next_batches(self, count: int | None = None) -> tuple[Tensor, ...]: ...
+    def take_for(self, count: int | None) -> tuple[Any, Any]: ...
     @property
     def reads_host(self) -> bool: ...
 
@@ -134,18 +133,22 @@ class Captured(Generic[P, R]):
     @overload
     def __call__(self, loader: Batches, /, *args: Any, **options: Any) -> R: ...
     def __call__(self, *args: Any, **options: Any) -> Any:
-        if args and hasattr(args[0], "next_rows"):
-            if getattr(args[0], "reads_host", False):
-                return self(*args[0].next_batches(self._steps), *args[1:], **options)
-            return self._over(args[0])(args[0].next_rows(self._steps), *args[1:], **options)
+        if args and hasattr(args[0], "take_for"):
+            taken, counted = args[0].take_for(self._steps)
+            captured = self if args[0].reads_host else self._over(args[0])
+            return captured._call((*taken, *args[1:]), options, counted)
+        return self._call(args, options, None)
+
+    def _call(self, args: tuple[Any, ...], options: dict[str, Any], counted: Any) -> Any:
+        """Calls the function. The attribute `done` of `counted`, unless that is None, counts the completed steps."""
         quick = self._quick
         if quick is not None and not options and quick.serves(args):
             try:
-                return quick.replay.run(args, args, self._steps or 0)
+                return quick.replay.run(args, args, self._steps or 0, counted)
             except Refused:  # The shape, dtype or layout differs.
                 pass
         if capturing.thread.recording is not None:  # An outer recording includes this call.
-            return self._eagerly(args, options)
+            return self._eagerly(args, options, counted)
         leaves, spec = flatten(args) if not options else flatten((args, options))
         given, leaves = leaves, [as_leaf(x) for x in leaves]
         if listeners.stack:
@@ -155,8 +158,8 @@ class Captured(Generic[P, R]):
         for replay in self._replays.get(key, ()):
             if replay.holds():
                 self._used(key, replay, args, options)
-                return replay.run(arrays, given, self._steps or 0)
-        return self._first(key, given, leaves, arrays, spec, bool(options))
+                return replay.run(arrays, given, self._steps or 0, counted)
+        return self._first(key, given, leaves, arrays, spec, bool(options), counted)
 
     def _over(self, loader: Any) -> Captured[..., Any]:
         """Returns the captured function that takes row numbers and gathers its batch from the loader's arrays."""
@@ -218,13 +221,15 @@ class Captured(Generic[P, R]):
 
     # ---- the first run
 
-    def _first(self, key: Any, given: Sequence[Any], leaves: Sequence[Any], arrays: Sequence[Any], spec: Any, named: bool) -> Any:
+    def _first(
+        self, key: Any, given: Sequence[Any], leaves: Sequence[Any], arrays: Sequence[Any], spec: Any, named: bool, counted: Any
+    ) -> Any:
         """Runs the function and records it. `given` holds the argument leaves as the user passed them, `leaves` after as_leaf."""
         device = devices.device_of(arrays[0]) if arrays else devices.default_device()
         kernels = kernels_on(device)
         if kernels is None:
             tensors = [x if x is leaf else made_of(x, own(x)) for x, leaf in zip(given, leaves)]
-            return self._eagerly(*_arguments(tensors, spec, named))
+            return self._eagerly(*_arguments(tensors, spec, named), counted)
         steps = self._length(arrays)
         # The Ellipsis makes a 1-D argument with one number per step an array too, and not a scalar.
         inputs = [apart(a if steps is None else a[0, ...]) for a in arrays]
@@ -234,7 +239,7 @@ class Captured(Generic[P, R]):
         drawn = host_random_state()
         with recording:
             args, options = _arguments(inside, spec, named)
-            outputs = self._function(*args, **options)
+            outputs = _run(self._function, args, options, counted)
             if host_random_state() != drawn:
                 warn(
                     f"{self._name()} drew random numbers of NumPy or Python, which are constants in a replay. Use pb.random, whose "
@@ -243,7 +248,7 @@ class Captured(Generic[P, R]):
                 )
             replay, outputs = recording.finish(outputs, inside, self._fusion, steps is not None)
         self._keep(key, replay)
-        return outputs if steps is None else self._rest(replay, outputs, arrays, given, steps)
+        return outputs if steps is None else self._rest(replay, outputs, arrays, given, steps, counted)
 
     def _length(self, arrays: Sequence[Any]) -> int | None:
         """Returns the number of steps; None without steps=. Raises ShapeError if the first axis of an argument is not that long."""
@@ -259,17 +264,17 @@ class Captured(Generic[P, R]):
                 )
         return self._steps
 
-    def _rest(self, replay: Replay, first: Any, arrays: Sequence[Any], leaves: Sequence[Any], steps: int) -> Any:
+    def _rest(self, replay: Replay, first: Any, arrays: Sequence[Any], leaves: Sequence[Any], steps: int, counted: Any) -> Any:
         """Runs the steps after the first, and returns the results of all steps, stacked along a leading axis."""
         ones, form = flatten(first)
-        more = flatten(replay.run([a[1:] for a in arrays], leaves, steps - 1))[0] if steps > 1 else ones
+        more = flatten(replay.run([a[1:] for a in arrays], leaves, steps - 1, counted))[0] if steps > 1 else ones
         stacked = [_stacked(replay, place, leaves, y, more[place], steps) for place, y in enumerate(ones)]
         return unflatten(form, stacked)
 
-    def _eagerly(self, args: Any, options: Any) -> Any:
+    def _eagerly(self, args: Any, options: Any, counted: Any) -> Any:
         """Runs the function without a recording, step by step."""
         if self._steps is None:
-            return self._function(*args, **options)
+            return _run(self._function, args, options, counted)
         given, spec = flatten((args, options))
         leaves = [as_leaf(x) for x in given]
         steps = self._length([x.array for x in leaves if x.__class__ is Tensor]) or 0
@@ -277,7 +282,7 @@ class Captured(Generic[P, R]):
         for step in range(steps):
             ones = [made_of(original, x[step]) if x.__class__ is Tensor else x for x, original in zip(leaves, given)]
             inner, named = unflatten(spec, ones)
-            results.append(flatten(self._function(*inner, **named)))
+            results.append(flatten(_run(self._function, inner, named, counted)))
         columns = zip(*[ys for ys, _ in results])
         stacked = [concat([expand_dims(y, axis=0) for y in ys]) if isinstance(ys[0], Tensor) else ys[-1] for ys in columns]
         return unflatten(results[-1][1], stacked)
@@ -313,28 +318,6 @@ class Captured(Generic[P, R]):
         self._replays, self._last, self._quick = {}, None, None
         if self._loaded is not None:
             self._loaded[1].clear()
-
-
-class Stats(NamedTuple):
-    """Counts that `stats()` of a captured function returns.
-
-    Attributes:
-        captures: the number of recordings made so far.
-        replays: the number of replays of the recordings that are kept. A call with K steps counts once.
-        kernels_per_replay: the number of kernels that a replay of the last used recording runs.
-        arena_bytes: the bytes of temporaries of the last used recording.
-        recordings: the number of recordings that are kept.
-        launches: the number of launches of the eager run that those kernels perform.
-        graph_nodes: the number of nodes of that recording's newest CUDA graph; 0 on the CPU and before the first replay.
-    """
-
-    captures: int
-    replays: int
-    kernels_per_replay: int
-    arena_bytes: int
-    recordings: int
-    launches: int
-    graph_nodes: int
 
 
 class _Quick(NamedTuple):
@@ -380,6 +363,14 @@ def _stacked(replay: Replay, place: int, leaves: Sequence[Any], first: Any, rest
     if not isinstance(first, Tensor):
         return first
     return concat([expand_dims(first, axis=0), rest]) if steps > 1 else expand_dims(first, axis=0)
+
+
+def _run(function: Callable[..., Any], args: Any, options: Any, counted: Any) -> Any:
+    """Runs one step eagerly, and counts it."""
+    value = function(*args, **options)
+    if counted is not None:
+        counted.done += 1
+    return value
 
 
 def _argument(x: Tensor, steps: int | None) -> Any:

@@ -1,4 +1,4 @@
-"""The report on a plan that `explain()` of a captured function returns."""
+"""The reports that `stats()` and `explain()` of a captured function return."""
 
 from __future__ import annotations
 
@@ -8,6 +8,28 @@ from typing import Any, NamedTuple
 from ..launch import door
 from ..report.table import html_table
 from .replay import Replay
+
+
+class Stats(NamedTuple):
+    """Counts that `stats()` of a captured function returns.
+
+    Attributes:
+        captures: the number of recordings made so far.
+        replays: the number of replays of the recordings that are kept. A call with K steps counts once.
+        kernels_per_replay: the number of kernels that a replay of the last used recording runs.
+        arena_bytes: the bytes of temporaries of the last used recording.
+        recordings: the number of recordings that are kept.
+        launches: the number of launches of the eager run that those kernels perform.
+        graph_nodes: the number of nodes of that recording's newest CUDA graph; 0 on the CPU and before the first replay.
+    """
+
+    captures: int
+    replays: int
+    kernels_per_replay: int
+    arena_bytes: int
+    recordings: int
+    launches: int
+    graph_nodes: int
 
 
 class Kernel(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from ..tensors.operand import own
 from ..tensors.storage import Storage
 from ..tensors.tensor import Tensor
 from ..tree import unflatten
+
+END: Final = 2**31 - 1  # a number of launches that no recording has: what is counted there is counted once for each complete step
 
 
 class Output(NamedTuple):
@@ -62,7 +64,7 @@ class DrawnGenerator:
 
     def after_error(self, steps: int, launches: int) -> None:
         """Advances the generator by `steps` whole steps, and by the draws of the first `launches` launches of the next step."""
-        seed, serial = self.at
+        seed, serial = self._begun  # not `at`, because Ctrl-C may arrive in after()
         drawn = max([offset + 1 for place, offset in self.draws if place < launches], default=0)
         self.at = (-1, -1)  # matches no state, so that before() rewrites the memory
         self.generator.load_state_dict({"seed": seed, "serial": serial + self.count * steps + drawn})
@@ -113,18 +115,20 @@ class Replay:
         """True if holds() may become true again: no Parameter has moved, and no view that the recording reads is stale."""
         return self._changes == capturing.changes and all([holds() for holds in self._effects.lasting])
 
-    def run(self, inputs: Sequence[Any], leaves: Sequence[Any], steps: int = 0) -> Any:
+    def run(self, inputs: Sequence[Any], leaves: Sequence[Any], steps: int = 0, counted: Any = None) -> Any:
         """Replays the plan on these inputs (tensors or arrays), and returns the function's value.
 
-        With steps, every input has a leading axis of that length. Raises Refused, without running anything, if the inputs do not
-        have the recorded shapes, dtypes and layouts.
+        With steps, every input has a leading axis of that length. The number of completed steps is added to the attribute `done`
+        of `counted`, unless that is None, even if an exception ends the run. Raises Refused, without running anything, if the
+        inputs do not have the recorded shapes, dtypes and layouts.
         """
+        increments = self._increments if counted is None else [*self._increments, (counted, "done", END)]
         for prepare in self._effects.preparations:
             prepare()
         for drawn in self._generators:
             drawn.before()
         try:
-            results = self._run(self.plan, inputs, steps, self._increments)
+            results = self._run(self.plan, inputs, steps, increments)
             for drawn in self._generators:
                 drawn.after(steps or 1)
         except Refused:

@@ -61,9 +61,11 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
     if found.kind in "fiu" and not found.isnative:
         found = found.newbyteorder("=")  # tensors are in the machine's byte order
     if not is_supported(found):
+        brain = found.kind == "V" and found.itemsize == 2 and found.names is None
         raise DTypeError(
             f"dtype {found} is not supported. pullback has float16, bfloat16, float32, float64, the integers of 8 to "
             f"64 bits and bool; convert first."
+            + (" NumPy saves bfloat16 as V2: give array.view(ml_dtypes.bfloat16) if it is that." if brain else "")
         )
     return bfloat16() if found.kind == "V" else found
 
