@@ -22,7 +22,7 @@ from ..tensors.creation import arange, asarray, can_change
 from ..tensors.precision import remember, was_float64_array
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
-from .position import Place, Position, Steps, after
+from .position import Place, Position, Steps, after, now
 from .prefetch import Feed, GpuFeed
 from .sources import Source, check_array, is_mapped, mapped
 
@@ -112,7 +112,7 @@ class Loader(_Checked, Generic[Batch]):
                 f"Loader: batch_size={batch_size} with drop_last=True gives no batch of {self.rows} rows. Make it smaller."
             )
         self.batch_size, self.shuffle, self.seed, self.drop_last = batch_size, shuffle, seed, drop_last
-        self._position = Position((0, 0), (0, 0))
+        self._position: Position = ((0, 0), (0, 0), None)
         self._kept_order: tuple[tuple[int, int], Tensor] | None = None  # ((epoch, seed), order of the rows), for next_rows
         self._kept_feed: tuple[tuple[int, int], Order, Feed | None] | None = None  # ((epoch, seed), …), for next_batches
         _check_seed(seed)
@@ -125,26 +125,26 @@ class Loader(_Checked, Generic[Batch]):
     @property
     def epoch(self) -> int:
         """The number of the pass in progress, counted from 0, or of the next pass if none is in progress."""
-        return self._position.now().at[0]
+        return now(self._position)[1][0]
 
     @property
     def next_position(self) -> tuple[int, int]:
         """The epoch that the next `for` begins, and the number of its batches that are left out, because they have been yielded."""
-        return self._position.now().next
+        return now(self._position)[0]
 
     def __iter__(self) -> Iterator[Batch]:
         """Yields the rest of an epoch that `load_state_dict` resumed, otherwise a whole epoch."""
-        (epoch, start), at, _ = self._position.now()
-        self._position = Position((epoch + 1, 0), at)
+        (epoch, start), at = now(self._position)
+        self._position = ((epoch + 1, 0), at, None)
         order, count = self._order(epoch), len(self)
         with self._feed(order, start) as feed:
             for i in range(start, count):
                 batch = self._batch(order, i, feed)
-                self._position = Position(self.next_position, after((epoch, i), 1, count))
+                self._position = (self.next_position, after((epoch, i), 1, count), None)
                 yield batch
                 del batch  # so that its memory is free while the next one is made
         if not count:
-            self._position = Position(self.next_position, (epoch + 1, 0))
+            self._position = (self.next_position, (epoch + 1, 0), None)
 
     @property
     def reads_host(self) -> bool:
@@ -157,7 +157,7 @@ class Loader(_Checked, Generic[Batch]):
 
         Raises PullbackError if the last batch of an epoch is smaller.
         """
-        rows = self._coming_rows(count)
+        rows = self._coming_rows(self.next_position, count)
         self._advance(count)
         return rows
 
@@ -167,28 +167,30 @@ class Loader(_Checked, Generic[Batch]):
         That is the batches if `reads_host`, otherwise a tuple of the indices of their rows (see `next_batches` and `next_rows`).
         The Loader itself advances by the number of steps that are counted.
         """
-        found = self._coming_batches(count) if self._sources else (self._coming_rows(count),)
-        next, at, _ = self._position.now()
-        steps = Steps(next, len(self))
-        self._position = Position(next, at, steps)
+        start, at = now(self._position)
+        found = self._coming_batches(start, count) if self._sources else (self._coming_rows(start, count),)
+        steps = Steps(start, len(self))
+        self._position = (start, at, steps)
         return found, steps
 
     def _advance(self, count: int | None) -> None:
         place = after(self.next_position, 1 if count is None else count, len(self))
-        self._position = Position(place, place)
+        self._position = (place, place, None)
 
-    def _places(self, count: int | None) -> list[Place]:
-        """Returns the places of the next `count` batches."""
+    def _places(self, start: Place, count: int | None) -> list[Place]:
+        """Returns the places of `count` batches, of which the first is at `start`."""
         if self.rows % self.batch_size and not self.drop_last:
             raise PullbackError(
                 f"Loader: {self.rows} rows do not divide into batches of {self.batch_size}; a captured function needs batches of "
                 f"equal size. Pass drop_last=True."
             )
-        place, length = self.next_position, len(self)
-        return [place] if count is None else [after(place, k, length) for k in range(count)]
+        if count is None:
+            return [start]
+        length = len(self)
+        return [after(start, k, length) for k in range(count)]
 
-    def _coming_rows(self, count: int | None) -> Tensor:
-        found = [self._rows_at(*place) for place in self._places(count)]
+    def _coming_rows(self, start: Place, count: int | None) -> Tensor:
+        found = [self._rows_at(*place) for place in self._places(start, count)]
         return found[0] if count is None else stack(found)
 
     def _rows_at(self, epoch: int, i: int) -> Tensor:
@@ -220,12 +222,12 @@ class Loader(_Checked, Generic[Batch]):
 
         Raises PullbackError if the last batch of an epoch is smaller.
         """
-        batches = self._coming_batches(count)
+        batches = self._coming_batches(self.next_position, count)
         self._advance(count)
         return batches
 
-    def _coming_batches(self, count: int | None) -> tuple[Tensor, ...]:
-        places = self._places(count)
+    def _coming_batches(self, start: Place, count: int | None) -> tuple[Tensor, ...]:
+        places = self._places(start, count)
         try:
             found = [self._batch_at(*place) for place in places]
         except BaseException:
@@ -248,7 +250,7 @@ class Loader(_Checked, Generic[Batch]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves out the thread that reads ahead."""
-        return {**self.__dict__, "_kept_feed": None, "_position": self._position.now()}
+        return {**self.__dict__, "_kept_feed": None, "_position": (*now(self._position), None)}
 
     # ---- batches
 
@@ -305,7 +307,7 @@ class Loader(_Checked, Generic[Batch]):
 
     def state_dict(self) -> dict[str, int]:
         """Returns the position of the iteration that advanced last: its epoch, the batches it has yielded, and the seed."""
-        epoch, done = self._position.now().at
+        epoch, done = now(self._position)[1]
         return {"epoch": epoch, "batches": done, "seed": self.seed}
 
     def load_state_dict(self, state: Any) -> None:
@@ -319,7 +321,7 @@ class Loader(_Checked, Generic[Batch]):
                 f"Loader: the state is at batch {done} of epoch {epoch}, but an epoch has {len(self)} batches here."
             )
         _check_seed(int(state["seed"]))
-        self._position = Position((epoch, done), (epoch, done))
+        self._position = ((epoch, done), (epoch, done), None)
         self.seed = int(state["seed"])
 
     def __repr__(self) -> str:

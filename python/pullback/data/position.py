@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TypeAlias
 
-Place = tuple[int, int]  # the number of an epoch, and how many of its batches are done
+Place: TypeAlias = "tuple[int, int]"  # the number of an epoch, and how many of its batches are done
 
 
 class Steps:
@@ -14,38 +14,35 @@ class Steps:
         done: the completed steps. A replay adds to it in native code, where no signal arrives between a step and its count.
     """
 
+    __slots__ = ("_length", "_start", "done")
+
     def __init__(self, start: Place, length: int) -> None:
+        self._start, self._length = start, length  # batches of an epoch
         self.done = 0
-        self._start: Final = start
-        self._length: Final = length  # batches of an epoch
 
     def place(self) -> Place:
         """Returns the place after the completed steps."""
         return after(self._start, self.done, self._length)
 
 
-class Position(NamedTuple):
-    """Where a Loader stands. It is replaced as a whole, so that Ctrl-C leaves the old or the new one.
+# Where a Loader stands: the epoch that the next `for` begins and the number of its batches to skip, the epoch of the iteration that
+# advanced last and the number of batches it has yielded, and the last call of a captured function with the Loader, whose completed
+# steps count in addition. The tuple is replaced as a whole, so that Ctrl-C leaves the old or the new one.
+Position: TypeAlias = "tuple[Place, Place, Steps | None]"
 
-    Attributes:
-        next: the epoch that the next `for` begins, and the number of its batches to skip.
-        at: the epoch of the iteration that advanced last, and the number of batches it has yielded.
-        steps: the last call of a captured function with the Loader, whose completed steps count in addition; otherwise None.
-    """
 
-    next: Place
-    at: Place
-    steps: Steps | None = None
-
-    def now(self) -> Position:
-        """Returns the position in which the completed steps are included."""
-        if self.steps is None or not self.steps.done:
-            return Position(self.next, self.at)
-        place = self.steps.place()
-        return Position(place, place)
+def now(position: Position) -> tuple[Place, Place]:
+    """Returns the first two of a position, in which the completed steps are included."""
+    following, at, steps = position
+    if steps is not None and steps.done:
+        following = at = steps.place()
+    return following, at
 
 
 def after(place: Place, count: int, length: int) -> Place:
     """Returns the place that is `count` batches later, if an epoch has `length` batches."""
-    epochs, batch = divmod(place[1] + count, max(1, length))
-    return place[0] + epochs, batch
+    epoch, batch = place
+    batch += count
+    if batch < length:
+        return epoch, batch
+    return (epoch + batch // length, batch % length) if length else (epoch + count, 0)
