@@ -19,6 +19,7 @@ from captured_step import needs_kernels
 from conftest import host
 from pullback import nn, optim
 from pullback.data import Loader, prefetch
+from pullback.tensors import devices
 
 WIDTH, ROWS = 4, 24
 X = np.random.default_rng(0).standard_normal((ROWS, WIDTH)).astype(np.float32)
@@ -97,9 +98,10 @@ def test_an_error_of_the_function_leaves_the_loader(steps: int | None, from_file
 
 @KINDS
 def test_an_error_while_rows_are_gathered_loses_no_batch(from_file: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = prefetch.Feed if devices.default_device() == "cpu" else prefetch.GpuFeed
     batches, (step, net, opt) = loader(X, 4, tmp_path, from_file, seed=5), training(4)
     step(batches)
-    owner, name = (prefetch.Feed, "take") if from_file else (Loader, "_rows_at")
+    owner, name = (feed, "take") if from_file else (Loader, "_rows_at")
     before, calls = getattr(owner, name), []
 
     def interrupted(*args: Any) -> Any:
@@ -109,7 +111,6 @@ def test_an_error_while_rows_are_gathered_loses_no_batch(from_file: bool, tmp_pa
         return before(*args)
 
     monkeypatch.setattr(owner, name, interrupted)
-    monkeypatch.setattr(prefetch.GpuFeed, "take", interrupted) if from_file and pb.cuda.is_available() else None
     with pytest.raises(KeyboardInterrupt):
         step(batches)
     monkeypatch.undo()
@@ -152,7 +153,7 @@ def interrupted_after(lines: int, run: Any) -> bool:
 @needs_kernels
 @KINDS
 @pytest.mark.parametrize("steps", [None, 2])
-def test_a_replay_and_its_loader_agree_at_every_line(steps: int | None, from_file: bool, tmp_path: Path) -> None:
+def test_a_replay_and_its_loader_agree_at_every_line(steps: int | None, from_file: bool, tmp_path: Path, on_cpu: None) -> None:
     batches, (step, net, opt) = loader(X, 4, tmp_path, from_file, seed=5), training(steps, dropout=0)
     step(batches), step(batches)
     lines = interrupts = 0
@@ -171,7 +172,7 @@ def test_a_replay_and_its_loader_agree_at_every_line(steps: int | None, from_fil
 
 @KINDS
 @pytest.mark.parametrize("steps", [None, 4])
-def test_an_eager_step_that_is_interrupted_does_not_count(steps: int | None, from_file: bool, tmp_path: Path) -> None:
+def test_an_eager_step_that_is_interrupted_does_not_count(steps: int | None, from_file: bool, tmp_path: Path, on_cpu: None) -> None:
     batches, (step, _, opt) = loader(X, 4, tmp_path, from_file, seed=5), training(steps)
     for lines in (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610, 987, 1597, 2584, 4181):
         before = opt.steps, place(batches)
