@@ -20,6 +20,7 @@ from ..tensors.dtypes import int64
 from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
+from ..transforms.checkpoint import only_once
 from ..typing import ArrayLike, DTypeLike
 from .layers import positive_lengths
 from .module import Buffer, Module
@@ -82,6 +83,7 @@ def _of_channels(value: Tensor, x: Tensor) -> Tensor:
     return reshape(value, (value.shape[0], *(1,) * (x.ndim - 2)))
 
 
+@only_once
 def _update(x: Tensor, running_mean: Any, running_var: Any, momentum: Any, count: int) -> None:
     """Moves the running values towards the mean and the unbiased variance of x."""
     if x.__class__ is Batched:
@@ -156,6 +158,7 @@ def instance_norm(
     return channel_norm(x, weight, bias, max(1, x.shape[1]), real("instance_norm", "eps", eps))
 
 
+@only_once
 def _update_instances(x: Tensor, running_mean: Any, running_var: Any, momentum: Any) -> None:
     """Moves the running values towards the means over the batch of each example's mean and unbiased variance."""
     if x.__class__ is Batched:
@@ -225,6 +228,7 @@ class _Normalizer(Module):
             raise ShapeError(f"{title}: x {x.shape} has {x.shape[1]} channels, but num_features={self.num_features}.")
         return x
 
+    @only_once
     def _share(self, x: Tensor) -> Any:
         """Counts a batch, and returns the share of its statistics in the new running values. Counts no examples of a vmap."""
         if self.num_batches_tracked is None or x.__class__ is Batched:
