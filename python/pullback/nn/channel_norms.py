@@ -269,7 +269,8 @@ class BatchNorm1d(_BatchNorm):
         track_running_stats: False keeps no running values, and takes the statistics of x in evaluation mode too.
 
     In training mode the statistics are those of x, and the Buffers running_mean, running_var and num_batches_tracked are updated,
-    by replays of a captured function too. In evaluation mode the running values are used, and x may be a single example.
+    by replays of a captured function too, but not when a `pb.checkpoint` computes its function again. In evaluation mode the
+    running values are used, and x may be a single example.
 
     Source: Ioffe & Szegedy 2015. The arguments and the names are those of torch.nn.BatchNorm1d.
     """

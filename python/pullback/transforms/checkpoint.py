@@ -42,7 +42,7 @@ def checkpoint(f: Callable[P, R], *args: NoReturn, **unknown: NoReturn) -> Calla
     computation counts as the phase `recompute` in a profile. Checkpoints nest. `f` runs twice, so it must compute the same values
     again: it must not depend on anything else that changes in between. Its side effects take place twice, except that norms in
     training mode update their running values and count a batch only the first time. A Buffer that `f` itself assigns is assigned
-    twice. For a derivative of second order, the second tape keeps the recomputed inside.
+    twice. For a derivative of second order, the second tape keeps the recomputed inside, and may sum in another order than for `f`.
 
     Raises, in the backward pass: StaleValueError if a Parameter or Buffer that `f` read was changed in place (other than the
     running values of norms in training mode, which do not affect the result), TapeError if `f` returns a different number of
@@ -141,7 +141,7 @@ def _running() -> list[Batch]:
 
 
 class Noted(Kept):
-    """Notes the state of each random generator before the first draw from it inside, and the mode of each Module likewise."""
+    """Notes the state of each random generator before the first draw from it, and the mode of each Module before its first call."""
 
     def __init__(self, states: States, modes: door.Modes) -> None:
         self._inside = (*drawn.before, states), (*door.state.modes, modes)
