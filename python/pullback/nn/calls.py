@@ -111,9 +111,12 @@ def stack(models: Sequence[Module]) -> dict[str, Parameter]:
     """Returns the Parameters and Buffers of Modules of the same structure, by path, stacked along a new first axis.
 
     The stacks are new Parameters (and Buffers), which an optimizer can train: `pb.vmap(lambda p, x: nn.functional_call(net, p, x),
-    in_axes=(0, None))(nn.stack(nets), x)` calls all models at once. Raises PullbackError for models with other paths, ShapeError.
+    in_axes=(0, None))(nn.stack(nets), x)` calls all models at once. They have the constraints and `trainable` of the models'
+    Parameters; with one learning rate for each model (`lr=[0.1, 0.1]`) an optimizer applies a constraint to each of them.
+
+    Raises PullbackError for models with other paths or Parameters of another dtype, constraint or `trainable`; ShapeError.
     """
-    given: list[Any] = list(models)
+    given: list[Any] = [] if isinstance(models, Module) else list(models)
     if not given or not all([isinstance(model, Module) for model in given]):
         raise PullbackError("stack: takes a list of one or more Modules: nn.stack([nn.Linear(2, 3), nn.Linear(2, 3)]).")
     first, *rest = [_by_first_path(model) for model in given]
@@ -124,8 +127,12 @@ def stack(models: Sequence[Module]) -> dict[str, Parameter]:
         for path, p in first.items():
             if other[path].shape != p.shape:
                 raise ShapeError(f"stack: {path} has shape {p.shape} in model 0, and {other[path].shape} in model {i}.")
+            for what in ("dtype", "trainable", "constraint"):
+                mine, its = getattr(p, what), getattr(other[path], what)
+                if mine != its:
+                    raise PullbackError(f"stack: {what} of {path} is {mine} in model 0, and {its} in model {i}. Make them equal.")
     found: dict[str, Parameter] = {}
     for path, p in first.items():
         whole = joined([p, *[other[path] for other in rest]])
-        found[path] = Buffer(whole, path) if isinstance(p, Buffer) else Parameter(whole, path, p.trainable)
+        found[path] = Buffer(whole, path) if isinstance(p, Buffer) else Parameter(whole, path, p.trainable, p.constraint)
     return found
