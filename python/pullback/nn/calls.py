@@ -25,8 +25,10 @@ def functional_call(module: Module, parameters: Mapping[str, ArrayLike], /, *arg
             several places is replaced in all of them, under whichever of its paths it is given. Those that are not given stay.
 
     The result is a function of the given tensors: `pb.grad`, `pb.vmap` (over the models of `nn.stack`, for example) and
-    `pb.capture` see them as arguments. The module is as before afterwards, also after an error. While the call runs, no other
-    thread may use the module. Raises PullbackError for a path that does not exist, ShapeError.
+    `pb.capture` see them as arguments. The module has its Parameters again afterwards, also after an error. In training mode the
+    running values of a BatchNorm change as in any call; to differentiate by a dict of `state_dict()`, leave its Buffers out, which
+    may be integers. While the call runs, no other thread may use the module. Raises PullbackError for a path that does not exist,
+    ShapeError.
     """
     with _replaced(module, _by_identity(module, parameters)):
         return module(*args, **options)
