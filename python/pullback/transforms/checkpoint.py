@@ -165,18 +165,18 @@ class Rewound(Kept):
     def __init__(self, states: States, modes: door.Modes, batches: Sequence[Batch]) -> None:
         self._states, self._modes, self._batches = states, list(modes.values()), batches
         self._outside, self._now = (drawn.before, drawn.alike), {generator: generator.state_dict() for generator in states}
-        self._modes_now, self._again = [(module, module.training) for module, _ in self._modes], _thread.again
+        self._modes_now, self._again = [(module, module.training) for module, _ in self._modes], thread.again
 
     def _begin(self) -> None:
         drawn.before, drawn.alike = (), tuple([batch for batch in _running() if batch not in self._batches])
-        _thread.again = True
+        thread.again = True
         for generator, state in self._states.items():
             generator.load_state_dict(state)
         _set_modes(self._modes)
 
     def _end(self) -> None:
         drawn.before, drawn.alike = self._outside
-        _thread.again = self._again
+        thread.again = self._again
         for generator, state in self._now.items():
             generator.load_state_dict(state)
         _set_modes(self._modes_now)
@@ -195,7 +195,7 @@ class _Thread(threading.local):
     again: bool = False  # True while a checkpoint computes its function again
 
 
-_thread: Final = _Thread()
+thread: Final = _Thread()
 
 
 def only_once(update: Callable[P, R]) -> Callable[P, R | None]:
@@ -206,7 +206,7 @@ def only_once(update: Callable[P, R]) -> Callable[P, R | None]:
 
     @wraps(update)
     def call(*args: P.args, **options: P.kwargs) -> R | None:
-        if _thread.again:
+        if thread.again:
             return None
         others = [listener for listener in listeners.stack if not isinstance(listener, Reads)]
         if len(others) == len(listeners.stack):
