@@ -83,6 +83,15 @@ def _of_channels(value: Tensor, x: Tensor) -> Tensor:
     return reshape(value, (value.shape[0], *(1,) * (x.ndim - 2)))
 
 
+def _check_buffer(title: str, name: str, value: Any) -> None:
+    """Raises PullbackError for a value that cannot be updated in place."""
+    if not isinstance(value, Parameter):
+        raise PullbackError(
+            f"{title}: in training mode {name} is updated in place, and a {type(value).__name__} cannot be. Give an nn.Buffer or "
+            f"None, leave Buffers out of the tensors of nn.functional_call, or call net.eval()."
+        )
+
+
 @only_once
 def _update(x: Tensor, running_mean: Any, running_var: Any, momentum: Any, count: int) -> None:
     """Moves the running values towards the mean and the unbiased variance of x."""
@@ -97,11 +106,7 @@ def _update(x: Tensor, running_mean: Any, running_var: Any, momentum: Any, count
     for name, running in (("running_mean", running_mean), ("running_var", running_var)):
         if running is None:
             continue
-        if not isinstance(running, Parameter):
-            raise PullbackError(
-                f"batch_norm: with training=True {name} is updated in place, and a {type(running).__name__} cannot be. Give an "
-                f"nn.Buffer, or None."
-            )
+        _check_buffer("batch_norm", name, running)
         new = mean(wide, axis=axes) if name == "running_mean" else var(wide, axis=axes, correction=1)
         old = widened(stop_gradient(running))
         running.assign(old * (1 - momentum) + in_dtype(new, old.dtype) * momentum)
@@ -167,8 +172,10 @@ def _update_instances(x: Tensor, running_mean: Any, running_var: Any, momentum: 
             "gradient. Call net.eval(), or leave them out: track_running_stats=False."
         )
     wide, axes = widened(stop_gradient(x)), tuple(range(2, x.ndim))
-    for running, f in ((running_mean, mean), (running_var, lambda x, axis: var(x, axis=axis, correction=1))):
+    both = (("running_mean", running_mean, mean), ("running_var", running_var, lambda x, axis: var(x, axis=axis, correction=1)))
+    for name, running, f in both:
         if running is not None:
+            _check_buffer("instance_norm", name, running)
             old = widened(stop_gradient(running))
             running.assign(old * (1 - momentum) + in_dtype(mean(f(wide, axis=axes), axis=0), old.dtype) * momentum)
 
@@ -233,6 +240,7 @@ class _Normalizer(Module):
         """Counts a batch, and returns the share of its statistics in the new running values. Counts no examples of a vmap."""
         if self.num_batches_tracked is None or x.__class__ is Batched:
             return self.momentum
+        _check_buffer(type(self).__name__, "num_batches_tracked", self.num_batches_tracked)
         self.num_batches_tracked.assign(stop_gradient(self.num_batches_tracked) + 1)
         if self.momentum is not None:
             return self.momentum
