@@ -122,7 +122,7 @@ def _add_train(commands: Any) -> None:
         "train",
         "train a network and show what it cost",
         "Trains the network of an example, prints how good it is and what the training cost, and saves\nthe weights, the page of "
-        "the profile, the loss curve and a picture.",
+        "the profile, the loss curve and, if the example draws one, a picture.",
         ["pullback train digits", "pullback train cnn --epochs 5 --seed 1 --out runs/seed1", "pullback train gru --help"],
     )
     names = train.add_subparsers(required=True, metavar="EXAMPLE")

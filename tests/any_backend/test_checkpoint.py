@@ -252,3 +252,133 @@ def test_a_forward_jacobian_draws_one_mask_for_all_directions() -> None:
         return pb.jacobian(lambda x: dropout(x * x, 0.5), mode=mode)(pb.tensor(X[0])).numpy()
 
     np.testing.assert_array_equal(jacobian("forward"), jacobian("reverse"))
+
+
+# ---- norms that keep running values, and the modes of Modules
+
+
+class Images(nn.Module):
+    """Calls an instance norm with each row of (N, C) as an image of C channels."""
+
+    def __init__(self) -> None:
+        self.inside = nn.InstanceNorm2d(6, track_running_stats=True)
+
+    def forward(self, x: Any) -> Any:
+        image = pb.reshape(x, (*x.shape, 1, 1)) * pb.tensor(X[:2, :2])
+        return pb.sum(self.inside(image) * image, axis=(2, 3))
+
+
+def normed(momentum: float | None = 0.1) -> Any:
+    pb.random.seed(5)
+    return nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6, momentum=momentum), nn.Tanh(), nn.Dropout(0.3), Images())
+
+
+def nested(net: nn.Module) -> Callable[[Any], Any]:
+    inner = pb.checkpoint(net)
+    return pb.checkpoint(lambda x: inner(inner(x) + x))
+
+
+def scanned(net: nn.Module, checkpoint: bool) -> Callable[[Any], Any]:
+    return lambda x: pb.scan(lambda h, _: (net(h) + x, pb.sum(h)), x, length=4, checkpoint=checkpoint)[0]
+
+
+WAYS: dict[str, tuple[Callable[[nn.Module], Any], Callable[[nn.Module], Any]]] = {
+    "once": (pb.checkpoint, lambda net: net),
+    "nested": (nested, lambda net: lambda x: net(net(x) + x)),
+    "scan": (lambda net: scanned(net, True), lambda net: scanned(net, False)),
+}
+
+
+def bits(tensors: Any) -> list[bytes]:
+    return [x.numpy().tobytes() for x in tensors]
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+@pytest.mark.parametrize("captured", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_norms_are_trained_to_the_same_bits_and_count_each_batch_once(way: str, captured: bool, momentum: float | None) -> None:
+    def trained(wrap: Callable[[nn.Module], Any]) -> tuple[Any, ...]:
+        net = normed(momentum)
+        f, opt, x, z = wrap(net), pb.optim.SGD(net.parameters(), lr=0.1), pb.tensor(X), pb.tensor(X[::-1].copy())
+
+        def step() -> Any:  # calls f twice before the gradient
+            return opt.minimize(lambda: pb.mean((f(x) - f(z)) ** 2))
+
+        step = pb.capture(step) if captured else step
+        losses = [step() for _ in range(3)]
+        return bits(losses), bits(net.parameters()), bits(net.buffers()), net[1].num_batches_tracked.item()
+
+    ours, plain = [trained(wrap) for wrap in WAYS[way]]
+    assert ours == plain
+    assert plain[-1] == 3 * 2 * {"once": 1, "nested": 2, "scan": 4}[way]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("mode", [True, False])
+def test_it_computes_again_in_the_mode_of_the_forward_pass(mode: bool, way: str) -> None:
+    def run(wrap: Callable[[nn.Module], Any], later: bool) -> list[bytes]:
+        net = normed().train(mode)
+        net[1].eval()  # this layer differs from the others
+        f, x = wrap(net), pb.tensor(X)
+        with pb.GradientTape(persistent=True) as tape:
+            y = pb.sum(pb.sin(f(x)))
+        net.train(later)
+        found = [g for _ in range(2) for g in tape.gradient(y, net.parameters())]
+        assert [module.training for module in net.modules()] == [later] * len(net.modules())
+        return bits([y, *found, *net.buffers()])
+
+    wrap, plain = WAYS[way]
+    assert run(wrap, True) == run(wrap, False) == run(plain, not mode)
+
+
+def test_a_function_may_change_the_mode_itself() -> None:
+    def f(net: nn.Module, x: Any) -> Any:
+        before = net.training
+        net.eval()
+        y = net(x)
+        return net.train(before)(x) * y
+
+    def run(wrap: Callable[..., Any]) -> list[bytes]:
+        net = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5))
+        net.load_state_dict({"0.weight": X[:6], "0.bias": X[0]})
+        pb.random.seed(3)
+        with pb.GradientTape() as tape:
+            y = pb.sum(wrap(f)(net, pb.tensor(X)))
+        assert net.training
+        net.eval()
+        found = tape.gradient(y, net.parameters())
+        assert not net.training
+        return bits([y, *found])
+
+    assert run(pb.checkpoint) == run(lambda f: f)
+
+
+@pytest.mark.parametrize("name", ["1.weight", "1.running_mean"])
+def test_values_of_a_norm_that_affect_the_result_must_not_change(name: str) -> None:
+    net = normed().train(name == "1.weight")
+    values = dict(net.named_parameters()) | {"1.running_mean": net[1].running_mean}
+    with pb.GradientTape() as tape:
+        y = pb.sum(pb.checkpoint(net)(pb.tensor(X)))
+    values[name].assign(values[name] + 1)
+    with pytest.raises(pb.StaleValueError, match=name):
+        tape.gradient(y, net.parameters())
+
+
+def test_after_an_error_in_the_second_computation_modes_and_updates_are_as_before() -> None:
+    net: Any = nn.BatchNorm1d(6)
+    calls: list[Any] = []
+
+    def f(x: Any) -> Any:
+        calls.append(net(x))
+        if len(calls) == 2:
+            raise KeyError("again")
+        return calls[-1]
+
+    with pb.GradientTape() as tape:
+        y = pb.sum(pb.checkpoint(f)(pb.tensor(X)))
+    net.eval()
+    with pytest.raises(KeyError, match="again"):
+        tape.gradient(y, net.parameters())
+    assert not net.training
+    net.train()(pb.tensor(X))
+    assert net.num_batches_tracked.item() == 2

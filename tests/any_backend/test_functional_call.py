@@ -9,7 +9,7 @@ import pytest
 
 import pullback as pb
 from conftest import host, normal
-from pullback import nn
+from pullback import nn, optim
 
 
 class Tied(nn.Module):
@@ -160,11 +160,19 @@ def test_a_stack_of_models_runs_under_one_vmap() -> None:
 
 def test_a_stack_has_memory_of_its_own() -> None:
     nets = [nn.Linear(3, 2) for _ in range(2)]
-    nets[0].bias.trainable = False
+    for net in nets:
+        net.bias.trainable, net.weight.constraint = False, optim.constraints.MaxNorm(1.0, axis=1)
     stacked = nn.stack(nets)
+    assert stacked["weight"].constraint == optim.constraints.MaxNorm(1.0, axis=1)
     stacked["weight"].assign(pb.zeros((2, 2, 3)))
     assert host(nets[0].weight).any()
     assert (stacked["weight"].trainable, stacked["bias"].trainable, stacked["weight"].name) == (True, False, "weight")
+
+
+def constrained() -> nn.Module:
+    net = nn.Linear(2, 3)
+    net.weight.constraint = optim.constraints.NonNegative()
+    return net
 
 
 @pytest.mark.parametrize(
@@ -181,11 +189,23 @@ def test_a_stack_has_memory_of_its_own() -> None:
             pb.ShapeError,
             r"weight has shape \(3, 2\) in model 0, and \(3, 3\) in model 1",
         ),
+        (lambda: nn.Linear(2, 3), pb.PullbackError, "a list of one or more Modules"),
+        (lambda: [nn.Linear(2, 3), nn.Linear(2, 3).to("float64")], pb.PullbackError, "dtype of weight is float32 in model 0"),
+        (lambda: [nn.Linear(2, 3), constrained()], pb.PullbackError, "constraint of weight is None in model 0, and NonNegative"),
     ],
 )
 def test_models_that_do_not_stack(made: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         nn.stack(made())
+
+
+def test_given_buffers_that_training_would_update_are_refused_in_words() -> None:
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
+    with pytest.raises(pb.PullbackError, match="num_batches_tracked is updated in place, and a Tensor cannot be"):
+        nn.functional_call(net, net.state_dict(), normal(4, 1, 4, 4))
+    norms = [nn.InstanceNorm2d(2, affine=True, track_running_stats=True) for _ in range(2)]
+    with pytest.raises(pb.PullbackError, match=r"running_mean is updated in place.*or call net\.eval\(\)"):
+        pb.vmap(lambda p: nn.functional_call(norms[0], p, pb.ones((1, 2, 3, 3))))(nn.stack(norms))
 
 
 # ---- lsuv

@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-import pullback as pb
 from captured_step import needs_kernels
 from conftest import ROOT
-from pullback import nn
 from pullback.tensors import devices
 
 pytestmark = pytest.mark.skipif(devices.default_device() != "cpu", reason="a reader's new tensors are on the CPU")
@@ -36,7 +33,7 @@ PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if page.stem != "
 @needs_kernels
 def test_every_snippet_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, object] = {"__name__": page.stem, "pb": pb, "np": np, "nn": nn}
+    namespace: dict[str, object] = {"__name__": page.stem}
     for i, snippet in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.S)):
         exec(compile(snippet, f"{page.name}, snippet {i + 1}", "exec"), namespace)
 

@@ -20,11 +20,13 @@ from pullback.autodiff.listeners import listeners
 from pullback.launch import capturing, door
 from pullback.ops.random import drawn
 from pullback.tensors import devices, precision
+from pullback.transforms.checkpoint import thread
 
 X = pb.tensor(np.linspace(-1, 1, 12).reshape(4, 3).astype(np.float32))
 W = pb.Parameter(np.linspace(1, 2, 6).reshape(3, 2).astype(np.float32))
 LABELS = pb.tensor([0, 1, 1, 0])
 NET = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+DROPOUT = nn.Dropout(0.5).eval()
 OPTIMIZER = optim.SGD(NET.parameters(), lr=0.01)
 
 
@@ -59,9 +61,13 @@ def profiled() -> Any:
 
 
 def checkpointed() -> Any:
-    with pb.GradientTape() as tape:
-        tape.watch(X)
-        y = f(pb.checkpoint(lambda x: pb.nn.functional.dropout(pb.sin(x), 0.5))(X))
+    vars(DROPOUT)["training"] = True  # in the forward pass only, so the backward pass changes the mode
+    try:
+        with pb.GradientTape() as tape:
+            tape.watch(X)
+            y = f(pb.checkpoint(lambda x: DROPOUT(pb.sin(x)))(X))
+    finally:
+        vars(DROPOUT)["training"] = False
     return tape.gradient(y, X)
 
 
@@ -101,7 +107,7 @@ def left_behind() -> dict[str, Any]:
     state = {
         "listeners": listeners.stack, "record": listeners.record, "phase": door.state.phase, "scope": door.scope_now(),
         "profiles": door.profiling, "ledger": door.state.ledger, "recording": capturing.thread.recording,
-        "draws": drawn.before, "alike": drawn.alike,
+        "draws": drawn.before, "alike": drawn.alike, "modes": door.state.modes, "mode": DROPOUT.training, "again": thread.again,
     }  # fmt: skip
     return {name: value for name, value in state.items() if value}
 

@@ -88,6 +88,12 @@ def recorded() -> str:
     return found
 
 
+def costs(text: str) -> list[list[str]]:
+    """Returns the rows of a table of costs, without the times."""
+    rows = [line.split() for line in text.splitlines() if re.match(r"(forward|backward|optimizer|data|total) .* m?s +\d+$", line)]
+    return [[*row[:-3], row[-1]] for row in rows]
+
+
 def test_digits_are_learned_to_97_percent_and_the_weights_have_the_hash_that_the_readme_shows(
     native: None, tmp_path: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,8 +106,11 @@ def test_digits_are_learned_to_97_percent_and_the_weights_have_the_hash_that_the
     assert result.losses[-1] < result.losses[0] / 5
     assert result.profile.coverage == 1.0
     assert result.profile.forward.matmul_flops == 30 * 2 * 1442 * (64 * 128 + 128 * 10)
+    out = capsys.readouterr().out
+    assert costs(out)
+    assert costs(out) == costs((ROOT / "README.md").read_text())
     if pb.config.why_not() is None:  # level v2 and AArch64 have other bits
-        assert capsys.readouterr().out.splitlines()[-2:] == ["reproducible   everywhere", f"hash           {recorded()}"]
+        assert out.splitlines()[-2:] == ["reproducible   everywhere", f"hash           {recorded()}"]
 
 
 @pytest.mark.parametrize("variables", [{}, {"PULLBACK_REPRODUCIBLE": "machine"}, {"PULLBACK_REPRODUCIBLE": "everywhere"}], ids=str)

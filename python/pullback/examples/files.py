@@ -43,7 +43,9 @@ def _drawn(path: Path, draw: Callable[[Any], None]) -> Path | None:
     try:
         from matplotlib import rc_context  # pyright: ignore[reportMissingImports]
         from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
-    except ImportError:
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "matplotlib":  # matplotlib is here, but broken
+            raise
         return None
     with rc_context(STYLE):
         figure = Figure(figsize=(7, 4), layout="constrained")

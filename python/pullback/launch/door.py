@@ -37,7 +37,8 @@ from .scopes import Scope, given, number, scopes as scopes
 
 
 class _Attention:
-    _told = False  # True while ledgers or a recording receive a thread's launches; False after the thread's end
+    # True while ledgers or a recording receive a thread's launches, or a checkpoint notes its Modules; False after its end
+    _told = False
 
     def tell(self, told: bool) -> None:
         global profiling
@@ -46,6 +47,9 @@ class _Attention:
     def __del__(self) -> None:
         if self._told and type(profiling) is int:  # the global is gone at interpreter exit
             self.tell(False)
+
+
+Modes = dict[int, tuple[Any, bool]]  # Modules and whether they were in training mode, by the id of the Module
 
 
 class _Door(threading.local):
@@ -59,10 +63,11 @@ class _Door(threading.local):
     detail: int = 0  # the detail of `ledger`
     recording_active: bool = False  # True while a recording runs
     charged: int = 0  # > 0 inside a launch whose cost includes the launches inside it
+    modes: tuple[Modes, ...] = ()  # receive the modes of the Modules that run
 
 
 state: Final = _Door()
-profiling = 0  # number of threads with ledgers or recordings; scopes are kept up to date only if it is not 0
+profiling = 0  # number of threads with ledgers, recordings or `modes`; scopes are kept up to date only if it is not 0
 _finished = 0  # number of launches that any thread has moved from `ledger` to its running ledgers
 _unrecorded = 0  # number of reference launches in threads without a ledger, while any thread had one
 _natives: Final[list[Any]] = []  # the modules of kernels
@@ -94,7 +99,7 @@ def attend(on: bool) -> None:
 
 
 def _attend() -> None:
-    state.attention.tell(state.recording_active or bool(state.running))
+    state.attention.tell(state.recording_active or bool(state.running) or bool(state.modes))
     _listen()
 
 
@@ -134,6 +139,24 @@ class charged_to(Kept):
     def _end(self) -> None:
         enter(self._before)
         leave_scope(self._scope)
+
+
+# ---- the modes of Modules
+
+
+def note_modes(modes: tuple[Modes, ...]) -> None:
+    """Makes these receive the mode that each Module of this thread has before its first call and its first change of mode."""
+    state.modes = modes
+    _attend()
+
+
+def note_mode(module: Any) -> None:
+    """Notes the mode of a Module that is about to run or to change its mode."""
+    if capturing.thread.recording is not None:
+        mode = module.training
+        capturing.thread.recording.guard(module, lambda: module.training == mode)
+    for modes in state.modes:
+        modes.setdefault(id(module), (module, module.training))
 
 
 # ---- scopes: the modules and ops that launches are attributed to

@@ -25,8 +25,10 @@ def functional_call(module: Module, parameters: Mapping[str, ArrayLike], /, *arg
             several places is replaced in all of them, under whichever of its paths it is given. Those that are not given stay.
 
     The result is a function of the given tensors: `pb.grad`, `pb.vmap` (over the models of `nn.stack`, for example) and
-    `pb.capture` see them as arguments. The module is as before afterwards, also after an error. While the call runs, no other
-    thread may use the module. Raises PullbackError for a path that does not exist, ShapeError.
+    `pb.capture` see them as arguments. The module has its Parameters again afterwards, also after an error. In training mode the
+    running values of a BatchNorm change as in any call; to differentiate by a dict of `state_dict()`, leave its Buffers out, which
+    may be integers. While the call runs, no other thread may use the module. Raises PullbackError for a path that does not exist,
+    ShapeError.
     """
     with _replaced(module, _by_identity(module, parameters)):
         return module(*args, **options)
@@ -111,9 +113,12 @@ def stack(models: Sequence[Module]) -> dict[str, Parameter]:
     """Returns the Parameters and Buffers of Modules of the same structure, by path, stacked along a new first axis.
 
     The stacks are new Parameters (and Buffers), which an optimizer can train: `pb.vmap(lambda p, x: nn.functional_call(net, p, x),
-    in_axes=(0, None))(nn.stack(nets), x)` calls all models at once. Raises PullbackError for models with other paths, ShapeError.
+    in_axes=(0, None))(nn.stack(nets), x)` calls all models at once. They have the constraints and `trainable` of the models'
+    Parameters; with one learning rate for each model (`lr=[0.1, 0.1]`) an optimizer applies a constraint to each of them.
+
+    Raises PullbackError for models with other paths or Parameters of another dtype, constraint or `trainable`; ShapeError.
     """
-    given: list[Any] = list(models)
+    given: list[Any] = [] if isinstance(models, Module) else list(models)
     if not given or not all([isinstance(model, Module) for model in given]):
         raise PullbackError("stack: takes a list of one or more Modules: nn.stack([nn.Linear(2, 3), nn.Linear(2, 3)]).")
     first, *rest = [_by_first_path(model) for model in given]
@@ -124,8 +129,12 @@ def stack(models: Sequence[Module]) -> dict[str, Parameter]:
         for path, p in first.items():
             if other[path].shape != p.shape:
                 raise ShapeError(f"stack: {path} has shape {p.shape} in model 0, and {other[path].shape} in model {i}.")
+            for what in ("dtype", "trainable", "constraint"):
+                mine, its = getattr(p, what), getattr(other[path], what)
+                if mine != its:
+                    raise PullbackError(f"stack: {what} of {path} is {mine} in model 0, and {its} in model {i}. Make them equal.")
     found: dict[str, Parameter] = {}
     for path, p in first.items():
         whole = joined([p, *[other[path] for other in rest]])
-        found[path] = Buffer(whole, path) if isinstance(p, Buffer) else Parameter(whole, path, p.trainable)
+        found[path] = Buffer(whole, path) if isinstance(p, Buffer) else Parameter(whole, path, p.trainable, p.constraint)
     return found

@@ -20,6 +20,7 @@ from ..tensors.dtypes import int64
 from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
+from ..transforms.checkpoint import only_once
 from ..typing import ArrayLike, DTypeLike
 from .layers import positive_lengths
 from .module import Buffer, Module
@@ -82,6 +83,16 @@ def _of_channels(value: Tensor, x: Tensor) -> Tensor:
     return reshape(value, (value.shape[0], *(1,) * (x.ndim - 2)))
 
 
+def _check_buffer(title: str, name: str, value: Any) -> None:
+    """Raises PullbackError for a value that cannot be updated in place."""
+    if not isinstance(value, Parameter):
+        raise PullbackError(
+            f"{title}: in training mode {name} is updated in place, and a {type(value).__name__} cannot be. Give an nn.Buffer or "
+            f"None, leave Buffers out of the tensors of nn.functional_call, or call net.eval()."
+        )
+
+
+@only_once
 def _update(x: Tensor, running_mean: Any, running_var: Any, momentum: Any, count: int) -> None:
     """Moves the running values towards the mean and the unbiased variance of x."""
     if x.__class__ is Batched:
@@ -95,11 +106,7 @@ def _update(x: Tensor, running_mean: Any, running_var: Any, momentum: Any, count
     for name, running in (("running_mean", running_mean), ("running_var", running_var)):
         if running is None:
             continue
-        if not isinstance(running, Parameter):
-            raise PullbackError(
-                f"batch_norm: with training=True {name} is updated in place, and a {type(running).__name__} cannot be. Give an "
-                f"nn.Buffer, or None."
-            )
+        _check_buffer("batch_norm", name, running)
         new = mean(wide, axis=axes) if name == "running_mean" else var(wide, axis=axes, correction=1)
         old = widened(stop_gradient(running))
         running.assign(old * (1 - momentum) + in_dtype(new, old.dtype) * momentum)
@@ -156,6 +163,7 @@ def instance_norm(
     return channel_norm(x, weight, bias, max(1, x.shape[1]), real("instance_norm", "eps", eps))
 
 
+@only_once
 def _update_instances(x: Tensor, running_mean: Any, running_var: Any, momentum: Any) -> None:
     """Moves the running values towards the means over the batch of each example's mean and unbiased variance."""
     if x.__class__ is Batched:
@@ -164,8 +172,10 @@ def _update_instances(x: Tensor, running_mean: Any, running_var: Any, momentum: 
             "gradient. Call net.eval(), or leave them out: track_running_stats=False."
         )
     wide, axes = widened(stop_gradient(x)), tuple(range(2, x.ndim))
-    for running, f in ((running_mean, mean), (running_var, lambda x, axis: var(x, axis=axis, correction=1))):
+    both = (("running_mean", running_mean, mean), ("running_var", running_var, lambda x, axis: var(x, axis=axis, correction=1)))
+    for name, running, f in both:
         if running is not None:
+            _check_buffer("instance_norm", name, running)
             old = widened(stop_gradient(running))
             running.assign(old * (1 - momentum) + in_dtype(mean(f(wide, axis=axes), axis=0), old.dtype) * momentum)
 
@@ -225,10 +235,12 @@ class _Normalizer(Module):
             raise ShapeError(f"{title}: x {x.shape} has {x.shape[1]} channels, but num_features={self.num_features}.")
         return x
 
+    @only_once
     def _share(self, x: Tensor) -> Any:
         """Counts a batch, and returns the share of its statistics in the new running values. Counts no examples of a vmap."""
         if self.num_batches_tracked is None or x.__class__ is Batched:
             return self.momentum
+        _check_buffer(type(self).__name__, "num_batches_tracked", self.num_batches_tracked)
         self.num_batches_tracked.assign(stop_gradient(self.num_batches_tracked) + 1)
         if self.momentum is not None:
             return self.momentum
@@ -265,7 +277,8 @@ class BatchNorm1d(_BatchNorm):
         track_running_stats: False keeps no running values, and takes the statistics of x in evaluation mode too.
 
     In training mode the statistics are those of x, and the Buffers running_mean, running_var and num_batches_tracked are updated,
-    by replays of a captured function too. In evaluation mode the running values are used, and x may be a single example.
+    by replays of a captured function too, but not when a `pb.checkpoint` computes its function again. In evaluation mode the
+    running values are used, and x may be a single example.
 
     Source: Ioffe & Szegedy 2015. The arguments and the names are those of torch.nn.BatchNorm1d.
     """

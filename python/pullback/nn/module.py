@@ -147,9 +147,7 @@ class Module:
                 if refused_by(error):
                     raise misfit(module.forward, args, options, error) from None
                 raise
-        if capturing.thread.recording is not None:
-            mode = module.training
-            capturing.thread.recording.guard(module, lambda: module.training == mode)
+        door.note_mode(module)
         before = door.scope_now()
         try:
             try:
@@ -268,6 +266,7 @@ class Module:
         capturing.refuse("train() or eval()", "Call it outside: each mode is a recording of its own.")
         mode = flag("train", "mode", mode, "It sets the mode of the layers; training itself is a loop around opt.minimize(f).")
         for module in self.modules():
+            door.note_mode(module)
             module.training = mode
         for optimizer in followers_within(self.parameters()):
             (optimizer.train if mode else optimizer.eval)()

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..autodiff.node import Node
 from ..autodiff.primitive import ZERO, Op
+from ..launch import door
 from ..launch.refusal import Refused
 from ..ops.by_name import unbroadcast
 from ..ops.linear import ABSENT
@@ -197,8 +198,9 @@ def _of_call(node: Node, again: Again | str, used: Sequence[int], rng: np.random
     unknown = again.inputs is None
     point = [rng.standard_normal(shape) for shape in edge.shape] if unknown else [as_array(x) for x in again.inputs or ()]
     states: dict[Any, dict[str, int]] = {}
+    modes: door.Modes = {}
     try:
-        with Noted(states):
+        with Noted(states, modes):
             first = again.run([_tensor(x, device) for x in point])[0]
     except Exception as error:  # any error of the user's function
         raise CannotRunError(f"it raised {type(error).__name__} when it ran again in float64: {error}") from error
@@ -208,7 +210,7 @@ def _of_call(node: Node, again: Again | str, used: Sequence[int], rng: np.random
 
     def call(arguments: Sequence[Any]) -> tuple[list[Any], Any]:
         """Returns the outputs and the pullback. Each call draws the same random numbers, and leaves the generators as they were."""
-        with Rewound(states, ()):
+        with Rewound(states, modes, ()):
             outputs, pull = again.run([_tensor(x, device) for x in arguments])
         return list(outputs), pull
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from ..autodiff.batching import Batch
 from ..autodiff.kept import Kept
@@ -35,15 +36,17 @@ def checkpoint(f: Callable[P, R], *args: NoReturn, **unknown: NoReturn) -> Calla
     Args:
         f: takes and returns nested lists, tuples, dicts. Tapes keep its arguments, and the Parameters and watched tensors that
             it uses. The rest is computed again when the backward pass reaches it, with the same random numbers, precision and
-            default device.
+            default device, and with each Module that `f` calls in the mode, training or evaluation, that it had.
 
     The gradients are bit for bit those of `f`, because the backward pass visits the same ops in the same order. The second
     computation counts as the phase `recompute` in a profile. Checkpoints nest. `f` runs twice, so it must compute the same values
-    again: it must not depend on anything that changes in between, and its side effects take place twice. For a derivative of
-    second order, the second tape keeps the recomputed inside.
+    again: it must not depend on anything else that changes in between. Its side effects take place twice, except that norms in
+    training mode update their running values and count a batch only the first time. A Buffer that `f` itself assigns is assigned
+    twice. For a derivative of second order, the second tape keeps the recomputed inside, and may sum in another order than for `f`.
 
-    Raises, in the backward pass: StaleValueError if a Parameter that `f` read was changed in place, TapeError if `f` returns a
-    different number of values the second time.
+    Raises, in the backward pass: StaleValueError if a Parameter or Buffer that `f` read was changed in place (other than the
+    running values of norms in training mode, which do not affect the result), TapeError if `f` returns a different number of
+    values the second time.
     Source: Griewank & Walther 2000 (Algorithm 799); Chen et al. 2016.
     """
     if unknown:
@@ -67,8 +70,8 @@ def _checkpointed(f: Callable[P, R]) -> Callable[P, R]:
         def run() -> Any:
             return f(*args, **options)
 
-        reads, states = Reads(), States()
-        with Noted(states):
+        reads, states, modes = Reads(), States(), door.Modes()
+        with Noted(states, modes):
             leaves, spec = flatten(with_listeners((*others, reads), run))
         for y in leaves:
             if isinstance(y, Tensor):
@@ -78,7 +81,7 @@ def _checkpointed(f: Callable[P, R]) -> Callable[P, R]:
         for level in levels([*inputs, *leaves]):
             told = [tape for tape in tapes if tape in level.listeners]
             if told:
-                recompute = _recomputation(called(f), run, states, len(leaves), level)
+                recompute = _recomputation(called(f), run, (states, modes), len(leaves), level)
                 made = level.lowered(outputs)
                 node = Call(
                     f"checkpoint of {called(f)}",
@@ -108,7 +111,9 @@ def _pull(recompute: Recompute, inputs: Sequence[Tensor]) -> Callable[[list[Any]
     return pull
 
 
-def _recomputation(name: str, run: Callable[[], Any], states: States, count: int, level: Level) -> Recompute:
+def _recomputation(
+    name: str, run: Callable[[], Any], noted: tuple[States, door.Modes], count: int, level: Level
+) -> Recompute:  # fmt: skip
     """Returns the `recompute` function of a Call, for listeners of this level."""
     precision, device, batches = modes.precision(), devices.default_device(), _running()
 
@@ -116,7 +121,7 @@ def _recomputation(name: str, run: Callable[[], Any], states: States, count: int
         tape = Tape(watch_parameters=False)
         tape.watch([x for x, serial in zip(inputs, serials) if serial])
         with (
-            door.charged_to(door.RECOMPUTE), autocast(precision), devices.use_device(device), Rewound(states, batches),
+            door.charged_to(door.RECOMPUTE), autocast(precision), devices.use_device(device), Rewound(*noted, batches),
             entered(level.above, tape),
         ):  # fmt: skip
             door.leave_scope(recomputing(door.scope_now()))
@@ -136,34 +141,76 @@ def _running() -> list[Batch]:
 
 
 class Noted(Kept):
-    """Notes the state of each random generator before the first draw from it inside."""
+    """Notes the state of each random generator before the first draw from it, and the mode of each Module before its first call."""
 
-    def __init__(self, states: States) -> None:
-        self._states, self._outside = states, drawn.before
+    def __init__(self, states: States, modes: door.Modes) -> None:
+        self._inside = (*drawn.before, states), (*door.state.modes, modes)
+        self._outside = drawn.before, door.state.modes
 
     def _begin(self) -> None:
-        drawn.before = (*self._outside, self._states)
+        drawn.before = self._inside[0]
+        door.note_modes(self._inside[1])
 
     def _end(self) -> None:
-        drawn.before = self._outside
+        drawn.before = self._outside[0]
+        door.note_modes(self._outside[1])
 
 
 class Rewound(Kept):
-    """Sets these generators to these states while entered, and restores their present states afterwards.
+    """Sets these generators and Modules to these states and modes while entered, and restores the present ones afterwards.
 
     The draws differ from example to example only in `batches`, which ran the first time, and in batches that begin inside.
     """
 
-    def __init__(self, states: States, batches: Sequence[Batch]) -> None:
-        self._states, self._batches = states, batches
+    def __init__(self, states: States, modes: door.Modes, batches: Sequence[Batch]) -> None:
+        self._states, self._modes, self._batches = states, list(modes.values()), batches
         self._outside, self._now = (drawn.before, drawn.alike), {generator: generator.state_dict() for generator in states}
+        self._modes_now, self._again = [(module, module.training) for module, _ in self._modes], thread.again
 
     def _begin(self) -> None:
         drawn.before, drawn.alike = (), tuple([batch for batch in _running() if batch not in self._batches])
+        thread.again = True
         for generator, state in self._states.items():
             generator.load_state_dict(state)
+        _set_modes(self._modes)
 
     def _end(self) -> None:
         drawn.before, drawn.alike = self._outside
+        thread.again = self._again
         for generator, state in self._now.items():
             generator.load_state_dict(state)
+        _set_modes(self._modes_now)
+
+
+def _set_modes(modes: Sequence[tuple[Any, bool]]) -> None:
+    for module, mode in modes:
+        if module.training != mode:
+            module.training = mode
+
+
+# ---- updates that do not affect the result
+
+
+class _Thread(threading.local):
+    again: bool = False  # True while a checkpoint computes its function again
+
+
+thread: Final = _Thread()
+
+
+def only_once(update: Callable[P, R]) -> Callable[P, R | None]:
+    """Decorates a function that updates statistics in place, which the result of the computation around it does not depend on.
+
+    When a checkpoint computes its function again, the call is left out and returns None. What it reads may change in between.
+    """
+
+    @wraps(update)
+    def call(*args: P.args, **options: P.kwargs) -> R | None:
+        if thread.again:
+            return None
+        others = [listener for listener in listeners.stack if not isinstance(listener, Reads)]
+        if len(others) == len(listeners.stack):
+            return update(*args, **options)
+        return with_listeners(others, lambda: update(*args, **options))
+
+    return call
