@@ -17,7 +17,8 @@ import pullback as pb
 from conftest import as_tensors, call, dtype_of, example, host, ops, simulated, takes
 from pullback import nn, optim
 from pullback.autodiff.primitive import ZERO, Op
-from pullback.examples import digits as train
+from pullback.examples import digits
+from pullback.examples.run import Run
 from pullback.tree import flatten
 from update_rules import RULES
 
@@ -143,7 +144,7 @@ def test_the_steps_of_a_scaled_loss(rule: str) -> None:
 
 
 def test_training_the_digits() -> None:
-    same_under_every_schedule(lambda: list(train.train_digits(epochs=1, device="cuda").model.state_dict().values()))
+    same_under_every_schedule(lambda: list(digits.train(Run(device="cuda"), epochs=1).model.state_dict().values()))
 
 
 def test_random_numbers() -> None:
