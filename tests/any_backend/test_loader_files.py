@@ -139,8 +139,7 @@ def test_a_network_that_float64_files_make_wide_warns(tmp_path: Path) -> None:
 
 
 def test_a_file_larger_than_the_memory_is_read_row_by_row(tmp_path: Path) -> None:
-    statm = Path("/proc/self/statm")
-    if not statm.exists():
+    if not (statm := Path("/proc/self/statm")).exists():
         pytest.skip("the system does not tell the resident memory in /proc/self/statm")
     rows, width = 1 << 15, 1 << 17  # 16 GiB of zeros, of which the disk holds nothing
     x = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.float32, (rows, width))
@@ -229,13 +228,11 @@ def test_ctrl_c_ends_the_loop_and_the_thread(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(sources.Source, "read", stuck)
     other = threading.Thread(target=interrupt)
     handled = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore the signal
-    try:
-        other.start()
-        with pytest.raises(KeyboardInterrupt):
-            next(iter(loader))
-        other.join()
-    finally:
-        signal.signal(signal.SIGINT, handled)
+    other.start()
+    with pytest.raises(KeyboardInterrupt):
+        next(iter(loader))
+    signal.signal(signal.SIGINT, handled)
+    other.join()
     monkeypatch.undo()
     assert epochs(loader, 1) == epochs(Loader(X, 4), 2)[len(loader) :]
 

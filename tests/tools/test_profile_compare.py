@@ -87,4 +87,4 @@ def test_a_command_without_a_program_or_with_two_purposes_is_2(arguments: list[s
     with pytest.raises(SystemExit) as ended:
         ours(*arguments)
     assert ended.value.code == 2
-    assert "error: " in capfd.readouterr().err
+    assert capfd.readouterr().err.startswith("pullback profile: ")
