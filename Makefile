@@ -133,7 +133,7 @@ sanitize: $(VENV)/test
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1:abort_on_error=1 \
 	  UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1 \
 	  PYTHONMALLOC=$${PYTHONMALLOC:-malloc} PYTHONPATH=$(SANITIZED) PULLBACK_BACKEND=native; \
-	$(BIN)/python -c "$$LOADS" && $(PYTEST) --dist loadfile --no-loadscope-reorder --capture=sys -q $(SANITIZES) $(ARGS)
+	$(BIN)/python -c "$$LOADS" && $(PYTEST) --capture=sys -q $(SANITIZES) $(ARGS)
 
 # In the counting build, level v2 has vectors of one lane and level v3 vectors of sixteen lanes.
 count: $(VENV)/test
