@@ -82,3 +82,9 @@ def test_cuda_kernels_are_for_the_gpus_of_this_machine(tmp_path: Path, nvcc: str
     succeeded, output = configure(tmp_path, f"CMAKE_CUDA_COMPILER={tmp_path / 'nvcc'}", *options)
     assert said in output
     assert succeeded == ("left out" in said)
+
+
+def test_kernels_are_not_taken_from_a_folder_that_was_never_configured(tmp_path: Path) -> None:
+    succeeded, output = configure(tmp_path, f"PULLBACK_KERNELS={tmp_path / 'missing'}", "PULLBACK_CUDA=OFF")
+    assert not succeeded
+    assert "is not a build folder. Configure it first." in output
