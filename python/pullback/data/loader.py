@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
-from operator import index
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, SupportsIndex, TypeAlias, TypeVar, overload
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from ..errors import PullbackError, ShapeError
 from ..interop.unknown_names import attach_hints, unexpected
 from ..launch import capturing, door
-from ..ops._shapes import flag
+from ..ops._shapes import flag, positive_integer
 from ..ops.conversion import copy
 from ..ops.movement import stack
 from ..ops.random import Generator
@@ -106,7 +105,7 @@ class Loader(_Checked, Generic[Batch]):
         self._change = [isinstance(t, Tensor) and can_change(a, t.array) for a, t in zip(given, self._arrays)]
         self._wide = [was_float64_array(np.asarray(a) if isinstance(a, np.memmap) else a) for a in given]
         self.rows = _rows(self._arrays)
-        batch_size = _positive(batch_size)
+        batch_size = positive_integer("Loader", "batch_size", batch_size)
         if drop_last and batch_size > self.rows:
             raise PullbackError(
                 f"Loader: batch_size={batch_size} with drop_last=True gives no batch of {self.rows} rows. Make it smaller."
@@ -364,16 +363,6 @@ def _check_seed(seed: Any) -> None:
             f"Loader: seed={seed!r} must be an integer. The order of the rows follows from it; for another order in every run draw "
             f"one: seed=secrets.randbits(64)."
         ) from None
-
-
-def _positive(batch_size: Any) -> int:
-    try:
-        value = 0 if isinstance(batch_size, bool) else index(batch_size)
-    except TypeError:
-        value = 0
-    if value < 1:
-        raise PullbackError(f"Loader: batch_size={batch_size!r} must be an integer of 1 or more.")
-    return value
 
 
 def _rows(arrays: Sequence[Tensor | Source]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from operator import index
 from typing import Any, Final, Generic, NoReturn, TextIO, TypeVar
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from ..errors import PullbackError, ShapeError
 from ..interop.unknown_names import unexpected
 from ..launch import capturing, door
+from ..ops._shapes import positive_integer
 from ..profiling.units import quantity
 from ..tensors import devices
 from ..tensors.tensor import Tensor
@@ -59,12 +59,7 @@ def progress(
     given: Any = batches
     if not isinstance(given, Iterable):
         raise PullbackError(f"progress: a {type(given).__name__} was given. Give a Loader or another iterable of batches.")
-    try:
-        count = 0 if isinstance(epochs, bool) else index(epochs)
-    except TypeError:
-        count = 0
-    if count < 1:
-        raise PullbackError(f"progress: epochs={epochs!r} must be an integer of 1 or more.")
+    count = positive_integer("progress", "epochs", epochs)
     if count > 1 and isinstance(batches, Iterator):
         raise PullbackError("progress: an iterator yields its batches once, so that epochs must be 1. Give a Loader or a list.")
     options = {"file": file, "disable": disable, "leave": leave, "position": position}

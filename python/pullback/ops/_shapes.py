@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import AxisError, DTypeError, ShapeError, check_room
+from ..errors import AxisError, DTypeError, PullbackError, ShapeError, check_room
 
 Shape = tuple[int, ...]
 
@@ -55,6 +55,17 @@ def per_axis(name: str, what: str, value: Any, axes: int, least: int) -> tuple[i
         wanted = "an integer" if axes == 1 else "an integer, or one for each of two axes,"
         raise ShapeError(f"{name}: {what}={value!r} must be {wanted} of {least} or more.")
     return tuple([index(n) for n in given]) * (axes // len(given))
+
+
+def positive_integer(name: str, what: str, value: Any) -> int:
+    """Returns the value as an int. Raises PullbackError if it is not an integer of 1 or more."""
+    try:
+        number = 0 if isinstance(value, bool) else index(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise PullbackError(f"{name}: {what}={value!r} must be an integer of 1 or more.")
+    return number
 
 
 def real(name: str, what: str, value: Any) -> float:
