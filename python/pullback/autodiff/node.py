@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from .primitive import CALL, OUTPUT
 from .site import Site
 
 if TYPE_CHECKING:
@@ -94,7 +95,10 @@ def dependents(tape: Tape, serials: Iterable[int]) -> set[int]:
     """Returns these values and all that depend on them. Derivatives that are zero everywhere do not count as dependence."""
     reach = {serial for serial in serials if serial in tape.values}
     for op, y, inputs, *_ in tape.nodes:
-        if not reach.isdisjoint(inputs) and not (op.dead and reach.isdisjoint(live(op, inputs))):
+        if op.apart == OUTPUT:
+            if not reach.isdisjoint(live(op, inputs)[1:]):
+                reach.add(y)
+        elif not reach.isdisjoint(inputs) and not (op.dead and reach.isdisjoint(live(op, inputs))):
             reach.add(y)
     return reach
 
@@ -103,7 +107,7 @@ def needed_by(tape: Tape, targets: list[Tensor], through_zero: bool = False) -> 
     """Returns the values that the targets depend on, and the targets. through_zero: zero derivatives count as dependence."""
     needed = {t.serial for t in targets if t.serial in tape.values}
     for op, y, inputs, *_ in reversed(tape.nodes):
-        if y in needed:
+        if y in needed and op.apart != CALL:
             needed.update(inputs if through_zero or not op.dead else live(op, inputs))
     needed.discard(0)  # 0 stands for inputs that are not watched
     return needed

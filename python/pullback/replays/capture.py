@@ -22,10 +22,13 @@ from ..tensors.precision import made_of
 from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from ..typing import P, R, Rest
+from . import transformed
+from .layout import Layout, layout_in, owner_of
 from .plan_report import Explanation, Stats
+from .quick import Quick
 from .recording import FUSIONS, Recording
 from .replay import Replay
-from .signature import apart, as_leaf, changed_float, dense, difference, host_random_state, refuse_listeners, signature
+from .signature import apart, as_leaf, changed_float, dense, difference, host_random_state, signature
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -100,16 +103,21 @@ class Batches(Protocol):
 class Captured(Generic[P, R]):
     """The function that `capture` returns."""
 
-    def __init__(self, function: Callable[P, R], fusion: Fusion, steps: int | None, cache: int) -> None:
+    def __init__(
+        self, function: Callable[P, R], fusion: Fusion, steps: int | None, cache: int, layouts: bool = False
+    ) -> None:  # fmt: skip
         update_wrapper(self, function)  # first, because a captured function has attributes of these names
         self._function: Callable[..., Any] = function
         self._fusion: Fusion = fusion
-        self._steps, self._cache = steps, cache
+        self._steps, self._cache, self._layouts = steps, cache, layouts  # layouts: arguments and results keep theirs, uncopied
+        # By kinds of listeners: the functions that run for calls under such listeners (see transformed.py).
+        self._derived: dict[Any, Captured[..., Any]] = {}
         # Recordings by signature, the last used at the end. The dict is replaced and never changed, because any thread may call.
         self._replays: dict[Any, list[Replay]] = {}
+        self._unserved: set[Any] = set()
         self._captures = 0
         self._last: Any = None
-        self._quick: _Quick | None = None
+        self._quick: Quick | None = None
         self._warned = self._advised = False
         self._floats = 0  # how many recordings in a row differ from the one before in the value of a float only
         self._loaded: tuple[Any, Captured[..., Any]] | None = None  # the last loader, and the function that runs on its rows
@@ -148,18 +156,62 @@ class Captured(Generic[P, R]):
             except Refused:  # The shape, dtype or layout differs.
                 pass
         if capturing.thread.recording is not None:  # An outer recording includes this call.
-            return self._eagerly(args, options, counted)
-        leaves, spec = flatten(args) if not options else flatten((args, options))
-        given, leaves = leaves, [as_leaf(x) for x in leaves]
+            return self.eagerly(args, options, counted)
         if listeners.stack:
-            refuse_listeners(leaves)
-        arrays = [_argument(x, self._steps) for x in leaves if x.__class__ is Tensor]
-        key = signature(leaves, arrays, spec)
+            return transformed.call(self, args, options, counted)
+        given, spec = flatten(args) if not options else flatten((args, options))
+        leaves = [as_leaf(x) for x in given]
+        arrays, layouts = self._arrays(leaves)
+        key = signature(leaves, arrays, WithLayouts(spec, layouts) if layouts else spec)
         for replay in self._replays.get(key, ()):
             if replay.holds():
                 self._used(key, replay, args, options)
                 return replay.run(arrays, given, self._steps or 0, counted)
-        return self._first(key, given, leaves, arrays, spec, bool(options), counted)
+        return self._first(key, given, leaves, arrays, layouts, spec, bool(options), counted)
+
+    # ---- calls under listeners (transformed.py)
+
+    @property
+    def stepped(self) -> bool:
+        """True if one call runs several steps."""
+        return self._steps is not None
+
+    @property
+    def is_derived(self) -> bool:
+        """True for a function that runs for calls of another one under listeners."""
+        return self._layouts
+
+    def derived(self, key: Any, make: Callable[[Any, Any], Any]) -> Captured[..., Any]:
+        """Returns the captured function for listeners of this kind. make(function, capture) returns the function."""
+        found = self._derived.get(key)
+        if found is None:
+            capture = partial(Captured, fusion=self._fusion, steps=None, cache=self._cache, layouts=True)
+            found = self._derived.setdefault(key, capture(make(self._function, capture)))
+        return found
+
+    def runs_eagerly(self, kinds: Any) -> bool:
+        """True if the function runs eagerly under such listeners, because a recording cannot serve them."""
+        return kinds in self._unserved
+
+    def run_eagerly(self, kinds: Any) -> None:
+        """Makes calls under such listeners run eagerly from now on."""
+        self._unserved.add(kinds)
+
+    def _arrays(self, leaves: Sequence[Any]) -> tuple[list[Any], tuple[Layout | None, ...]]:
+        """Returns the arrays that a plan reads for the tensors among the leaves, and the layouts of those that are parts of these.
+
+        If no array is a part of another one, there are no layouts.
+        """
+        if not self._layouts:
+            return [_argument(x, self._steps) for x in leaves if x.__class__ is Tensor], ()
+        arrays: list[Any] = []
+        layouts: list[Layout | None] = []
+        for x in leaves:
+            if x.__class__ is Tensor:
+                owner = None if x.array.flags.c_contiguous or x.storage is not None or not x.size else owner_of(x.array)
+                arrays.append(_argument(x, None) if owner is None else owner)
+                layouts.append(None if owner is None else layout_in(owner, x.array))
+        return arrays, tuple(layouts) if any(layouts) else ()
 
     def _over(self, loader: Any) -> Captured[..., Any]:
         """Returns the captured function that takes row numbers and gathers its batch from the loader's arrays."""
@@ -176,11 +228,11 @@ class Captured(Generic[P, R]):
         kept = dict(self._replays)
         kept[key] = kept.pop(key, [replay])
         self._replays, self._last = kept, key
-        plain = not options and all([x.__class__ is Tensor for x in args])
-        self._quick = _Quick(replay, len(args), devices.default_device(), modes.rounding()) if plain else None
+        plain = not options and all([x.__class__ is Tensor for x in args]) and not key[2].__class__ is WithLayouts
+        self._quick = Quick(replay, len(args), devices.default_device(), modes.rounding()) if plain else None
 
-    def quick(self) -> _Quick | None:
-        """Returns the last used recording if a call may replay it by itself (see `_Quick.replays`); otherwise None."""
+    def quick(self) -> Quick | None:
+        """Returns the last used recording if a call may replay it by itself (see `Quick.replays`); otherwise None."""
         return self._quick if self._quick is not None and self._quick.replay.plain and not self._steps else None
 
     # ---- recordings
@@ -222,20 +274,21 @@ class Captured(Generic[P, R]):
     # ---- the first run
 
     def _first(
-        self, key: Any, given: Sequence[Any], leaves: Sequence[Any], arrays: Sequence[Any], spec: Any, named: bool, counted: Any
-    ) -> Any:
+        self, key: Any, given: Sequence[Any], leaves: Sequence[Any], arrays: Sequence[Any], layouts: Sequence[Layout | None],
+        spec: Any, named: bool, counted: Any,
+    ) -> Any:  # fmt: skip
         """Runs the function and records it. `given` holds the argument leaves as the user passed them, `leaves` after as_leaf."""
         device = devices.device_of(arrays[0]) if arrays else devices.default_device()
         kernels = kernels_on(device)
         if kernels is None:
             tensors = [x if x is leaf else made_of(x, own(x)) for x, leaf in zip(given, leaves)]
-            return self._eagerly(*_arguments(tensors, spec, named), counted)
+            return self.eagerly(*_arguments(tensors, spec, named), counted)
         steps = self._length(arrays)
         # The Ellipsis makes a 1-D argument with one number per step an array too, and not a scalar.
         inputs = [apart(a if steps is None else a[0, ...]) for a in arrays]
-        fill = iter(inputs)
+        fill = iter([a if layout is None else layout.of(a) for a, layout in zip(inputs, layouts or [None] * len(inputs))])
         inside = [made_of(original, Tensor(next(fill))) if x.__class__ is Tensor else x for x, original in zip(leaves, given)]
-        recording = Recording(kernels, device, inputs)
+        recording = Recording(kernels, device, inputs, self._layouts)
         drawn = host_random_state()
         with recording:
             args, options = _arguments(inside, spec, named)
@@ -271,10 +324,11 @@ class Captured(Generic[P, R]):
         stacked = [_stacked(replay, place, leaves, y, more[place], steps) for place, y in enumerate(ones)]
         return unflatten(form, stacked)
 
-    def _eagerly(self, args: Any, options: Any, counted: Any) -> Any:
+    def eagerly(self, args: Any, options: Any, counted: Any) -> Any:
         """Runs the function without a recording, step by step."""
         if self._steps is None:
             return _run(self._function, args, options, counted)
+        function = self.derived("step", lambda f, _: f) if listeners.stack else self._function
         given, spec = flatten((args, options))
         leaves = [as_leaf(x) for x in given]
         steps = self._length([x.array for x in leaves if x.__class__ is Tensor]) or 0
@@ -282,7 +336,7 @@ class Captured(Generic[P, R]):
         for step in range(steps):
             ones = [made_of(original, x[step]) if x.__class__ is Tensor else x for x, original in zip(leaves, given)]
             inner, named = unflatten(spec, ones)
-            results.append(flatten(_run(self._function, inner, named, counted)))
+            results.append(flatten(_run(function, inner, named, counted)))
         columns = zip(*[ys for ys, _ in results])
         stacked = [concat([expand_dims(y, axis=0) for y in ys]) if isinstance(ys[0], Tensor) else ys[-1] for ys in columns]
         return unflatten(results[-1][1], stacked)
@@ -320,42 +374,6 @@ class Captured(Generic[P, R]):
             self._loaded[1].clear()
 
 
-class _Quick(NamedTuple):
-    """The last used recording, for calls whose arguments are all tensors.
-
-    Such a call needs no signature, because the kernel module itself compares the arguments with the recorded ones.
-    """
-
-    replay: Replay
-    arguments: int
-    device: str
-    rounding: tuple[str, str]
-
-    def serves(self, args: Sequence[Any]) -> bool:
-        """True if the recording is valid for these arguments, except that shapes, dtypes and layouts remain to be compared."""
-        return len(args) == self.arguments and not listeners.differentiates and not listeners.batches and self._holds()
-
-    def replays(self, arrays: Sequence[Any]) -> bool:
-        """Replays a recording that is `plain` on these arrays, without results, whatever listens. Returns False, and runs nothing,
-        if it is not valid for them. An array may be None, for which no recording is valid.
-        """
-        if len(arrays) != self.arguments or not self._holds():
-            return False
-        try:
-            self.replay.run_plain(arrays)
-        except Refused:  # An array is None, or its shape, dtype or layout differs.
-            return False
-        return True
-
-    def _holds(self) -> bool:
-        return (
-            capturing.thread.recording is None
-            and devices.default_device() == self.device
-            and modes.rounding() == self.rounding
-            and self.replay.holds()
-        )
-
-
 def _stacked(replay: Replay, place: int, leaves: Sequence[Any], first: Any, rest: Any, steps: int) -> Any:
     """Stacks one result of the first step and of the rest. A returned argument already has the axis of steps."""
     if (given := replay.argument_at(place)) is not None:
@@ -371,6 +389,13 @@ def _run(function: Callable[..., Any], args: Any, options: Any, counted: Any) ->
     if counted is not None:
         counted.done += 1
     return value
+
+
+class WithLayouts(NamedTuple):
+    """The structure of arguments of which some lie in larger blocks of memory."""
+
+    spec: Any
+    layouts: tuple[Layout | None, ...]
 
 
 def _argument(x: Tensor, steps: int | None) -> Any:

@@ -21,7 +21,9 @@ END: Final = 2**31 - 1  # a number of launches that no recording has: what is co
 class Output(NamedTuple):
     """The source of one leaf of the value that a replay returns.
 
-    `kind` is "result" (result number `place` of the plan), "input" (argument leaf number `place`) or "constant" (`value`).
+    `kind` is "result" (result number `place` of the plan), "part" (the part of that result with the Layout `value`), "input"
+    (argument leaf number `place`), "argument" (the part of the plan's input number `place` with the Layout `value`), "memory" (a
+    tensor over the array and with the storage in `value`) or "constant" (`value`).
     """
 
     kind: str
@@ -142,7 +144,7 @@ class Replay:
         self.runs += 1
         if self._single:
             return results[0]
-        return unflatten(self._spec, [self._value(output, results, leaves) for output in self._outputs])
+        return unflatten(self._spec, [self._value(output, results, inputs, leaves) for output in self._outputs])
 
     def run_plain(self, arrays: Sequence[Any]) -> None:
         """Replays a plan that is `plain`. Raises Refused as run() does."""
@@ -156,9 +158,16 @@ class Replay:
         self.runs += 1
 
     @staticmethod
-    def _value(output: Output, results: Sequence[Tensor], leaves: Sequence[Any]) -> Any:
+    def _value(output: Output, results: Sequence[Tensor], inputs: Sequence[Any], leaves: Sequence[Any]) -> Any:
         if output.kind == "input":
             return own(leaves[output.place])  # copies an array that belongs to the caller
+        if output.kind == "part":
+            return Tensor(output.value.of(results[output.place].array))
+        if output.kind == "argument":
+            given = inputs[output.place]
+            return Tensor(output.value.of(given.array if isinstance(given, Tensor) else given))
+        if output.kind == "memory":
+            return _over(*output.value)
         return results[output.place] if output.kind == "result" else output.value
 
     def _after_error(self, error: BaseException) -> None:
@@ -201,3 +210,11 @@ class Replay:
     def facts(self) -> tuple[int, int, int, int, int]:
         """Returns (launches recorded, launches left out, launches kept, kernels per replay, bytes of the arena)."""
         return self._kernels.plan_facts(self.plan)
+
+
+def _over(array: Any, storage: Storage | None) -> Tensor:
+    """Returns a tensor over memory that stays in place: that of a Parameter, or of a constant."""
+    y = Tensor(array)
+    if storage is not None:
+        storage.add_view(y)
+    return y

@@ -1,0 +1,234 @@
+"""The node of a captured function on a tape, and the recording that pulls cotangents back through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..autodiff.backward import Sums, total, walk
+from ..autodiff.node import Edge, Node, Recorded, dependents
+from ..autodiff.primitive import CALL, OUTPUT, Op, Rule
+from ..autodiff.site import call_site
+from ..autodiff.tape import Tape
+from ..errors import CaptureError
+from ..launch import door
+from ..ops.kinds import OWN
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor, new_serial
+from ..transforms.calls import Cotangents
+from .trace import Constant, Trace
+
+Capture = Callable[[Any], Any]  # returns a captured function
+
+
+class Replayed:
+    """A captured function as an op: one object for each recording of its forward pass under a tape.
+
+    Args:
+        trace: the ops inside.
+        capture: captures the function of the backward pass.
+    """
+
+    def __init__(self, trace: Trace, capture: Capture) -> None:
+        self.trace, self._capture = trace, capture
+        self.backward: dict[Any, Any] = {}  # the captured functions, by what they compute
+        self._repeats = True  # False once a pullback could not be recorded
+        ends, every = trace.ends, tuple(range(len(trace.inputs)))
+        self._alone = len(ends) == 1
+        self._op = _op(f"capture({trace.name})", self, ends[0].dead if self._alone else ())
+        self._outputs = [] if self._alone else [_Output(k, end.through, end.dead) for k, end in enumerate(ends)]
+        if any([end.through != every or end.dead for end in ends]) and not self._alone:
+            self._op.apart = CALL
+            for op in self._outputs:
+                op.apart = OUTPUT
+
+    # ---- recording a call
+
+    def tell(self, tape: Tape, leaves: Sequence[Any], results: Sequence[Any]) -> None:
+        """Adds a call with these arguments and these results of the recording to the tape."""
+        trace = self.trace
+        for source, how, site in trace.cuts:
+            tape.cuts.append(((leaves[source] if source.__class__ is int else source).serial, how, site))
+        if not trace.ends:
+            return
+        inputs = [leaves[source] if source.__class__ is int else source for source in trace.inputs]
+        serials = [x.serial for x in inputs]
+        for x in inputs:
+            if x.serial not in tape.values:
+                tape.knows(x)  # a Parameter becomes watched when it is first used
+        kept = tuple([results[source] if source >= 0 else leaves[~source] for source in trace.kept])
+        versions = tuple([(storage, storage.version + older) for storage, older in trace.storages])
+        code, offset = call_site()
+        ends = [results[end.place] for end in trace.ends]
+        for y in ends:
+            if not y.serial:
+                y.serial = new_serial()
+            tape.values.add(y.serial)
+        whole = ends[0].serial if self._alone else new_serial()
+        tape.values.add(whole)
+        tape.has_dead = tape.has_dead or trace.has_dead
+        edges = ((serials, self._op.rules[0], kept, [x.shape for x in inputs]),)
+        tape.nodes.append((self._op, whole, serials, edges, versions, code, offset, ()))
+        for op, y, end in zip(self._outputs, ends, trace.ends):
+            through = [serials[i] for i in end.through] if op.apart else []
+            tape.nodes.append((op, y.serial, [whole, *through], ((whole, op.rules[0], (), None),), (), code, offset, ()))
+
+    def value(self, leaves: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+        """Returns the leaves of the function's value."""
+        return [
+            leaf.value if leaf.__class__ is Constant else results[leaf] if leaf >= 0 else leaves[~leaf] for leaf in self.trace.leaves
+        ]
+
+    # ---- pulling back
+
+    def pull(self, tape: Tape, edges: Sequence[Any], g: Any, reach: set[int], sums: Sums) -> Sequence[Recorded]:
+        """Adds the gradients of the inputs to the sums by a recording. If it cannot, returns the ops inside, to be walked."""
+        serials, _, kept, _ = edges[0]
+        given = g.of if isinstance(g, Cotangents) else {0: g}
+        if self._repeats and len(set(serials)) == len(serials):
+            needed = tuple([i for i, x in enumerate(serials) if reach is tape.values or x in reach])
+            apart = sums.aggregation != "accumulate"
+            listed = tuple([i for i in needed if apart or serials[i] in sums.of])
+            try:
+                found = self._backward(tuple(given), needed, listed)(*kept, *given.values())
+            except CaptureError:
+                self._repeats = False
+            else:
+                *parts, counts = found
+                rest = iter(parts)
+                for i, count in zip(needed, counts.of):
+                    for _ in range(count):
+                        sums.add(serials[i], next(rest))
+                return ()
+        nodes, known = self._inside(tape, serials, kept, {})
+        reach |= _reached(self.trace, nodes, [x for x in serials if x in reach])
+        for place, gy in given.items():
+            sums.add(known[self.trace.ends[place].serial], gy)
+        return nodes
+
+    def _backward(self, given: tuple[int, ...], needed: tuple[int, ...], listed: tuple[int, ...]) -> Any:
+        key = given, needed, listed
+        found = self.backward.get(key)
+        if found is None:
+            found = self.backward.setdefault(key, self._capture(Backward(self.trace, given, needed, listed)))
+        return found
+
+    def _inside(
+        self, tape: Tape, serials: Sequence[int], kept: Sequence[Any], known: dict[int, int], versions: Sequence[Any] = ()
+    ) -> tuple[list[Recorded], dict[int, int]]:
+        """Returns the ops inside a call as nodes of the tape, and their serials by those of the trace."""
+        known |= zip(self.trace.serials, serials)
+        nodes = self.trace.made_with(kept, known, versions)
+        if door.profiling:
+            tape.scopes.update({known[serial]: scope for serial, scope in self.trace.scopes.items()})
+        return nodes, known
+
+    def opened(self, tape: Tape, node: Node, outputs: Sequence[int]) -> list[Recorded]:
+        """Returns the ops inside a call that the tape has recorded, with these serials of its ends."""
+        edge = Edge._make(node.edges[0])
+        known = {end.serial: serial for end, serial in zip(self.trace.ends, outputs)}
+        nodes, known = self._inside(tape, edge.x, edge.kept, known, node.versions)
+        tape.values.update(known.values())
+        return nodes
+
+
+def open_calls(tape: Tape) -> None:
+    """Replaces the calls of captured functions on a tape by the ops inside them."""
+    if not any([node[0].replay is not None for node in tape.nodes]):
+        return
+    outputs: dict[int, list[int]] = {}
+    for op, y, inputs, *_ in tape.nodes:
+        if isinstance(op, _Output):
+            outputs.setdefault(inputs[0], []).append(y)
+    found: list[Recorded] = []
+    for recorded in tape.nodes:
+        node = Node._make(recorded)
+        if node.op.replay is not None:
+            found += node.op.replay.opened(tape, node, outputs.get(node.y, [node.y]))
+        elif not isinstance(node.op, _Output):
+            found.append(recorded)
+    tape.nodes = found
+
+
+def _reached(trace: Trace, nodes: list[Recorded], serials: list[int]) -> set[int]:
+    tape = Tape(watch_parameters=False)
+    tape.nodes = nodes
+    tape.values = {*serials, *[node[1] for node in nodes]}
+    return dependents(tape, serials)
+
+
+def _op(name: str, replayed: Replayed, dead: tuple[int, ...]) -> Op:
+    def unused(g: Any) -> Any:
+        raise AssertionError("a captured function is pulled back by its Replayed")
+
+    trace = replayed.trace
+    rule = Rule(unused, name, (), 0)
+    rule.names = tuple([f"value {place}" for place in range(len(trace.kept))])
+    names = tuple([f"input {place}" for place in range(len(trace.inputs))])
+    op = Op(name, kind=OWN, names=names, rules=(rule,), pullback=unused, joint=True, dead=dead)
+    op.replay = replayed
+    return op
+
+
+class _Output(Op):
+    """One end of a call, the one at `place`."""
+
+    def __init__(self, place: int, through: tuple[int, ...], dead: tuple[int, ...]) -> None:
+        def placed(g: Tensor) -> Cotangents:
+            """The cotangent, at its place among those of the call's results"""
+            return Cotangents({place: g})
+
+        rule = Rule(placed, "output", (), 0)
+        zero = tuple([1 + k for k, i in enumerate(through) if i in dead])
+        super().__init__("output", kind=OWN, names=("call",), rules=(rule,), pullback=placed, dead=zero)
+
+
+class Counts:
+    """The number of contributions that a backward pass returns for each needed input."""
+
+    def __init__(self, of: tuple[int, ...]) -> None:
+        self.of = of
+
+
+class _Listed:
+    """Keeps the contributions to a cotangent one by one, because others arrived before them."""
+
+    def __init__(self) -> None:
+        self.parts: list[Tensor] = []
+
+    def add(self, g: Tensor) -> None:
+        self.parts.append(g)
+
+
+class Backward:
+    """The function of a backward pass: of the kept values, and of the cotangents of the ends that received one.
+
+    Args:
+        given: the positions of these ends.
+        needed: the positions of the inputs whose gradients are wanted.
+        listed: the positions of the inputs whose contributions are returned one by one; others are summed.
+    """
+
+    __slots__ = ("__name__", "_given", "_listed", "_needed", "_trace")
+
+    def __init__(self, trace: Trace, given: tuple[int, ...], needed: tuple[int, ...], listed: tuple[int, ...]) -> None:
+        self._trace, self._given, self._needed, self._listed = trace, given, needed, listed
+        self.__name__ = f"pullback of {trace.name}"
+
+    def __call__(self, *values: Any) -> list[Any]:
+        trace, sums, scope = self._trace, Sums("accumulate"), door.scope_now()
+        kept, cotangents = values[: len(trace.kept)], values[len(trace.kept) :]
+        tape = Tape(watch_parameters=False)
+        tape.nodes = trace.made_with(kept, {serial: serial for serial in trace.values})
+        tape.values, tape.scopes, tape.leaves = trace.values, trace.scopes, dict.fromkeys(trace.serials)  # type: ignore[assignment]
+        wanted = [trace.serials[i] for i in self._needed]
+        reach = tape.values if len(wanted) == len(trace.serials) else dependents(tape, wanted)
+        for place, g in zip(self._given, cotangents):
+            sums.add(trace.ends[place].serial, g)
+        for i in self._listed:
+            sums.of[trace.serials[i]] = _Listed()
+        walk(tape, tape.nodes, reach, set(), sums)
+        door.leave_scope(scope)
+        found = [sums.of.get(serial) for serial in wanted]
+        parts = [[] if s is None else s.parts if isinstance(s, _Listed) else [total(s)] for s in found]
+        return [*[g for of in parts for g in of], Counts(tuple(map(len, parts)))]
