@@ -29,6 +29,7 @@ from .quick import Quick
 from .recording import FUSIONS, Recording
 from .replay import Replay
 from .signature import apart, as_leaf, changed_float, dense, difference, host_random_state, signature
+from .under_tape import QuickUnderTape
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -114,6 +115,7 @@ class Captured(Generic[P, R]):
         self._derived: dict[Any, Captured[..., Any]] = {}
         # Recordings by signature, the last used at the end. The dict is replaced and never changed, because any thread may call.
         self._replays: dict[Any, list[Replay]] = {}
+        self.under_tape = QuickUnderTape()
         self._unserved: set[Any] = set()
         self._captures = 0
         self._last: Any = None
@@ -158,6 +160,8 @@ class Captured(Generic[P, R]):
         if capturing.thread.recording is not None:  # An outer recording includes this call.
             return self.eagerly(args, options, counted)
         if listeners.stack:
+            if counted is None and not options and (found := self.under_tape.value(args)) is not None:
+                return found[0]
             return transformed.call(self, args, options, counted)
         given, spec = flatten(args) if not options else flatten((args, options))
         leaves = [as_leaf(x) for x in given]
@@ -192,6 +196,20 @@ class Captured(Generic[P, R]):
     def runs_eagerly(self, kinds: Any) -> bool:
         """True if the function runs eagerly under such listeners, because a recording cannot serve them."""
         return kinds in self._unserved
+
+    def last_used(self) -> Replay | None:
+        """Returns the last used recording, if the arguments of its call were all tensors and need no copies."""
+        return self._quick.replay if self._quick is not None else None
+
+    def told(self, args: Sequence[Any]) -> tuple[Sequence[Any], Any] | None:
+        """Replays the last used recording of a function that returns tensors and a constant. Returns None if it is not valid."""
+        quick = self._quick
+        if quick is None or not quick.serves(args):
+            return None
+        try:
+            return quick.replay.told(args)
+        except Refused:
+            return None
 
     def run_eagerly(self, kinds: Any) -> None:
         """Makes calls under such listeners run eagerly from now on."""
@@ -228,7 +246,7 @@ class Captured(Generic[P, R]):
         kept = dict(self._replays)
         kept[key] = kept.pop(key, [replay])
         self._replays, self._last = kept, key
-        plain = not options and all([x.__class__ is Tensor for x in args]) and not key[2].__class__ is WithLayouts
+        plain = not options and all([x.__class__ is Tensor for x in args]) and key[2].__class__ is not WithLayouts
         self._quick = Quick(replay, len(args), devices.default_device(), modes.rounding()) if plain else None
 
     def quick(self) -> Quick | None:

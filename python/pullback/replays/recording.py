@@ -153,9 +153,8 @@ class Recording(Kept):
         made.setdefault(home, x.array)
         return Output("result", home, None)
 
-
     def _part(self, x: Tensor, home: int | None, made: dict[int, Any]) -> Output | None:
-        """Returns how a replay yields a tensor that is a part of a block, or of memory that stays in place. None if it is neither."""
+        """Returns how a replay yields a tensor that is a part of a block, or in memory that stays in place. Otherwise None."""
         if home is None:
             steady = x.storage is not None or not can_change(x.array, x.array)
             return Output("memory", -1, (x.array, x.storage)) if steady else None

@@ -105,9 +105,17 @@ class Replay:
         self._storages = list({id(owner): owner for owner, _, _ in effects.increments if isinstance(owner, Storage)}.values())
         self._guards = [holds for _, holds in effects.guards]
         self._outputs, self._spec = outputs, spec
+        self._but: list[Callable[[], bool]] | None = None
         self._changes = capturing.changes
         self.plain = not (effects.preparations or self._generators or self._increments or outputs)
+        self._direct = all([y.kind == "result" and y.place == i for i, y in enumerate(outputs[:-1])])
         self._single = spec is None and len(outputs) == 1 and outputs[0].kind == "result"
+
+    def holds_but(self, one: Any) -> bool:
+        """Like holds(), except for the condition with this key."""
+        if self._but is None:
+            self._but = [holds for key, holds in self._effects.guards if key is not one]
+        return self._changes == capturing.changes and all([holds() for holds in self._but])
 
     def holds(self) -> bool:
         """True if nothing the recording depends on has changed since it was made."""
@@ -124,6 +132,27 @@ class Replay:
         of `counted`, unless that is None, even if an exception ends the run. Raises Refused, without running anything, if the
         inputs do not have the recorded shapes, dtypes and layouts.
         """
+        results = self._results(inputs, steps, counted)
+        if self._single:
+            return results[0]
+        return unflatten(self._spec, [self._value(output, results, inputs, leaves) for output in self._outputs])
+
+    def told(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], Any]:
+        """Replays the plan of a function that returned a list of tensors and, as the last item, a constant.
+
+        Returns the tensors and the constant. Raises Refused as run() does.
+        """
+        results = self._results(inputs, 0, None)
+        if not self._direct:
+            results = [self._value(output, results, inputs, inputs) for output in self._outputs[:-1]]
+        return results, self._outputs[-1].value
+
+    def constant(self) -> Any:
+        """Returns the last leaf of the function's value, if it is the same in each replay."""
+        return self._outputs[-1].value
+
+    def _results(self, inputs: Sequence[Any], steps: int, counted: Any) -> Any:
+        """Replays the plan and its side effects, and returns the plan's results."""
         increments = self._increments if counted is None else [*self._increments, (counted, "done", END)]
         for prepare in self._effects.preparations:
             prepare()
@@ -142,9 +171,7 @@ class Replay:
             if storage.views:
                 storage.age()
         self.runs += 1
-        if self._single:
-            return results[0]
-        return unflatten(self._spec, [self._value(output, results, inputs, leaves) for output in self._outputs])
+        return results
 
     def run_plain(self, arrays: Sequence[Any]) -> None:
         """Replays a plan that is `plain`. Raises Refused as run() does."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import ref
 
 from ..autodiff.backward import Sums, total, walk
 from ..autodiff.node import Edge, Node, Recorded, dependents
@@ -13,9 +14,9 @@ from ..autodiff.tape import Tape
 from ..errors import CaptureError
 from ..launch import door
 from ..ops.kinds import OWN
-from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor, new_serial
 from ..transforms.calls import Cotangents
+from ..tree import unflatten
 from .trace import Constant, Trace
 
 Capture = Callable[[Any], Any]  # returns a captured function
@@ -27,11 +28,15 @@ class Replayed:
     Args:
         trace: the ops inside.
         capture: captures the function of the backward pass.
+        watched: the tensors from outside that ops read and that the tape watches.
+        unwatched: weak references to the other tensors that ops read.
     """
 
-    def __init__(self, trace: Trace, capture: Capture) -> None:
-        self.trace, self._capture = trace, capture
+    def __init__(self, trace: Trace, capture: Capture, watched: Sequence[Tensor], unwatched: Sequence[ref[Any]]) -> None:
+        self.trace, self._capture, self.watched, self.unwatched = trace, capture, watched, unwatched
+        self.guard: Any = None  # the key of the condition that the tape watches these tensors
         self.backward: dict[Any, Any] = {}  # the captured functions, by what they compute
+        self._usual: Any = None  # the one that pulls one cotangent back to all inputs
         self._repeats = True  # False once a pullback could not be recorded
         ends, every = trace.ends, tuple(range(len(trace.inputs)))
         self._alone = len(ends) == 1
@@ -51,11 +56,7 @@ class Replayed:
             tape.cuts.append(((leaves[source] if source.__class__ is int else source).serial, how, site))
         if not trace.ends:
             return
-        inputs = [leaves[source] if source.__class__ is int else source for source in trace.inputs]
-        serials = [x.serial for x in inputs]
-        for x in inputs:
-            if x.serial not in tape.values:
-                tape.knows(x)  # a Parameter becomes watched when it is first used
+        serials = [leaves[source].serial if source.__class__ is int else source.serial for source in trace.inputs]
         kept = tuple([results[source] if source >= 0 else leaves[~source] for source in trace.kept])
         versions = tuple([(storage, storage.version + older) for storage, older in trace.storages])
         code, offset = call_site()
@@ -67,38 +68,54 @@ class Replayed:
         whole = ends[0].serial if self._alone else new_serial()
         tape.values.add(whole)
         tape.has_dead = tape.has_dead or trace.has_dead
-        edges = ((serials, self._op.rules[0], kept, [x.shape for x in inputs]),)
+        edges = ((serials, self._op.rules[0], kept, trace.shapes),)
         tape.nodes.append((self._op, whole, serials, edges, versions, code, offset, ()))
         for op, y, end in zip(self._outputs, ends, trace.ends):
             through = [serials[i] for i in end.through] if op.apart else []
             tape.nodes.append((op, y.serial, [whole, *through], ((whole, op.rules[0], (), None),), (), code, offset, ()))
 
-    def value(self, leaves: Sequence[Any], results: Sequence[Any]) -> list[Any]:
-        """Returns the leaves of the function's value."""
-        return [
-            leaf.value if leaf.__class__ is Constant else results[leaf] if leaf >= 0 else leaves[~leaf] for leaf in self.trace.leaves
-        ]
+    def value(self, leaves: Sequence[Any], results: Sequence[Any]) -> Any:
+        """Returns the function's value."""
+        trace = self.trace
+        if trace.form is None and trace.leaves[0] == 0:
+            return results[0]
+        return unflatten(
+            trace.form, [x.value if x.__class__ is Constant else results[x] if x >= 0 else leaves[~x] for x in trace.leaves]
+        )
 
     # ---- pulling back
 
     def pull(self, tape: Tape, edges: Sequence[Any], g: Any, reach: set[int], sums: Sums) -> Sequence[Recorded]:
         """Adds the gradients of the inputs to the sums by a recording. If it cannot, returns the ops inside, to be walked."""
         serials, _, kept, _ = edges[0]
+        if self._usual is not None and reach is tape.values and g.__class__ is Tensor and sums.aggregation == "accumulate":
+            of = sums.of
+            if of.keys().isdisjoint(serials) and len(set(serials)) == len(serials):
+                found = self._usual.told((*kept, g))
+                if found is not None:
+                    parts, to = found
+                    if to.once:
+                        of.update(zip(serials, parts))
+                        return ()
+                    for i, part in zip(to.places, parts):
+                        sums.add(serials[i], part)
+                    return ()
         given = g.of if isinstance(g, Cotangents) else {0: g}
         if self._repeats and len(set(serials)) == len(serials):
             needed = tuple([i for i, x in enumerate(serials) if reach is tape.values or x in reach])
             apart = sums.aggregation != "accumulate"
             listed = tuple([i for i in needed if apart or serials[i] in sums.of])
             try:
-                found = self._backward(tuple(given), needed, listed)(*kept, *given.values())
+                backward = self._backward(tuple(given), needed, listed)
+                found = backward(*kept, *given.values())
+                if self._alone and not listed and len(needed) == len(serials):
+                    self._usual = backward
             except CaptureError:
                 self._repeats = False
             else:
-                *parts, counts = found
-                rest = iter(parts)
-                for i, count in zip(needed, counts.of):
-                    for _ in range(count):
-                        sums.add(serials[i], next(rest))
+                *parts, to = found
+                for i, part in zip(to.places, parts):
+                    sums.add(serials[i], part)
                 return ()
         nodes, known = self._inside(tape, serials, kept, {})
         reach |= _reached(self.trace, nodes, [x for x in serials if x in reach])
@@ -183,11 +200,16 @@ class _Output(Op):
         super().__init__("output", kind=OWN, names=("call",), rules=(rule,), pullback=placed, dead=zero)
 
 
-class Counts:
-    """The number of contributions that a backward pass returns for each needed input."""
+class Places:
+    """The inputs that the contributions of a backward pass go to.
 
-    def __init__(self, of: tuple[int, ...]) -> None:
-        self.of = of
+    Attributes:
+        places: the position of the input of each contribution.
+        once: True if each input gets one contribution.
+    """
+
+    def __init__(self, places: list[int], once: bool) -> None:
+        self.places, self.once = places, once
 
 
 class _Listed:
@@ -231,4 +253,5 @@ class Backward:
         door.leave_scope(scope)
         found = [sums.of.get(serial) for serial in wanted]
         parts = [[] if s is None else s.parts if isinstance(s, _Listed) else [total(s)] for s in found]
-        return [*[g for of in parts for g in of], Counts(tuple(map(len, parts)))]
+        places = [i for i, of in zip(self._needed, parts) for _ in of]
+        return [*[g for of in parts for g in of], Places(places, places == list(range(len(trace.serials))))]

@@ -82,7 +82,7 @@ class Trace:
     Attributes:
         name: the function's name for messages.
         inputs: the watched values that the ops read: the number of an argument leaf, or a tensor from outside.
-        serials: their serials in the trace.
+        serials, shapes: their serials in the trace, and their shapes.
         ends: the results that depend on the inputs.
         kept: the sources of the values that pullbacks keep.
         leaves, form: the leaves of the function's value (sources or Constants) and its structure.
@@ -108,6 +108,7 @@ class Trace:
         produced = {node.y for node in nodes}
         self.serials = tuple(dict.fromkeys([x for node in nodes for x in node.inputs if x and x not in produced]))
         self.inputs = [own[serial] if serial in own else inside.outside[serial] for serial in self.serials]
+        self.shapes = [(leaves[x] if isinstance(x, int) else x).shape for x in self.inputs]
         self.ends = self._ends(inside, produced)
         self.values = {*self.serials, *produced}
         self.scopes = {serial: scope for serial, scope in inside.scopes.items() if serial in produced}
@@ -120,7 +121,7 @@ class Trace:
 
     def _leaf(self, y: Any, inside: Inside, places: dict[int, int]) -> Any:
         """Returns what a leaf of the function's value is in each call. A tensor that the function made is a result."""
-        if not isinstance(y, Tensor) or isinstance(y, Parameter) or inside.outside.get(y.serial) is y and id(y) not in places:
+        if not isinstance(y, Tensor) or isinstance(y, Parameter) or (inside.outside.get(y.serial) is y and id(y) not in places):
             return Constant(y)
         return self._source(y, places)
 
@@ -178,7 +179,9 @@ class Trace:
             ]  # fmt: skip
             values = [value for edge in renamed for value in edge[2] if isinstance(value, Tensor)]
             checked = {id(x.storage): read[id(x.storage)] for x in values if x.storage is not None and id(x.storage) in read}
-            found.append((op, serials[y], [serials.get(x, 0) for x in inputs], renamed, tuple(checked.values()), code, offset, params))
+            found.append(
+                (op, serials[y], [serials.get(x, 0) for x in inputs], renamed, tuple(checked.values()), code, offset, params)
+            )
         return found
 
 
