@@ -211,6 +211,10 @@ class Tape(Listening):
         """
         if unknown:
             raise unexpected(unknown)
+        if len(self.nodes) == 1 and self.nodes[0][0].replay is not None and output_gradients is None:
+            found = self.nodes[0][0].replay.gradient(self, target, sources)
+            if found is not None:
+                return found
         self._ready(unconnected)
         (targets, nested), wanted = flatten(target), flatten(sources)
         given = beside(target, output_gradients) if nested and output_gradients is not None else [output_gradients]

@@ -7,13 +7,15 @@ from typing import Any
 from weakref import ref
 
 from ..autodiff.backward import Sums, total, walk
+from ..autodiff.listeners import listeners
 from ..autodiff.node import Edge, Node, Recorded, dependents
 from ..autodiff.primitive import CALL, OUTPUT, Op, Rule
 from ..autodiff.site import call_site
 from ..autodiff.tape import Tape
 from ..errors import CaptureError
-from ..launch import door
+from ..launch import capturing, door
 from ..ops.kinds import OWN
+from ..tensors.creation import ones, zeros_like
 from ..tensors.tensor import Tensor, new_serial
 from ..transforms.calls import Cotangents
 from ..tree import unflatten
@@ -37,6 +39,7 @@ class Replayed:
         self.guard: Any = None  # the key of the condition that the tape watches these tensors
         self.backward: dict[Any, Any] = {}  # the captured functions, by what they compute
         self._usual: Any = None  # the one that pulls one cotangent back to all inputs
+        self._seeded: Any = None  # the same for the cotangent 1
         self._repeats = True  # False once a pullback could not be recorded
         ends, every = trace.ends, tuple(range(len(trace.inputs)))
         self._alone = len(ends) == 1
@@ -123,6 +126,52 @@ class Replayed:
             sums.add(known[self.trace.ends[place].serial], gy)
         return nodes
 
+    def gradient(self, tape: Tape, target: Any, sources: Any) -> Any:
+        """Returns what tape.gradient does, if this call is all that the tape holds. Returns None if that is not a simple case."""
+        (_, y, _, edges, versions, *_), several = tape.nodes[0], sources.__class__ is list or sources.__class__ is tuple
+        serials, _, kept, _ = edges[0]
+        if target.__class__ is not Tensor or target.serial != y or target.array.size != 1 or not self._alone or tape.has_dead:
+            return None
+        others = listeners.stack if listeners.stack != (tape,) or tape.persistent else ()
+        if others or tape.hooks or door.profiling or capturing.thread.recording is not None or not self._repeats:
+            return None
+        wanted = [x.serial for x in sources if isinstance(x, Tensor)] if several else [getattr(sources, "serial", 0)]
+        inputs = set(serials)
+        if not (inputs.issuperset(wanted) and tape.leaves.keys() <= set(wanted) and len(inputs) == len(serials)):
+            return None
+        if (several and len(wanted) != len(sources)) or not all([storage.version == version for storage, version in versions]):
+            return None
+        tape.stop()
+        found = self._pulled(kept, target)
+        if found is None:
+            return None
+        parts, to = found
+        of = dict(zip(serials, parts)) if to.once else _summed([serials[i] for i in to.places], parts)
+        if not tape.persistent:
+            tape.consumed, tape.nodes = True, []
+        if not several:
+            return of[wanted[0]] if wanted[0] in of else zeros_like(sources)
+        gradients = [of[x.serial] if x.serial in of else zeros_like(x) for x in sources]
+        return gradients if sources.__class__ is list else tuple(gradients)
+
+    def _pulled(self, kept: Sequence[Any], y: Tensor) -> Any:
+        """Returns the contributions to all inputs of the cotangent 1 of y, and their Places. None if they cannot be recorded."""
+        if self._seeded is None:
+            seeded = Backward(self.trace, (0,), tuple(range(len(self.trace.serials))), (), y)
+            self._seeded = self.backward["seeded"] = self._capture(seeded)
+        found = self._seeded.told(kept)
+        if found is None:
+            before = door.enter(door.BACKWARD)
+            try:
+                *parts, to = self._seeded(*kept)
+            except CaptureError:
+                self._repeats = False
+                return None
+            finally:
+                door.enter(before)
+            return parts, to
+        return found
+
     def _backward(self, given: tuple[int, ...], needed: tuple[int, ...], listed: tuple[int, ...]) -> Any:
         key = given, needed, listed
         found = self.backward.get(key)
@@ -172,6 +221,13 @@ def _reached(trace: Trace, nodes: list[Recorded], serials: list[int]) -> set[int
     tape.nodes = nodes
     tape.values = {*serials, *[node[1] for node in nodes]}
     return dependents(tape, serials)
+
+
+def _summed(serials: Sequence[int], parts: Sequence[Tensor]) -> dict[int, Tensor]:
+    sums = Sums("accumulate")
+    for serial, part in zip(serials, parts):
+        sums.add(serial, part)
+    return {serial: total(g) for serial, g in sums.of.items()}
 
 
 def _op(name: str, replayed: Replayed, dead: tuple[int, ...]) -> Op:
@@ -229,17 +285,24 @@ class Backward:
         given: the positions of these ends.
         needed: the positions of the inputs whose gradients are wanted.
         listed: the positions of the inputs whose contributions are returned one by one; others are summed.
+        scalar: the only end, if its cotangent is 1 and not an argument.
     """
 
-    __slots__ = ("__name__", "_given", "_listed", "_needed", "_trace")
+    __slots__ = ("__name__", "_given", "_listed", "_needed", "_seed", "_trace")
 
-    def __init__(self, trace: Trace, given: tuple[int, ...], needed: tuple[int, ...], listed: tuple[int, ...]) -> None:
+    def __init__(
+        self, trace: Trace, given: tuple[int, ...], needed: tuple[int, ...], listed: tuple[int, ...], scalar: Any = None
+    ) -> None:  # fmt: skip
         self._trace, self._given, self._needed, self._listed = trace, given, needed, listed
+        self._seed = None if scalar is None else (scalar.shape, scalar.dtype, scalar.device)
         self.__name__ = f"pullback of {trace.name}"
 
     def __call__(self, *values: Any) -> list[Any]:
         trace, sums, scope = self._trace, Sums("accumulate"), door.scope_now()
         kept, cotangents = values[: len(trace.kept)], values[len(trace.kept) :]
+        if self._seed is not None:
+            shape, dtype, device = self._seed
+            cotangents = (ones(shape, dtype=dtype, device=device),)
         tape = Tape(watch_parameters=False)
         tape.nodes = trace.made_with(kept, {serial: serial for serial in trace.values})
         tape.values, tape.scopes, tape.leaves = trace.values, trace.scopes, dict.fromkeys(trace.serials)  # type: ignore[assignment]
