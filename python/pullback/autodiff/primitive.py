@@ -124,14 +124,14 @@ class Op:
         edges: see `edges_of`.
         recompute: for the call of a checkpoint, the function that makes the nodes that the call did not record.
         replay: for the call of a captured function, the object that pulls back through it (replays/replayed.py).
-        apart: CALL for a call of which not every output depends on every input, OUTPUT for its outputs. The inputs of such an output
-            are the call, and the inputs of the call that it depends on.
+        apart: CALL for a call of which not every output depends on every input, OUTPUT for its outputs. The inputs of such an
+            output are the call, and the inputs of the call that it depends on.
     """
 
     __slots__ = (
-        "apart", "batch", "cost", "dead", "domain", "edges", "example", "factors", "issue", "joint", "kernel", "kind", "name",
-        "names", "native", "params", "pullback", "recompute", "reference", "replay", "rules", "same_bits", "shown", "takes", "tangent", "ulp",
-        "variadic", "why_reference",
+        "apart", "batch", "cost", "dead", "domain", "edges", "example", "factors", "issue", "joint", "kernel", "kind",
+        "name", "names", "native", "params", "pullback", "recompute", "reference", "replay", "rules", "same_bits", "shown",
+        "takes", "tangent", "ulp", "variadic", "why_reference",
     )  # fmt: skip
 
     def __init__(

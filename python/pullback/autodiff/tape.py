@@ -91,6 +91,7 @@ class Tape(Listening):
 
     def stop_recording(self) -> _Paused:
         """Returns a context manager: this tape does not record the ops inside `with tape.stop_recording():`."""
+        self._refuse_outside("stop_recording")
         return _Paused(self)
 
     def watch(self, target: Tree) -> None:
@@ -98,6 +99,7 @@ class Tape(Listening):
 
         Raises TapeError if a value is not a floating-point tensor.
         """
+        self._refuse_outside("watch")
         frame = current_frame(1)
         for x in flatten(target)[0]:
             if not isinstance(x, Tensor) or x.dtype.kind not in "fV":
@@ -115,13 +117,17 @@ class Tape(Listening):
 
         Raises TapeError if `t` is not on this tape.
         """
-        if self.recording is not capturing.thread.recording:
-            capturing.refuse("on_gradient on a tape from outside", "Make the tape inside the function.")
+        self._refuse_outside("on_gradient")
         if not self.knows(t):
             raise TapeError(
                 "on_gradient: the tensor is not on this tape. Call it while recording, on a watched tensor or a result."
             )
         self.hooks.setdefault(t.serial, []).append(fn)
+
+    def _refuse_outside(self, what: str) -> None:
+        """Raises CaptureError in a captured function that this tape is outside of: each call has other values inside."""
+        if self.recording is not capturing.thread.recording:
+            capturing.refuse(f"{what} on a tape from outside", "Make the tape inside the function, or call it outside.")
 
     def knows(self, x: Any) -> bool:
         """True if a value is watched. A trainable Parameter becomes watched when it is first used."""
@@ -178,6 +184,12 @@ class Tape(Listening):
         edges = op.edges(inputs, y, params, serials)
         versions = _versions(inputs, edges) if changeable else ()
         self.nodes.append((op, result, serials, edges, versions, code, offset, params))  # a Node
+
+    def open(self) -> None:
+        """Replaces the calls of captured functions by the ops inside them, so that each can be looked at."""
+        calls = [op.replay for op, *_ in self.nodes if op.replay is not None]
+        if calls:
+            calls[0].open(self)
 
     def on_escape(self, x: Tensor, how: str) -> None:
         """Records the line where a watched value leaves pullback, so that an UnconnectedError can name it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, NamedTuple, NoReturn, Protocol, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, NoReturn, Protocol, overload
 
 from ..autodiff.listeners import listeners
 from ..autodiff.site import warn
@@ -23,12 +23,12 @@ from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from ..typing import P, R, Rest
 from . import transformed
-from .layout import Layout, layout_in, owner_of
-from .plan_report import Explanation, Stats
+from .layout import Layout, WithLayouts, arrays_of
+from .plan_report import Explanation, Parts, Stats, last_of, stats_of
 from .quick import Quick
 from .recording import FUSIONS, Recording
 from .replay import Replay
-from .signature import apart, as_leaf, changed_float, dense, difference, host_random_state, signature
+from .signature import apart, as_leaf, changed_float, difference, host_random_state, signature
 from .under_tape import QuickUnderTape
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Captured(Generic[P, R]):
         self._function: Callable[..., Any] = function
         self._fusion: Fusion = fusion
         self._steps, self._cache, self._layouts = steps, cache, layouts  # layouts: arguments and results keep theirs, uncopied
-        # By kinds of listeners: the functions that run for calls under such listeners (see transformed.py).
+        # By kinds of listeners: the functions that run for calls under them (transformed.py).
         self._derived: dict[Any, Captured[..., Any]] = {}
         # Recordings by signature, the last used at the end. The dict is replaced and never changed, because any thread may call.
         self._replays: dict[Any, list[Replay]] = {}
@@ -165,7 +165,7 @@ class Captured(Generic[P, R]):
             return transformed.call(self, args, options, counted)
         given, spec = flatten(args) if not options else flatten((args, options))
         leaves = [as_leaf(x) for x in given]
-        arrays, layouts = self._arrays(leaves)
+        arrays, layouts = arrays_of(leaves, self._steps, self._layouts)
         key = signature(leaves, arrays, WithLayouts(spec, layouts) if layouts else spec)
         for replay in self._replays.get(key, ()):
             if replay.holds():
@@ -187,10 +187,13 @@ class Captured(Generic[P, R]):
 
     def derived(self, key: Any, make: Callable[[Any, Any], Any]) -> Captured[..., Any]:
         """Returns the captured function for listeners of this kind. make(function, capture) returns the function."""
-        found = self._derived.get(key)
+        kept = dict(self._derived)
+        found = kept.pop(key, None)
         if found is None:
             capture = partial(Captured, fusion=self._fusion, steps=None, cache=self._cache, layouts=True)
-            found = self._derived.setdefault(key, capture(make(self._function, capture)))
+            found = capture(make(self._function, capture))
+        kept[key] = found  # the last used one is at the end
+        self._derived = kept
         return found
 
     def runs_eagerly(self, kinds: Any) -> bool:
@@ -214,22 +217,6 @@ class Captured(Generic[P, R]):
     def run_eagerly(self, kinds: Any) -> None:
         """Makes calls under such listeners run eagerly from now on."""
         self._unserved.add(kinds)
-
-    def _arrays(self, leaves: Sequence[Any]) -> tuple[list[Any], tuple[Layout | None, ...]]:
-        """Returns the arrays that a plan reads for the tensors among the leaves, and the layouts of those that are parts of these.
-
-        If no array is a part of another one, there are no layouts.
-        """
-        if not self._layouts:
-            return [_argument(x, self._steps) for x in leaves if x.__class__ is Tensor], ()
-        arrays: list[Any] = []
-        layouts: list[Layout | None] = []
-        for x in leaves:
-            if x.__class__ is Tensor:
-                owner = None if x.array.flags.c_contiguous or x.storage is not None or not x.size else owner_of(x.array)
-                arrays.append(_argument(x, None) if owner is None else owner)
-                layouts.append(None if owner is None else layout_in(owner, x.array))
-        return arrays, tuple(layouts) if any(layouts) else ()
 
     def _over(self, loader: Any) -> Captured[..., Any]:
         """Returns the captured function that takes row numbers and gathers its batch from the loader's arrays."""
@@ -365,12 +352,7 @@ class Captured(Generic[P, R]):
         """Returns how often the function was recorded and replayed, and the size of the last used recording."""
         if self._loaded is not None and not self._replays:
             return self._loaded[1].stats()
-        replays = [replay for found in self._replays.values() for replay in found]
-        last = self._replays.get(self._last, [None])[0]
-        _, _, launches, kernels, arena_bytes = last.facts() if last is not None else (0, 0, 0, 0, 0)
-        runs = sum([replay.runs for replay in replays])
-        nodes = last.state()[1] if last is not None else 0
-        return Stats(self._captures, runs, kernels, arena_bytes, len(replays), launches, nodes)
+        return stats_of(self)
 
     def explain(self) -> Explanation:
         """Returns the plan of the last used recording: its kernels, the launches fused into each, and why no more were.
@@ -379,15 +361,23 @@ class Captured(Generic[P, R]):
         """
         if self._loaded is not None and not self._replays:
             return self._loaded[1].explain()
-        found = self._replays.get(self._last)
+        found = last_of(self)
         if not found:
             reason = why_not(devices.default_device())
             raise CaptureError(f"{self._name()}: nothing is recorded yet{f' ({reason})' if reason else ''}; call it first.")
-        return Explanation(self._name(), self._fusion, found[0])
+        return Explanation(self._name(), self._fusion, found)
+
+    def parts(self) -> Parts:
+        """Returns the recordings, and the functions that run for calls under listeners."""
+        last = self._replays.get(self._last)
+        return Parts(
+            self._captures, [r for found in self._replays.values() for r in found], last and last[0], self._derived.values()
+        )
 
     def clear(self) -> None:
         """Forgets all recordings. Their memory can be used for other tensors; `pb.trim()` gives it back to the system."""
         self._replays, self._last, self._quick = {}, None, None
+        self._derived, self.under_tape = {}, QuickUnderTape()
         if self._loaded is not None:
             self._loaded[1].clear()
 
@@ -407,19 +397,6 @@ def _run(function: Callable[..., Any], args: Any, options: Any, counted: Any) ->
     if counted is not None:
         counted.done += 1
     return value
-
-
-class WithLayouts(NamedTuple):
-    """The structure of arguments of which some lie in larger blocks of memory."""
-
-    spec: Any
-    layouts: tuple[Layout | None, ...]
-
-
-def _argument(x: Tensor, steps: int | None) -> Any:
-    """Returns the array that a plan reads for an argument. A view of a Parameter is copied, because the plan may write to it."""
-    array = x.array if x.storage is None else apart(x.array)
-    return array if array.flags.c_contiguous else dense(array, steps)
 
 
 def _arguments(leaves: Sequence[Any], spec: Any, named: bool) -> tuple[Any, Any]:

@@ -7,8 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ..launch import capturing
+from ..launch import capturing, door
 from ..launch.refusal import BadIndex, Refused
+from ..ops import random
 from ..tensors import devices
 from ..tensors.operand import own
 from ..tensors.storage import Storage
@@ -16,6 +17,12 @@ from ..tensors.tensor import Tensor
 from ..tree import unflatten
 
 END: Final = 2**31 - 1  # a number of launches that no recording has: what is counted there is counted once for each complete step
+
+
+class Recalled:
+    """What a recording keeps of a function under a tape. `backward` holds the captured functions of its backward passes."""
+
+    backward: dict[Any, Any]
 
 
 class Output(NamedTuple):
@@ -52,6 +59,8 @@ class DrawnGenerator:
     def before(self) -> None:
         """Writes the generator's state to the memory if the two differ, so that the plan continues from it."""
         state = self.generator.state_dict()
+        for states in random.drawn.before:
+            states.setdefault(self.generator, state)
         now = (state["seed"], state["serial"])
         if now != self.at:
             devices.write(self.memory, devices.move(np.array(now, np.uint64), devices.device_of(self.memory)))
@@ -147,9 +156,10 @@ class Replay:
             results = [self._value(output, results, inputs, inputs) for output in self._outputs[:-1]]
         return results, self._outputs[-1].value
 
-    def constant(self) -> Any:
-        """Returns the last leaf of the function's value, if it is the same in each replay."""
-        return self._outputs[-1].value
+    def backward(self) -> list[Any]:
+        """Returns the captured functions that pull cotangents back through this recording, if it was made under a tape."""
+        made = self._outputs[-1].value if self._outputs else None
+        return list(made.backward.values()) if isinstance(made, Recalled) else []
 
     def _results(self, inputs: Sequence[Any], steps: int, counted: Any) -> Any:
         """Replays the plan and its side effects, and returns the plan's results."""
@@ -158,6 +168,8 @@ class Replay:
             prepare()
         for drawn in self._generators:
             drawn.before()
+        if door.state.modes:
+            self._note_modes()
         try:
             results = self._run(self.plan, inputs, steps, increments)
             for drawn in self._generators:
@@ -172,6 +184,13 @@ class Replay:
                 storage.age()
         self.runs += 1
         return results
+
+    def _note_modes(self) -> None:
+        """Notes the modes of the Modules that the function calls, for a function that will call them again."""
+        for key, _ in self._effects.guards:
+            if hasattr(key, "training"):
+                for modes in door.state.modes:
+                    modes.setdefault(id(key), (key, key.training))
 
     def run_plain(self, arrays: Sequence[Any]) -> None:
         """Replays a plan that is `plain`. Raises Refused as run() does."""

@@ -19,12 +19,13 @@ from ..tensors.creation import ones, zeros_like
 from ..tensors.tensor import Tensor, new_serial
 from ..transforms.calls import Cotangents
 from ..tree import unflatten
+from .replay import Recalled
 from .trace import Constant, Trace
 
 Capture = Callable[[Any], Any]  # returns a captured function
 
 
-class Replayed:
+class Replayed(Recalled):
     """A captured function as an op: one object for each recording of its forward pass under a tape.
 
     Args:
@@ -188,6 +189,10 @@ class Replayed:
         if door.profiling:
             tape.scopes.update({known[serial]: scope for serial, scope in self.trace.scopes.items()})
         return nodes, known
+
+    def open(self, tape: Tape) -> None:
+        """Replaces the calls of captured functions on a tape by the ops inside them."""
+        open_calls(tape)
 
     def opened(self, tape: Tape, node: Node, outputs: Sequence[int]) -> list[Recorded]:
         """Returns the ops inside a call that the tape has recorded, with these serials of its ends."""

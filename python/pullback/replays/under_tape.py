@@ -11,7 +11,6 @@ from ..autodiff.tape import Tape
 from ..backends import modes
 from ..launch import capturing
 from ..launch.refusal import Refused
-from ..ops.random import drawn
 from ..tensors import devices
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
@@ -111,7 +110,7 @@ class QuickUnderTape:
         if replay is None or len(stack) != 1 or len(args) != len(self._on) or capturing.thread.recording is not None:
             return None
         tape = stack[0]
-        if not isinstance(tape, Tape) or (tape.watch_parameters, tape.persistent) != self._of_tape or drawn.before:
+        if not isinstance(tape, Tape) or (tape.watch_parameters, tape.persistent) != self._of_tape:
             return None
         values = tape.values
         for x, on in zip(args, self._on):

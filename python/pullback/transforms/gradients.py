@@ -51,6 +51,7 @@ def tape_gradients(tape: Tape, targets: Any, sources: Any, unconnected: str) -> 
 
 def _sweep(tape: Tape, targets: list[Tensor], sources: list[Any], unconnected: str, free: bool) -> list[Any]:
     """Returns for each target the gradient of each source."""
+    tape.open()
     masks, groups = shared_by(tape, targets)
     serials, reach, missing = connected(tape, targets, sources, unconnected, masks.keys())
     seeds = {(y.shape, y.dtype, y.device): y for y in targets}

@@ -127,6 +127,7 @@ class _Record:
         self.batch, one, _ = examples(args, {}, axes)
         with self.batch, self.tape:
             self.value = asarray(f(*[x if axis is None else y for x, y, axis in zip(inside, one, axes)], **options))
+        self.tape.open()
         if self.value.size != 1:
             raise ShapeError(
                 f"per-example gradients: {name_of(f)} returned shape {self.value.shape} for one example; it must be a scalar."

@@ -148,6 +148,7 @@ class GradientTape(Tape):
         from ..report.tape_report import explain
 
         self._check_not_consumed("explain")
+        self.open()
         return explain(self, target)
 
     def check(self, target: Tree) -> Check:
@@ -173,6 +174,7 @@ class GradientTape(Tape):
         from ..report.tape_check import check
 
         self._check_not_consumed("check")
+        self.open()
         return check(self, target)
 
     def diagnose(self, target: Tree, sources: Tree, output_gradients: Any = None) -> Diagnosis:
@@ -188,4 +190,5 @@ class GradientTape(Tape):
         from ..report.diagnosis import diagnose
 
         self._check_not_consumed("diagnose")
+        self.open()
         return diagnose(self, target, sources, output_gradients)
