@@ -109,15 +109,18 @@ class Trace:
         self.serials = tuple(dict.fromkeys([x for node in nodes for x in node.inputs if x and x not in produced]))
         self.inputs = [own[serial] if serial in own else inside.outside[serial] for serial in self.serials]
         self.shapes = [(leaves[x] if isinstance(x, int) else x).shape for x in self.inputs]
-        self.ends = self._ends(inside, produced)
+        ends = len(self.results)
         self.values = {*self.serials, *produced}
         self.scopes = {serial: scope for serial, scope in inside.scopes.items() if serial in produced}
         self.cuts = _cuts(inside, own)
         self.kept: list[int] = []
-        self._slots: dict[int, Slot] = {}
+        self._slots: dict[int, Slot] = {}  # by the id of a value, while the trace is made
         self.nodes = [self._template(node, inside, places) for node in nodes]
         self.storages = _storages(nodes)
         self.has_dead = inside.has_dead
+        self._slots = {}
+        # A persistent tape may record its own backward pass, which reads the kept values.
+        self.ends = self._ends(inside, self.results if inside.persistent else self.results[:ends], produced)
 
     def _leaf(self, y: Any, inside: Inside, places: dict[int, int]) -> Any:
         """Returns what a leaf of the function's value is in each call. A tensor that the function made is a result."""
@@ -131,9 +134,9 @@ class Trace:
             self.results.append(y)
         return places[id(y)]
 
-    def _ends(self, inside: Inside, produced: set[int]) -> list[End]:
+    def _ends(self, inside: Inside, results: Sequence[Tensor], produced: set[int]) -> list[End]:
         found = []
-        for place, y in enumerate(self.results):
+        for place, y in enumerate(results):
             if y.serial in produced:
                 through, live = needed_by(inside, [y], through_zero=True), needed_by(inside, [y])
                 on = tuple([i for i, serial in enumerate(self.serials) if serial in through])

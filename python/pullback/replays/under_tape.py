@@ -44,7 +44,8 @@ class ForTape(Served):
         replayed.guard = guard(self, replayed.watched, replayed.unwatched)
         if not trace.closed:
             self.now.open.append((inside, outputs, form))
-        return [*trace.results, replayed]
+        results, trace.results = trace.results, []
+        return [*results, replayed]
 
 
 def under_tape(captured: Any, tape: Tape, leaves: list[Any], spec: Any) -> Any:

@@ -180,7 +180,9 @@ def record(
         if told:
             seen, made = level.lowered(inputs), level.lowered(outputs)
             how = INSIDE_VMAP if level.above else again
-            tell(told, Call(name, seen, made, level.pull(pull, inputs), again=how, formula=formula, closed=closed and not level.above), seen, made)
+            alone = closed and not level.above
+            call = Call(name, seen, made, level.pull(pull, inputs), again=how, formula=formula, closed=alone)
+            tell(told, call, seen, made)
 
 
 def is_real(x: Any) -> bool:
