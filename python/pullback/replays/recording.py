@@ -14,7 +14,6 @@ from ..launch import capturing, door
 from ..launch.refusal import Refused
 from ..ops.conversion import copy
 from ..tensors import devices, gpu, views
-from ..tensors.creation import can_change
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
@@ -36,7 +35,8 @@ class Recording(Kept):
     opaque = False  # A replay consists of native kernels only.
 
     def __init__(self, kernels: Any, device: str, inputs: Sequence[Any], layouts: bool = False) -> None:
-        self._kernels, self._device, self._inputs, self._layouts = kernels, device, inputs, layouts
+        self._kernels, self._device, self._inputs = kernels, device, inputs
+        self.keeps = layouts
         self._increments: list[tuple[Any, str, int]] = []
         self._guards: dict[int, tuple[Any, Callable[[], bool]]] = {}
         self._preparations: dict[int, tuple[Any, Callable[[], object]]] = {}
@@ -145,7 +145,7 @@ class Recording(Kept):
         if isinstance(x, Parameter) and not stacked:
             return Output("constant", -1, x)
         home = self._kernels.plan_home(x.array)
-        if self._layouts and (part := self._part(x, home, made)) is not None:
+        if self.keeps and (part := self._part(x, home, made)) is not None:
             return part
         if home is None or home < len(self._inputs) or not _alike(made.get(home, x.array), x.array):
             x = copy(x)
@@ -156,8 +156,7 @@ class Recording(Kept):
     def _part(self, x: Tensor, home: int | None, made: dict[int, Any]) -> Output | None:
         """Returns how a replay yields a tensor that is a part of a block, or in memory that stays in place. Otherwise None."""
         if home is None:
-            steady = x.storage is not None or not can_change(x.array, x.array)
-            return Output("memory", -1, (x.array, x.storage)) if steady else None
+            return Output("memory", -1, (x.array, x.storage))
         if home >= len(self._inputs) and _alike(made.setdefault(home, x.array), x.array):
             return Output("result", home, None)
         owner = owner_of(x.array) if x.size else None
