@@ -11,13 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from .primitive import CALL, OUTPUT
 from .site import Site
 
 if TYPE_CHECKING:
     from ..tensors.tensor import Tensor
     from .primitive import Op, Rule
     from .tape import Tape
+
+CALL, OUTPUT = 1, 2  # see Op.apart
 
 # A Node as the tape keeps it.
 Recorded: TypeAlias = "tuple[Op, int, list[int], Sequence[Any], Sequence[Any], CodeType, int, Sequence[Any]]"
@@ -135,3 +136,16 @@ def shared_by(tape: Tape, targets: Sequence[Tensor]) -> tuple[dict[int, int], di
 def live(op: Op, inputs: list[int]) -> list[int]:
     """Returns the inputs whose derivative is not zero everywhere."""
     return [x for i, x in enumerate(inputs) if i not in op.dead]
+
+
+def only_call(tape: Tape, target: Any, sources: Any) -> Any:
+    """Returns tape.gradient(target, sources) if the tape's only op is the call of a captured function. Returns None if not."""
+    replay = tape.nodes[0][0].replay
+    return None if replay is None else replay.gradient(tape, target, sources)
+
+
+def open_calls(tape: Tape) -> None:
+    """Replaces the calls of captured functions on a tape by the ops inside them, so that each op can be looked at."""
+    calls = [op.replay for op, *_ in tape.nodes if op.replay is not None]
+    if calls:
+        calls[0].open(tape)

@@ -88,7 +88,6 @@ def same(g: Tensor) -> Tensor:
     return g
 
 
-CALL, OUTPUT = 1, 2  # see Op.apart
 ZERO: Final = "zero"  # a pullback that is zero everywhere: sign, round, comparisons, argmax
 
 OPS: Final[dict[str, Op]] = {}
@@ -129,9 +128,9 @@ class Op:
     """
 
     __slots__ = (
-        "apart", "batch", "cost", "dead", "domain", "edges", "example", "factors", "issue", "joint", "kernel", "kind",
-        "name", "names", "native", "params", "pullback", "recompute", "reference", "replay", "rules", "same_bits", "shown",
-        "takes", "tangent", "ulp", "variadic", "why_reference",
+        "apart", "batch", "cost", "dead", "domain", "edges", "example", "factors", "issue", "joint", "kernel", "kind", "name",
+        "names", "native", "params", "pullback", "recompute", "reference", "replay", "rules", "same_bits", "shown", "takes",
+        "tangent", "ulp", "variadic", "why_reference",
     )  # fmt: skip
 
     def __init__(
@@ -165,8 +164,7 @@ class Op:
         self.name, self.kind, self.names, self.params, self.shown = name, kind, names, params, shown or name
         self.rules, self.pullback, self.joint, self.variadic, self.takes = rules, pullback, joint, variadic, takes
         self.cost, self.example, self.domain, self.ulp, self.recompute = cost, example, domain, ulp, recompute
-        self.replay: Any = None
-        self.apart = 0
+        self.replay, self.apart = None, 0
         self.batch: Callable[..., Any] = batch or kind.batch
         self.tangent: Callable[..., Any] = tangent or kind.tangent
         self.issue: Callable[..., Tensor] = kind.issue or apply  # f(op, inputs, params) runs the op and passes it to the listeners

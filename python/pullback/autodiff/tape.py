@@ -19,7 +19,7 @@ from .backward import note_derivative, seeds_for, sweep
 from .error_text import not_watched
 from .kept import Kept, Listening
 from .listeners import listeners
-from .node import Recorded
+from .node import Recorded, only_call
 from .primitive import Op
 from .site import Site, call_site, current_frame, user_frame
 
@@ -185,12 +185,6 @@ class Tape(Listening):
         versions = _versions(inputs, edges) if changeable else ()
         self.nodes.append((op, result, serials, edges, versions, code, offset, params))  # a Node
 
-    def open(self) -> None:
-        """Replaces the calls of captured functions by the ops inside them, so that each can be looked at."""
-        calls = [op.replay for op, *_ in self.nodes if op.replay is not None]
-        if calls:
-            calls[0].open(self)
-
     def on_escape(self, x: Tensor, how: str) -> None:
         """Records the line where a watched value leaves pullback, so that an UnconnectedError can name it."""
         if self.knows(x):
@@ -223,10 +217,8 @@ class Tape(Listening):
         """
         if unknown:
             raise unexpected(unknown)
-        if len(self.nodes) == 1 and self.nodes[0][0].replay is not None and output_gradients is None:
-            found = self.nodes[0][0].replay.gradient(self, target, sources)
-            if found is not None:
-                return found
+        if len(self.nodes) == 1 and output_gradients is None and (found := only_call(self, target, sources)) is not None:
+            return found
         self._ready(unconnected)
         (targets, nested), wanted = flatten(target), flatten(sources)
         given = beside(target, output_gradients) if nested and output_gradients is not None else [output_gradients]

@@ -29,6 +29,7 @@ from .quick import Quick
 from .recording import FUSIONS, Recording
 from .replay import Replay
 from .signature import apart, as_leaf, changed_float, difference, host_random_state, signature
+from .steps import stacked
 from .under_tape import QuickUnderTape
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class Captured(Generic[P, R]):
         self._derived: dict[Any, Captured[..., Any]] = {}
         # Recordings by signature, the last used at the end. The dict is replaced and never changed, because any thread may call.
         self._replays: dict[Any, list[Replay]] = {}
-        self.under_tape = QuickUnderTape()
+        self.under_tape: QuickUnderTape | None = None
         self._unserved: set[Any] = set()
         self._captures = 0
         self._last: Any = None
@@ -160,7 +161,8 @@ class Captured(Generic[P, R]):
         if capturing.thread.recording is not None:  # An outer recording includes this call.
             return self.eagerly(args, options, counted)
         if listeners.stack:
-            if counted is None and not options and (found := self.under_tape.value(args)) is not None:
+            under = self.under_tape
+            if under is not None and counted is None and not options and (found := under.value(args)) is not None:
                 return found[0]
             return transformed.call(self, args, options, counted)
         given, spec = flatten(args) if not options else flatten((args, options))
@@ -326,8 +328,8 @@ class Captured(Generic[P, R]):
         """Runs the steps after the first, and returns the results of all steps, stacked along a leading axis."""
         ones, form = flatten(first)
         more = flatten(replay.run([a[1:] for a in arrays], leaves, steps - 1, counted))[0] if steps > 1 else ones
-        stacked = [_stacked(replay, place, leaves, y, more[place], steps) for place, y in enumerate(ones)]
-        return unflatten(form, stacked)
+        results = [stacked(replay, place, leaves, y, more[place], steps) for place, y in enumerate(ones)]
+        return unflatten(form, results)
 
     def eagerly(self, args: Any, options: Any, counted: Any) -> Any:
         """Runs the function without a recording, step by step."""
@@ -377,18 +379,9 @@ class Captured(Generic[P, R]):
     def clear(self) -> None:
         """Forgets all recordings. Their memory can be used for other tensors; `pb.trim()` gives it back to the system."""
         self._replays, self._last, self._quick = {}, None, None
-        self._derived, self.under_tape = {}, QuickUnderTape()
+        self._derived, self.under_tape = {}, None
         if self._loaded is not None:
             self._loaded[1].clear()
-
-
-def _stacked(replay: Replay, place: int, leaves: Sequence[Any], first: Any, rest: Any, steps: int) -> Any:
-    """Stacks one result of the first step and of the rest. A returned argument already has the axis of steps."""
-    if (given := replay.argument_at(place)) is not None:
-        return own(leaves[given])
-    if not isinstance(first, Tensor):
-        return first
-    return concat([expand_dims(first, axis=0), rest]) if steps > 1 else expand_dims(first, axis=0)
 
 
 def _run(function: Callable[..., Any], args: Any, options: Any, counted: Any) -> Any:

@@ -8,8 +8,8 @@ from weakref import ref
 
 from ..autodiff.backward import Sums, total, walk
 from ..autodiff.listeners import listeners
-from ..autodiff.node import Edge, Node, Recorded, dependents
-from ..autodiff.primitive import CALL, OUTPUT, Op, Rule
+from ..autodiff.node import CALL, OUTPUT, Edge, Node, Recorded, dependents
+from ..autodiff.primitive import Op, Rule
 from ..autodiff.site import call_site
 from ..autodiff.tape import Tape
 from ..errors import CaptureError
@@ -190,9 +190,10 @@ class Replayed(Recalled):
             tape.scopes.update({known[serial]: scope for serial, scope in self.trace.scopes.items()})
         return nodes, known
 
-    def open(self, tape: Tape) -> None:
+    @staticmethod
+    def open(tape: Tape) -> None:
         """Replaces the calls of captured functions on a tape by the ops inside them."""
-        open_calls(tape)
+        _open_calls(tape)
 
     def opened(self, tape: Tape, node: Node, outputs: Sequence[int]) -> list[Recorded]:
         """Returns the ops inside a call that the tape has recorded, with these serials of its ends."""
@@ -203,10 +204,7 @@ class Replayed(Recalled):
         return nodes
 
 
-def open_calls(tape: Tape) -> None:
-    """Replaces the calls of captured functions on a tape by the ops inside them."""
-    if not any([node[0].replay is not None for node in tape.nodes]):
-        return
+def _open_calls(tape: Tape) -> None:
     outputs: dict[int, list[int]] = {}
     for op, y, inputs, *_ in tape.nodes:
         if isinstance(op, _Output):

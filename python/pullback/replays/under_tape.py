@@ -59,7 +59,10 @@ def under_tape(captured: Any, tape: Tape, leaves: list[Any], spec: Any) -> Any:
         return _taken_over(tape, leaves, found)
     replayed.tell(tape, leaves, results)
     if len(listeners.stack) == 1 and not captured.is_derived and spec == flatten((tuple(leaves), {}))[1]:
-        captured.under_tape.keep(derived.last_used(), replayed, replayed.guard, leaves)
+        replay = derived.last_used()
+        different = len(set(map(id, leaves))) == len(leaves)
+        usual = replay is not None and different and all([x.__class__ is Tensor for x in leaves])
+        captured.under_tape = QuickUnderTape(replay, replayed, tape, leaves) if usual else None
     return replayed.value(leaves, results)
 
 
@@ -84,18 +87,15 @@ def _taken_over(tape: Tape, leaves: list[Any], found: list[Any]) -> Any:
 
 
 class QuickUnderTape:
-    """The recording that the last call under a tape used. It serves calls whose arguments are all tensors, under one tape."""
+    """The recording that the last call under a tape used. It serves calls whose arguments are all tensors, under one tape.
 
-    def __init__(self) -> None:
-        self._replay: Replay | None = None
+    Args:
+        tape: the tape, the only listener.
+        args: the arguments of the call, which are different tensors.
+    """
 
-    def keep(self, replay: Replay | None, replayed: Replayed, guard: Any, args: Sequence[Any]) -> None:
-        """Notes the recording that has served a call with these arguments under the only listener, a tape."""
-        (tape,) = listeners.stack
-        self._replay = None
-        if replay is None or not all([x.__class__ is Tensor for x in args]) or len(set(map(id, args))) != len(args):
-            return
-        self._replayed, self._guard = replayed, guard
+    def __init__(self, replay: Replay, replayed: Replayed, tape: Tape, args: Sequence[Any]) -> None:
+        self._replay, self._replayed = replay, replayed
         self._of_tape = tape.watch_parameters, tape.persistent
         self._on = [x.serial in tape.values for x in args]
         self._around = devices.default_device(), modes.rounding()
@@ -103,12 +103,11 @@ class QuickUnderTape:
         self._leaves = {p.serial: ref(p) for p in automatic}
         self._watched = {x.serial for x in replayed.watched} - self._leaves.keys()
         self._unwatched = [found for found in replayed.unwatched if found() is not None]
-        self._replay = replay
 
     def value(self, args: Sequence[Any]) -> tuple[Any] | None:
         """Returns the function's value in a tuple, and records the call. Returns None if the recording does not serve the call."""
         replay, stack = self._replay, listeners.stack
-        if replay is None or len(stack) != 1 or len(args) != len(self._on) or capturing.thread.recording is not None:
+        if len(stack) != 1 or len(args) != len(self._on) or capturing.thread.recording is not None:
             return None
         tape = stack[0]
         if not isinstance(tape, Tape) or (tape.watch_parameters, tape.persistent) != self._of_tape:
@@ -117,7 +116,7 @@ class QuickUnderTape:
         for x, on in zip(args, self._on):
             if x.__class__ is not Tensor or (x.serial in values) is not on:
                 return None
-        if not self._holds(values, replay) or (len(args) > 1 and len(set(map(id, args))) != len(args)):
+        if not self._holds(values) or (len(args) > 1 and len(set(map(id, args))) != len(args)):
             return None
         try:
             results, replayed = replay.told(args)
@@ -129,9 +128,9 @@ class QuickUnderTape:
         replayed.tell(tape, args, results)
         return (replayed.value(args, results),)
 
-    def _holds(self, values: set[int], replay: Replay) -> bool:
+    def _holds(self, values: set[int]) -> bool:
         return (
-            replay.holds_but(self._guard)
+            self._replay.holds_but(self._replayed.guard)
             and self._watched <= values
             and not any([(x := found()) is not None and x.serial in values for found in self._unwatched])
             and self._around == (devices.default_device(), modes.rounding())
