@@ -135,6 +135,19 @@ def test_a_parameter_that_is_frozen_or_trained_later() -> None:
         alike(*found)
 
 
+def test_a_parameter_that_only_the_function_reads() -> None:
+    p, q = pb.Parameter([1.0, 2.0, 3.0]), pb.Parameter([4.0, 5.0, 6.0])
+
+    def run(g: Any, k: int) -> Any:
+        x = normal(k, 3, dtype=pb.float32)
+        with pb.GradientTape() as tape:
+            tape.watch(x)
+            y = pb.sum(g(x) * x)
+        return tape.gradient(y, [p, q], unconnected="zero")  # x is watched, and not a source
+
+    agree(lambda x: pb.tanh(p * x) + p, run)
+
+
 # ---- several calls
 
 

@@ -68,8 +68,10 @@ def capture(
     recording.
 
     Raises: CaptureError, which names the line, for code that a replay could not repeat: reading a value on the host, shapes that
-    depend on values, ops without a kernel, replaced Parameters. CaptureError too if a tape or transform around the call watches
-    the ops inside it. If the device has no native kernels, f runs eagerly on every call.
+    depend on values, ops without a kernel, replaced Parameters. If the device has no native kernels, f runs eagerly on every call.
+
+    A tape around a call records it as one op, whose forward and backward passes are a recording each. Transforms take the function
+    like any other. Their results have the bits of the eager function, too.
 
     Example:
         >>> @pb.capture

@@ -57,6 +57,8 @@ def under_tape(captured: Any, tape: Tape, leaves: list[Any], spec: Any) -> Any:
     *results, replayed = derived.__wrapped__.serve(tape, leaves, lambda: derived(*args, **options), open=found)
     if not replayed.trace.closed:
         return _taken_over(tape, leaves, found)
+    for x in replayed.watched:
+        tape.knows(x)  # a Parameter becomes watched when it is first used
     replayed.tell(tape, leaves, results)
     if len(listeners.stack) == 1 and not captured.is_derived and spec == flatten((tuple(leaves), {}))[1]:
         replay = derived.last_used()
