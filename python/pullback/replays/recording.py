@@ -157,7 +157,10 @@ class Recording(Kept):
         """Returns how a replay yields a tensor that is a part of a block, or in memory that stays in place. Otherwise None."""
         if home is None:
             return Output("memory", -1, (x.array, x.storage))
-        if home >= len(self._inputs) and _alike(made.setdefault(home, x.array), x.array):
+        if home >= len(self._inputs):
+            if home in made:  # another tensor with this memory, which tapes tell from the first one
+                return Output("part", home, layout_in(x.array, x.array))
+            made[home] = x.array
             return Output("result", home, None)
         owner = owner_of(x.array) if x.size else None
         for place, given in enumerate(self._inputs):
