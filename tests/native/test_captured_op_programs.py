@@ -46,7 +46,7 @@ class Parted(Program):
         values = self._run([x, *parameters], 0, self.first)
         given = [values[0], *values[1 + len(parameters) :]] if self.keeps_inside else values
         values = self._run([*values, *part(*given)], self.last, len(self.steps))
-        results = [values[i] if values[i].storage is None else pb.copy(values[i]) for i in self.returned]
+        results = [pb.copy(values[i]) for i in self.returned]  # a captured part returns no view of a Parameter
         return sum([pb.sum(pb.tanh(y) * y) for y in results[1:]], pb.sum(results[0]))
 
 

@@ -117,7 +117,7 @@ def test_a_tape_keeps_what_an_eager_tape_keeps() -> None:
         del first, second, y, z
     np.testing.assert_allclose(kept[0], kept[1], atol=64)  # the state of the generator
     assert kept[0][0] > 300_000
-    assert kept[0][2] == kept[0][0]
+    assert abs(kept[0][2] - kept[0][0]) < 64
 
 
 def test_memory_does_not_grow_and_is_freed_without_the_garbage_collector() -> None:

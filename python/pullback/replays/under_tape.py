@@ -63,7 +63,8 @@ def under_tape(captured: Any, tape: Tape, leaves: list[Any], spec: Any) -> Any:
     if len(listeners.stack) == 1 and not captured.is_derived and spec == flatten((tuple(leaves), {}))[1]:
         replay = derived.last_used()
         different = len(set(map(id, leaves))) == len(leaves)
-        usual = replay is not None and different and all([x.__class__ is Tensor for x in leaves])
+        ours = replay is not None and replay.constant() is replayed  # and not one that another thread has just made
+        usual = ours and different and all([x.__class__ is Tensor for x in leaves])
         captured.under_tape = QuickUnderTape(replay, replayed, tape, leaves) if usual else None
     return replayed.value(leaves, results)
 
