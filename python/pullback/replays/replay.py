@@ -156,9 +156,13 @@ class Replay:
             results = [self._value(output, results, inputs, inputs) for output in self._outputs[:-1]]
         return results, self._outputs[-1].value
 
+    def constant(self) -> Any:
+        """Returns the last leaf of the function's value if it is the same in each replay, otherwise None."""
+        return self._outputs[-1].value if self._outputs else None
+
     def backward(self) -> list[Any]:
         """Returns the captured functions that pull cotangents back through this recording, if it was made under a tape."""
-        made = self._outputs[-1].value if self._outputs else None
+        made = self.constant()
         return list(made.backward.values()) if isinstance(made, Recalled) else []
 
     def _results(self, inputs: Sequence[Any], steps: int, counted: Any) -> Any:
