@@ -103,7 +103,7 @@ def test_a_tape_keeps_what_an_eager_tape_keeps() -> None:
             with pb.GradientTape() as tape:
                 y = g(x)
             tape.gradient(y, net.parameters())
-        del tape, y
+        tape = y = None
         gc.collect()
         before = live_bytes()
         with pb.GradientTape() as first:

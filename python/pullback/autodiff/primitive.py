@@ -163,8 +163,8 @@ class Op:
     ) -> None:
         self.name, self.kind, self.names, self.params, self.shown = name, kind, names, params, shown or name
         self.rules, self.pullback, self.joint, self.variadic, self.takes = rules, pullback, joint, variadic, takes
-        self.cost, self.example, self.domain, self.ulp, self.recompute = cost, example, domain, ulp, recompute
-        self.replay, self.apart = None, 0
+        self.cost, self.example, self.domain, self.ulp, self.recompute, self.apart = cost, example, domain, ulp, recompute, 0
+        self.replay: Any = None
         self.batch: Callable[..., Any] = batch or kind.batch
         self.tangent: Callable[..., Any] = tangent or kind.tangent
         self.issue: Callable[..., Tensor] = kind.issue or apply  # f(op, inputs, params) runs the op and passes it to the listeners

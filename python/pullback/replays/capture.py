@@ -373,10 +373,9 @@ class Captured(Generic[P, R]):
 
     def parts(self) -> Parts:
         """Returns the recordings, and the functions that run for calls under listeners."""
-        last = self._replays.get(self._last)
-        return Parts(
-            self._captures, [r for found in self._replays.values() for r in found], last and last[0], self._derived.values()
-        )
+        replays = [replay for found in self._replays.values() for replay in found]
+        last = self._replays[self._last][0] if self._last in self._replays else None
+        return Parts(self._captures, replays, last, self._derived.values())
 
     def clear(self) -> None:
         """Forgets all recordings. Their memory can be used for other tensors; `pb.trim()` gives it back to the system."""

@@ -106,7 +106,7 @@ class Trace:
         nodes = [node for node in named(inside.nodes) if node.y in needed]
         produced = {node.y for node in nodes}
         self.serials = tuple(dict.fromkeys([x for node in nodes for x in node.inputs if x and x not in produced]))
-        self.inputs = [own[serial] if serial in own else inside.outside[serial] for serial in self.serials]
+        self.inputs: list[Any] = [own[serial] if serial in own else inside.outside[serial] for serial in self.serials]
         self.shapes = [(leaves[x] if isinstance(x, int) else x).shape for x in self.inputs]
         ends = len(self.results)
         self.values = {*self.serials, *produced}

@@ -61,11 +61,13 @@ def under_tape(captured: Any, tape: Tape, leaves: list[Any], spec: Any) -> Any:
         tape.knows(x)  # a Parameter becomes watched when it is first used
     replayed.tell(tape, leaves, results)
     if len(listeners.stack) == 1 and not captured.is_derived and spec == flatten((tuple(leaves), {}))[1]:
-        replay = derived.last_used()
+        replay: Any = derived.last_used()
         different = len(set(map(id, leaves))) == len(leaves)
-        ours = replay is not None and replay.constant() is replayed  # and not one that another thread has just made
-        usual = ours and different and all([x.__class__ is Tensor for x in leaves])
-        captured.under_tape = QuickUnderTape(replay, replayed, tape, leaves) if usual else None
+        usual = different and all([x.__class__ is Tensor for x in leaves])
+        if replay is not None and replay.constant() is replayed and usual:  # not the recording of another thread
+            captured.under_tape = QuickUnderTape(replay, replayed, tape, leaves)
+        else:
+            captured.under_tape = None
     return replayed.value(leaves, results)
 
 
@@ -103,7 +105,7 @@ class QuickUnderTape:
         self._on = [x.serial in tape.values for x in args]
         self._around = devices.default_device(), modes.rounding()
         automatic = [x for x in replayed.watched if tape.watch_parameters and isinstance(x, Parameter) and x.trainable]
-        self._leaves = {p.serial: ref(p) for p in automatic}
+        self._leaves: dict[int, ref[Tensor]] = {p.serial: ref(p) for p in automatic}
         self._watched = {x.serial for x in replayed.watched} - self._leaves.keys()
         self._unwatched = [found for found in replayed.unwatched if found() is not None]
 

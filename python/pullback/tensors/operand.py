@@ -94,7 +94,7 @@ def own(x: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
 def _read_in_place(x: Any, dtype: Any, device: str | None) -> Tensor:
     """Returns the argument of an op in a captured function. Each replay copies an array that a pullback outside may read later."""
     t = asarray(x, dtype=dtype, device=device)
-    if capturing.thread.recording.keeps and can_change(x, t.array):
+    if capturing.thread.recording is not None and capturing.thread.recording.keeps and can_change(x, t.array):
         return attached.converted(t, None, None, True)
     return t
 
