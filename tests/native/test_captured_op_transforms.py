@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from captured_step import agree, needs_kernels, normal
+from captured_step import agree, alike, needs_kernels, normal
 from pullback import nn
 from pullback.nn import functional as F
 
@@ -58,6 +58,13 @@ def transforms() -> dict[str, Callable[[Any, Any], Any]]:
 def test_transforms_of_a_captured_function(name: str) -> None:
     way = transforms()[name]
     agree(lambda x: pb.tanh(x) * x[::-1] + pb.sum(x * x), lambda g, k: way(g, normal(k, 4)))
+
+
+@pytest.mark.parametrize("name", transforms())
+def test_transforms_of_a_function_that_captures_a_closure_over_its_argument(name: str) -> None:
+    way, x = transforms()[name], normal(0, 4)
+    made = lambda capture: lambda x: capture(lambda u: pb.tanh(u) * x + pb.sin(x))(x * 2)
+    alike(way(made(pb.capture), x), way(made(lambda f: f), x))
 
 
 def test_transforms_around_transforms_are_recordings_too() -> None:

@@ -14,6 +14,7 @@ from ..autodiff.batching import Batch
 from ..autodiff.listeners import listeners
 from ..autodiff.tape import Tape
 from ..backends import kernels_on
+from ..errors import VmapError
 from ..tensors import devices
 from ..tensors.operand import own
 from ..tensors.tensor import Tensor
@@ -48,7 +49,7 @@ def call(captured: Any, args: Any, options: Any, counted: Any) -> Any:
             value = _served(captured, leaves, spec)
         if thread.unserved:
             captured.run_eagerly(kinds)
-    except Unserved:
+    except (Unserved, VmapError):  # VmapError: the function reads an example of a batch that is not an argument
         for generator, state in states.items():
             generator.load_state_dict(state)
         captured.run_eagerly(kinds)
