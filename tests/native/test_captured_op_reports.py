@@ -153,6 +153,17 @@ def train(net: Any, captures: bool, data: list[tuple[Any, Any]]) -> None:
         opt.step(tape.gradient(loss, opt.parameters))
 
 
+def test_kinds_of_transforms_are_limited_as_signatures_are() -> None:
+    f = pb.capture(lambda x: pb.sum(pb.tanh(x)), cache=3)
+    batches = [pb.ones((size, 2)) for size in range(1, 8)]
+    with pytest.warns(UserWarning, match="more than 3 kinds of tapes and transforms: batches of other sizes") as told:
+        found = [pb.vmap(f)(batch) for batch in batches]
+    assert len(told) == 1
+    for y, batch in zip(found, batches):
+        same(y, pb.sum(pb.tanh(batch), axis=1))
+    assert f.stats().recordings == 3
+
+
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_200_steps_with_a_captured_loss_have_the_bits_of_eager_ones(sizes: tuple[int, ...]) -> None:
     pb.random.seed(1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, NoR
 from ..autodiff.listeners import listeners
 from ..autodiff.site import warn
 from ..backends import kernels_on, modes, why_not
-from ..errors import CaptureError, PullbackError, ShapeError
+from ..errors import CaptureError, PullbackError
 from ..interop.unknown_names import unexpected
 from ..launch import capturing
 from ..launch.refusal import Refused
@@ -29,7 +29,7 @@ from .quick import Quick
 from .recording import FUSIONS, Recording
 from .replay import Replay
 from .signature import apart, as_leaf, changed_float, difference, host_random_state, signature
-from .steps import stacked
+from .steps import length_of, stacked
 from .under_tape import QuickUnderTape
 
 if TYPE_CHECKING:
@@ -197,6 +197,12 @@ class Captured(Generic[P, R]):
             capture = partial(Captured, fusion=self._fusion, steps=None, cache=self._cache, layouts=True)
             found = capture(make(self._function, capture))
         kept[key] = found  # the last used one is at the end
+        if len(kept) > self._cache:
+            del kept[next(iter(kept))]
+            self._warn_once(
+                f"{self._name()} ran under more than {self._cache} kinds of tapes and transforms: batches of other sizes, or other "
+                f"watched arguments. Each costs a recording; the oldest is forgotten. Use fewer sizes, or raise cache=."
+            )
         self._derived = kept
         return found
 
@@ -255,14 +261,17 @@ class Captured(Generic[P, R]):
         before, self._replays, self._last = self._last, kept, key
         self._captures += 1
         self._advise(before, key)
-        if full and not self._warned:
-            self._warned = True
-            warn(
+        if full:
+            self._warn_once(
                 f"{self._name()} has been recorded for more than {self._cache} signatures: {difference(before, key)}. Each "
                 f"costs a run without capture; the oldest is forgotten. Pad to fewer shapes, pass numbers that change as tensors, "
-                f"or raise cache=.",
-                UserWarning,
+                f"or raise cache=."
             )
+
+    def _warn_once(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
+            warn(text, UserWarning)
 
     def _advise(self, before: Any, now: Any) -> None:
         """Warns, once, when float arguments alone have caused FLOATS recordings in a row."""
@@ -292,7 +301,7 @@ class Captured(Generic[P, R]):
         if kernels is None:
             tensors = [x if x is leaf else made_of(x, own(x)) for x, leaf in zip(given, leaves)]
             return self.eagerly(*_arguments(tensors, spec, named), counted)
-        steps = self._length(arrays)
+        steps = length_of(self._name(), self._steps, arrays)
         # The Ellipsis makes a 1-D argument with one number per step an array too, and not a scalar.
         inputs = [apart(a if steps is None else a[0, ...]) for a in arrays]
         fill = iter([a if layout is None else layout.of(a) for a, layout in zip(inputs, layouts or [None] * len(inputs))])
@@ -312,20 +321,6 @@ class Captured(Generic[P, R]):
         self._keep(key, replay)
         return outputs if steps is None else self._rest(replay, outputs, arrays, given, steps, counted)
 
-    def _length(self, arrays: Sequence[Any]) -> int | None:
-        """Returns the number of steps; None without steps=. Raises ShapeError if the first axis of an argument is not that long."""
-        if self._steps is None:
-            return None
-        if not arrays:
-            raise ShapeError(f"{self._name()} with steps={self._steps}: there is no tensor among the arguments to take steps over.")
-        for array in arrays:
-            if not array.ndim or array.shape[0] != self._steps:
-                raise ShapeError(
-                    f"{self._name()} with steps={self._steps}: an argument has shape {array.shape}; its first axis must have one "
-                    f"entry for each of the {self._steps} steps."
-                )
-        return self._steps
-
     def _rest(self, replay: Replay, first: Any, arrays: Sequence[Any], leaves: Sequence[Any], steps: int, counted: Any) -> Any:
         """Runs the steps after the first, and returns the results of all steps, stacked along a leading axis."""
         ones, form = flatten(first)
@@ -340,7 +335,7 @@ class Captured(Generic[P, R]):
         function = self.derived("step", lambda f, _: f) if listeners.stack else self._function
         given, spec = flatten((args, options))
         leaves = [as_leaf(x) for x in given]
-        steps = self._length([x.array for x in leaves if x.__class__ is Tensor]) or 0
+        steps = length_of(self._name(), self._steps, [x.array for x in leaves if x.__class__ is Tensor]) or 0
         results = []
         for step in range(steps):
             ones = [made_of(original, x[step]) if x.__class__ is Tensor else x for x, original in zip(leaves, given)]
