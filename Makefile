@@ -34,7 +34,9 @@ ARGS   ?=
 
 VENV   := .venv
 BIN    := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --max-worker-restart 0  # the first crash ends the run
+# The first crash ends the run. NumPy and torch, with which the tests compare, get one thread in each process: more would wait for
+# one another, because every processor has a process already. pullback has threads of its own.
+PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(JOBS) --max-worker-restart 0
 LOG    := build/log
 CXX_FILES := -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh'
 LOCK   := $(if $(shell command -v flock),flock build/lock,)
@@ -124,7 +126,7 @@ simulate: $(VENV)/test
 # comparisons of bits between builds, numbers of threads and devices, which run the tests' programs once more in each of them.
 SANITIZED := build/sanitize/python
 SANITIZES := $(if $(filter SIM,$(CUDA)),tests/simulated,$(ONCE) --ignore tests/benchmarks \
-  --ignore tests/native/test_everywhere.py --ignore tests/native/test_trainings.py \
+  --ignore tests/programs/test_everywhere.py --ignore tests/programs/test_trainings.py \
   --deselect tests/native/test_large_products.py::test_any_number_of_threads_gives_the_same_bits)
 sanitize: $(VENV)/test
 	$(call stage,sanitize,compile $(LEVELS) with the address and undefined-behaviour sanitizers,\

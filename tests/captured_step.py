@@ -14,6 +14,7 @@ from conftest import host
 from pullback import backends, nn, optim
 from pullback.nn import functional as F
 from pullback.tensors import devices
+from pullback.tree import flatten
 from update_rules import RULES
 
 REASON = backends.why_not(devices.default_device())
@@ -72,6 +73,32 @@ def same_state(one: Any, other: Any) -> None:
         assert p.version == q.version
         for name, slot in one.slots(p).items():
             same(slot, other.slots(q)[name])
+
+
+# ---- captured functions under tapes and transforms
+
+
+def normal(seed: int, *shape: int, dtype: Any = pb.float64) -> Any:
+    return pb.tensor(np.random.default_rng(seed).standard_normal(shape), dtype=dtype)
+
+
+def alike(got: Any, wanted: Any) -> None:
+    """Asserts that two trees have equal leaves, and tensors equal bits."""
+    for a, b in zip(flatten(got)[0], flatten(wanted)[0], strict=True):
+        same(a, b) if isinstance(a, pb.Tensor) else None
+        assert isinstance(a, pb.Tensor) or a == b
+
+
+def agree(f: Callable[..., Any], run: Callable[[Any, int], Any], calls: int = 3) -> Any:
+    """Asserts that run(f, k) is the same for f captured and eager, in a recording and in replays. Returns the captured f."""
+    captured = pb.capture(f)
+    for k in range(calls):
+        found = []
+        for g in (captured, f):
+            pb.random.seed(k)
+            found.append([run(g, k), pb.random.uniform((2,))])  # as many random numbers were drawn
+        alike(*found)
+    return captured
 
 
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {

@@ -25,9 +25,16 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the tests that wait for other programs first, so that the other tests run meanwhile."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Puts the tests that wait for other programs first, so that the other tests run meanwhile.
+
+    `make simulate` leaves out the tests that always run on the CPU, because `make test` has the same kernels for them.
+    """
     items.sort(key=lambda item: item.path.parent != ROOT / "tests" / "tools")
+    if devices.default_device() != "cpu" and simulated():
+        left_out = [item for item in items if "on_cpu" in getattr(item, "fixturenames", ())]
+        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=left_out)
 
 
 # ---- backends

@@ -48,8 +48,8 @@ def over_rows(rows: Any) -> Any:
 
 def fma(a: Any, b: Any, c: Any) -> Any:
     """Returns a * b + c, rounded once. All three have one dtype, float32 or float64; no result may overflow or be denormal."""
-    if c.dtype == np.float32:  # the product is exact in float64, and rounding to odd makes the second rounding harmless
-        return _sum_to_odd(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)).astype(np.float32)
+    if c.dtype == np.float32:
+        return _add_once(a.astype(np.float64) * b.astype(np.float64), c)  # the product is exact in float64
     product = a * b  # from here on as Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008
     low, rest = _two_sum(c, _product_error(a, b, product))
     high, more = _two_sum(product, low)
@@ -58,12 +58,29 @@ def fma(a: Any, b: Any, c: Any) -> Any:
 
 def product(a: Any, b: Any) -> Any:
     """Returns a (…, m, k) @ b (…, k, n): chains of BLOCK multiply-adds from 0, whose sums are added in pairs of neighbours."""
-    blocks = []
+    blocks, single = [], a.dtype == np.float32
+    zero = np.zeros(np.matmul(a[..., :0], b[..., :0, :]).shape, a.dtype)
+    a, b = (a.astype(np.float64), b.astype(np.float64)) if single else (a, b)
     for first in range(0, max(1, a.shape[-1]), BLOCK):
-        blocks.append(np.zeros(np.matmul(a[..., :0], b[..., :0, :]).shape, a.dtype))
+        blocks.append(zero)
         for k in range(first, min(a.shape[-1], first + BLOCK)):
-            blocks[-1] = fma(a[..., :, k, None], b[..., None, k, :], blocks[-1])
+            column, row = a[..., :, k, None], b[..., None, k, :]
+            blocks[-1] = _add_once(column * row, blocks[-1]) if single else fma(column, row, blocks[-1])
     return by_neighbours(np.stack(blocks))
+
+
+def _add_once(product: Any, c: Any) -> Any:
+    """Returns product + c, rounded once to float32: the product is in float64, c in float32.
+
+    A sum that was rounded to float64 rounds on to what the exact sum rounds to, unless it lies halfway between two numbers of
+    float32.
+    """
+    total = np.atleast_1d(product + c)
+    halfway = total.view(np.int64) & 0x1FFFFFFF == 0x10000000
+    if halfway.any():
+        at = np.broadcast_to(product, total.shape)[halfway], np.broadcast_to(c, total.shape)[halfway].astype(np.float64)
+        total[halfway] = _sum_to_odd(*at)
+    return total.astype(np.float32).reshape(np.broadcast_shapes(np.shape(product), np.shape(c)))
 
 
 def _two_sum(x: Any, y: Any) -> Any:

@@ -63,6 +63,9 @@ def test_the_tests_own_multiply_add_rounds_once(dtype: str) -> None:
     a, b, c = draw((3, 3000), dtype, 0)
     for addend in (c, -(a * b), c * (2.0 ** np.arange(-50, 50).repeat(30)).astype(dtype)):
         equal(fma(a, b, addend), np.array([exact(*xyz) for xyz in zip(a, b, addend)], dtype))
+    near = np.full(3, 1 + (2.0**-12 if dtype == "float32" else 2.0**-27), dtype)  # the square lies halfway between two numbers
+    tiny = np.array([0, 2.0**-60, -(2.0**-60)] if dtype == "float32" else [0, 2.0**-120, -(2.0**-120)], dtype)
+    equal(fma(near, near, tiny), np.array([exact(*xyz) for xyz in zip(near, near, tiny)], dtype))
 
 
 @pytest.mark.parametrize("k", DEPTHS)

@@ -6,7 +6,7 @@ from functools import partial
 import pullback as pb
 from pullback import nn
 
-from ..eager.pullback import chain_and_input, data, step_of
+from ..eager.pullback import chain_and_input, data, network, step_of
 from ..transforms import pullback as transforms
 from . import STEPS
 
@@ -20,6 +20,20 @@ def chain(fusion):
 def mlp(sizes, batch, fusion):
     step, (x, y) = pb.capture(step_of(sizes), fusion=fusion), data(sizes, batch)
     return lambda: step(x, y)
+
+
+def taped(sizes, batch):
+    """Returns the forward and backward pass of a captured loss under a tape."""
+    model, (x, y) = network(sizes), data(sizes, batch)
+    loss_of = pb.capture(lambda x, y: nn.cross_entropy(model(x), y))
+    params = model.parameters()
+
+    def run():
+        with pb.GradientTape() as tape:
+            loss = loss_of(x, y)
+        return tape.gradient(loss, params)
+
+    return run
 
 
 def many_steps(sizes, batch, fusion):
@@ -83,6 +97,9 @@ for fusion in ("exact", "fast"):
         f"mlp 784-1024-1024-10, {fusion}": partial(mlp, (784, 1024, 1024, 10), 512, fusion),
     }
 WORKLOADS |= {
+    "mlp 2-16-16-2, tape": partial(taped, (2, 16, 16, 2), 100),
+    "mlp 784-128-10, tape": partial(taped, (784, 128, 10), 64),
+    "mlp 784-1024-1024-10, tape": partial(taped, (784, 1024, 1024, 10), 512),
     "norms": norms,
     "step of the same net": partial(mlp, (784, 128, 10), 64, "exact"),
     "8 targets": lambda: targets(at_once=True),

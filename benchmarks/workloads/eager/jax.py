@@ -21,8 +21,7 @@ def chain():
     return _ready(lambda: gradient(x))
 
 
-def step_of(sizes):
-    """Returns a function that performs one step of Adam on a batch, and the state before the first step."""
+def loss_and_params(sizes):
     rng = np.random.default_rng(0)
     params = [(jnp.asarray(rng.standard_normal((m, n), dtype=np.float32) / m**0.5), jnp.zeros(n)) for m, n in zip(sizes, sizes[1:])]
 
@@ -32,6 +31,13 @@ def step_of(sizes):
             h = h @ w + b
             h = jax.nn.relu(h) if i + 1 < len(params) else h
         return -jnp.take_along_axis(jax.nn.log_softmax(h), y[:, None], 1).mean()
+
+    return loss_of, params
+
+
+def step_of(sizes):
+    """Returns a function that performs one step of Adam on a batch, and the state before the first step."""
+    loss_of, params = loss_and_params(sizes)
 
     def step(state, x, y):
         params, m, v, t = state

@@ -29,11 +29,15 @@ def chain():
     return lambda: gradient(x)
 
 
-def step_of(sizes):
+def network(sizes):
     layers = []
     for i, (m, n) in enumerate(zip(sizes, sizes[1:])):
         layers += [nn.Linear(m, n)] + ([nn.ReLU()] if i + 2 < len(sizes) else [])
-    model = nn.Sequential(*layers)
+    return nn.Sequential(*layers)
+
+
+def step_of(sizes):
+    model = network(sizes)
     opt = optim.Adam(model.parameters(), lr=1e-3)
 
     def step(x, y):

@@ -178,6 +178,8 @@ def pull_call(tape: Tape, op: Op, edges: Sequence[Any], g: Any, reach: set[int],
     A checkpointed call did not record the ops inside it. It is recomputed here, and its nodes are walked in place of the call.
     The contributions to every gradient therefore arrive in the same order as without the checkpoint.
     """
+    if op.replay is not None:
+        return op.replay.pull(tape, edges, g, reach, sums)
     if op.recompute is None:
         pull_jointly(edges, g, reach, sums)
         return ()
@@ -203,6 +205,7 @@ class Sums:
     def __init__(self, aggregation: str) -> None:
         if aggregation not in attached.aggregations:
             raise TapeError(f"gradient: aggregation={aggregation!r}; use {', '.join(map(repr, attached.aggregations))}.")
+        self.aggregation = aggregation
         self.of: dict[int, Any] = {}  # a tensor, or after several contributions possibly a sum with a total()
         self._aggregate: Callable[[Tensor, Tensor], Any] = attached.aggregations[aggregation]
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .primitive import Op, Rule
     from .tape import Tape
 
+CALL, OUTPUT = 1, 2  # see Op.apart
+
 # A Node as the tape keeps it.
 Recorded: TypeAlias = "tuple[Op, int, list[int], Sequence[Any], Sequence[Any], CodeType, int, Sequence[Any]]"
 
@@ -94,7 +96,10 @@ def dependents(tape: Tape, serials: Iterable[int]) -> set[int]:
     """Returns these values and all that depend on them. Derivatives that are zero everywhere do not count as dependence."""
     reach = {serial for serial in serials if serial in tape.values}
     for op, y, inputs, *_ in tape.nodes:
-        if not reach.isdisjoint(inputs) and not (op.dead and reach.isdisjoint(live(op, inputs))):
+        if op.apart == OUTPUT:
+            if not reach.isdisjoint(live(op, inputs)[1:]):
+                reach.add(y)
+        elif not reach.isdisjoint(inputs) and not (op.dead and reach.isdisjoint(live(op, inputs))):
             reach.add(y)
     return reach
 
@@ -103,7 +108,7 @@ def needed_by(tape: Tape, targets: list[Tensor], through_zero: bool = False) -> 
     """Returns the values that the targets depend on, and the targets. through_zero: zero derivatives count as dependence."""
     needed = {t.serial for t in targets if t.serial in tape.values}
     for op, y, inputs, *_ in reversed(tape.nodes):
-        if y in needed:
+        if y in needed and op.apart != CALL:
             needed.update(inputs if through_zero or not op.dead else live(op, inputs))
     needed.discard(0)  # 0 stands for inputs that are not watched
     return needed
@@ -131,3 +136,16 @@ def shared_by(tape: Tape, targets: Sequence[Tensor]) -> tuple[dict[int, int], di
 def live(op: Op, inputs: list[int]) -> list[int]:
     """Returns the inputs whose derivative is not zero everywhere."""
     return [x for i, x in enumerate(inputs) if i not in op.dead]
+
+
+def only_call(tape: Tape, target: Any, sources: Any) -> Any:
+    """Returns tape.gradient(target, sources) if the tape's only op is the call of a captured function. Returns None if not."""
+    replay = tape.nodes[0][0].replay
+    return None if replay is None else replay.gradient(tape, target, sources)
+
+
+def open_calls(tape: Tape) -> None:
+    """Replaces the calls of captured functions on a tape by the ops inside them, so that each op can be looked at."""
+    calls = [op.replay for op, *_ in tape.nodes if op.replay is not None]
+    if calls:
+        calls[0].open(tape)

@@ -122,12 +122,15 @@ class Op:
         dead: the indices of the inputs that no gradient reaches; by default those without a rule.
         edges: see `edges_of`.
         recompute: for the call of a checkpoint, the function that makes the nodes that the call did not record.
+        replay: for the call of a captured function, the object that pulls back through it (replays/replayed.py).
+        apart: CALL for a call of which not every output depends on every input, OUTPUT for its outputs. The inputs of such an
+            output are the call, and the inputs of the call that it depends on.
     """
 
     __slots__ = (
-        "batch", "cost", "dead", "domain", "edges", "example", "factors", "issue", "joint", "kernel", "kind", "name",
-        "names", "native", "params", "pullback", "recompute", "reference", "rules", "same_bits", "shown", "takes", "tangent", "ulp",
-        "variadic", "why_reference",
+        "apart", "batch", "cost", "dead", "domain", "edges", "example", "factors", "issue", "joint", "kernel", "kind", "name",
+        "names", "native", "params", "pullback", "recompute", "reference", "replay", "rules", "same_bits", "shown", "takes",
+        "tangent", "ulp", "variadic", "why_reference",
     )  # fmt: skip
 
     def __init__(
@@ -160,7 +163,8 @@ class Op:
     ) -> None:
         self.name, self.kind, self.names, self.params, self.shown = name, kind, names, params, shown or name
         self.rules, self.pullback, self.joint, self.variadic, self.takes = rules, pullback, joint, variadic, takes
-        self.cost, self.example, self.domain, self.ulp, self.recompute = cost, example, domain, ulp, recompute
+        self.cost, self.example, self.domain, self.ulp, self.recompute, self.apart = cost, example, domain, ulp, recompute, 0
+        self.replay: Any = None
         self.batch: Callable[..., Any] = batch or kind.batch
         self.tangent: Callable[..., Any] = tangent or kind.tangent
         self.issue: Callable[..., Tensor] = kind.issue or apply  # f(op, inputs, params) runs the op and passes it to the listeners

@@ -19,7 +19,7 @@ from .backward import note_derivative, seeds_for, sweep
 from .error_text import not_watched
 from .kept import Kept, Listening
 from .listeners import listeners
-from .node import Recorded
+from .node import Recorded, only_call
 from .primitive import Op
 from .site import Site, call_site, current_frame, user_frame
 
@@ -91,6 +91,7 @@ class Tape(Listening):
 
     def stop_recording(self) -> _Paused:
         """Returns a context manager: this tape does not record the ops inside `with tape.stop_recording():`."""
+        self._refuse_outside("stop_recording")
         return _Paused(self)
 
     def watch(self, target: Tree) -> None:
@@ -98,6 +99,7 @@ class Tape(Listening):
 
         Raises TapeError if a value is not a floating-point tensor.
         """
+        self._refuse_outside("watch")
         frame = current_frame(1)
         for x in flatten(target)[0]:
             if not isinstance(x, Tensor) or x.dtype.kind not in "fV":
@@ -115,13 +117,17 @@ class Tape(Listening):
 
         Raises TapeError if `t` is not on this tape.
         """
-        if self.recording is not capturing.thread.recording:
-            capturing.refuse("on_gradient on a tape from outside", "Make the tape inside the function.")
+        self._refuse_outside("on_gradient")
         if not self.knows(t):
             raise TapeError(
                 "on_gradient: the tensor is not on this tape. Call it while recording, on a watched tensor or a result."
             )
         self.hooks.setdefault(t.serial, []).append(fn)
+
+    def _refuse_outside(self, what: str) -> None:
+        """Raises CaptureError in a captured function that this tape is outside of: each call has other values inside."""
+        if self.recording is not capturing.thread.recording:
+            capturing.refuse(f"{what} on a tape from outside", "Make the tape inside the function, or call it outside.")
 
     def knows(self, x: Any) -> bool:
         """True if a value is watched. A trainable Parameter becomes watched when it is first used."""
@@ -211,6 +217,8 @@ class Tape(Listening):
         """
         if unknown:
             raise unexpected(unknown)
+        if len(self.nodes) == 1 and output_gradients is None and (found := only_call(self, target, sources)) is not None:
+            return found
         self._ready(unconnected)
         (targets, nested), wanted = flatten(target), flatten(sources)
         given = beside(target, output_gradients) if nested and output_gradients is not None else [output_gradients]

@@ -22,6 +22,11 @@ class Recording(Protocol):
         """True if launches that are not native kernels may run."""
         ...
 
+    @property
+    def keeps(self) -> bool:
+        """True if values of the run are kept for a backward pass that is not part of it."""
+        ...
+
     def refusal(self, what: str, line: str, instead: str) -> Exception:
         """Returns the error for an action that the function must not perform."""
         ...

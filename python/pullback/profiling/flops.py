@@ -72,7 +72,7 @@ class _Shapes(Kept):
     Counts, stale views and random generators that the run changed are restored at its end.
     """
 
-    opaque = True
+    opaque, keeps = True, False
 
     def __init__(self) -> None:
         self._generators: dict[Any, dict[str, int]] = {}

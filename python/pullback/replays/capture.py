@@ -5,12 +5,12 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, NamedTuple, NoReturn, Protocol, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, NoReturn, Protocol, overload
 
 from ..autodiff.listeners import listeners
 from ..autodiff.site import warn
 from ..backends import kernels_on, modes, why_not
-from ..errors import CaptureError, PullbackError, ShapeError
+from ..errors import CaptureError, PullbackError
 from ..interop.unknown_names import unexpected
 from ..launch import capturing
 from ..launch.refusal import Refused
@@ -22,10 +22,15 @@ from ..tensors.precision import made_of
 from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from ..typing import P, R, Rest
-from .plan_report import Explanation, Stats
+from . import transformed
+from .layout import Layout, WithLayouts, arrays_of
+from .plan_report import Explanation, Parts, Stats, last_of, stats_of
+from .quick import Quick
 from .recording import FUSIONS, Recording
 from .replay import Replay
-from .signature import apart, as_leaf, changed_float, dense, difference, host_random_state, refuse_listeners, signature
+from .signature import apart, as_leaf, changed_float, difference, host_random_state, signature
+from .steps import length_of, stacked
+from .under_tape import QuickUnderTape
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -63,8 +68,10 @@ def capture(
     recording.
 
     Raises: CaptureError, which names the line, for code that a replay could not repeat: reading a value on the host, shapes that
-    depend on values, ops without a kernel, replaced Parameters. CaptureError too if a tape or transform around the call watches
-    the ops inside it. If the device has no native kernels, f runs eagerly on every call.
+    depend on values, ops without a kernel, replaced Parameters. If the device has no native kernels, f runs eagerly on every call.
+
+    A tape around a call records it as one op, whose forward and backward passes are a recording each. Transforms take the function
+    like any other. Their results have the bits of the eager function, too.
 
     Example:
         >>> @pb.capture
@@ -100,16 +107,22 @@ class Batches(Protocol):
 class Captured(Generic[P, R]):
     """The function that `capture` returns."""
 
-    def __init__(self, function: Callable[P, R], fusion: Fusion, steps: int | None, cache: int) -> None:
+    def __init__(
+        self, function: Callable[P, R], fusion: Fusion, steps: int | None, cache: int, layouts: bool = False
+    ) -> None:  # fmt: skip
         update_wrapper(self, function)  # first, because a captured function has attributes of these names
         self._function: Callable[..., Any] = function
         self._fusion: Fusion = fusion
-        self._steps, self._cache = steps, cache
+        self._steps, self._cache, self._layouts = steps, cache, layouts  # layouts: arguments and results keep theirs, uncopied
+        # By kinds of listeners: the functions that run for calls under them (transformed.py).
+        self._derived: dict[Any, Captured[..., Any]] = {}
         # Recordings by signature, the last used at the end. The dict is replaced and never changed, because any thread may call.
         self._replays: dict[Any, list[Replay]] = {}
+        self.under_tape: QuickUnderTape | None = None
+        self._unserved: set[Any] = set()
         self._captures = 0
         self._last: Any = None
-        self._quick: _Quick | None = None
+        self._quick: Quick | None = None
         self._warned = self._advised = False
         self._floats = 0  # how many recordings in a row differ from the one before in the value of a float only
         self._loaded: tuple[Any, Captured[..., Any]] | None = None  # the last loader, and the function that runs on its rows
@@ -148,18 +161,72 @@ class Captured(Generic[P, R]):
             except Refused:  # The shape, dtype or layout differs.
                 pass
         if capturing.thread.recording is not None:  # An outer recording includes this call.
-            return self._eagerly(args, options, counted)
-        leaves, spec = flatten(args) if not options else flatten((args, options))
-        given, leaves = leaves, [as_leaf(x) for x in leaves]
+            return self.eagerly(args, options, counted)
         if listeners.stack:
-            refuse_listeners(leaves)
-        arrays = [_argument(x, self._steps) for x in leaves if x.__class__ is Tensor]
-        key = signature(leaves, arrays, spec)
+            under = self.under_tape
+            if under is not None and counted is None and not options and (found := under.value(args)) is not None:
+                return found[0]
+            return transformed.call(self, args, options, counted)
+        given, spec = flatten(args) if not options else flatten((args, options))
+        leaves = [as_leaf(x) for x in given]
+        arrays, layouts = arrays_of(leaves, self._steps, self._layouts)
+        key = signature(leaves, arrays, WithLayouts(spec, layouts) if layouts else spec)
         for replay in self._replays.get(key, ()):
             if replay.holds():
                 self._used(key, replay, args, options)
                 return replay.run(arrays, given, self._steps or 0, counted)
-        return self._first(key, given, leaves, arrays, spec, bool(options), counted)
+        return self._first(key, given, leaves, arrays, layouts, spec, bool(options), counted)
+
+    # ---- calls under listeners (transformed.py)
+
+    @property
+    def stepped(self) -> bool:
+        """True if one call runs several steps."""
+        return self._steps is not None
+
+    @property
+    def is_derived(self) -> bool:
+        """True for a function that runs for calls of another one under listeners."""
+        return self._layouts
+
+    def derived(self, key: Any, make: Callable[[Any, Any], Any]) -> Captured[..., Any]:
+        """Returns the captured function for listeners of this kind. make(function, capture) returns the function."""
+        kept = dict(self._derived)
+        found = kept.pop(key, None)
+        if found is None:
+            capture = partial(Captured, fusion=self._fusion, steps=None, cache=self._cache, layouts=True)
+            found = capture(make(self._function, capture))
+        kept[key] = found  # the last used one is at the end
+        if len(kept) > self._cache:
+            del kept[next(iter(kept))]
+            self._warn_once(
+                f"{self._name()} ran under more than {self._cache} kinds of tapes and transforms: batches of other sizes, or other "
+                f"watched arguments. Each costs a recording; the oldest is forgotten. Use fewer sizes, or raise cache=."
+            )
+        self._derived = kept
+        return found
+
+    def runs_eagerly(self, kinds: Any) -> bool:
+        """True if the function runs eagerly under such listeners, because a recording cannot serve them."""
+        return kinds in self._unserved
+
+    def last_used(self) -> Replay | None:
+        """Returns the last used recording, if the arguments of its call were all tensors and need no copies."""
+        return self._quick.replay if self._quick is not None else None
+
+    def told(self, args: Sequence[Any]) -> tuple[Sequence[Any], Any] | None:
+        """Replays the last used recording of a function that returns tensors and a constant. Returns None if it is not valid."""
+        quick = self._quick
+        if quick is None or not quick.serves(args):
+            return None
+        try:
+            return quick.replay.told(args)
+        except Refused:
+            return None
+
+    def run_eagerly(self, kinds: Any) -> None:
+        """Makes calls under such listeners run eagerly from now on."""
+        self._unserved.add(kinds)
 
     def _over(self, loader: Any) -> Captured[..., Any]:
         """Returns the captured function that takes row numbers and gathers its batch from the loader's arrays."""
@@ -176,11 +243,11 @@ class Captured(Generic[P, R]):
         kept = dict(self._replays)
         kept[key] = kept.pop(key, [replay])
         self._replays, self._last = kept, key
-        plain = not options and all([x.__class__ is Tensor for x in args])
-        self._quick = _Quick(replay, len(args), devices.default_device(), modes.rounding()) if plain else None
+        plain = not options and all([x.__class__ is Tensor for x in args]) and key[2].__class__ is not WithLayouts
+        self._quick = Quick(replay, len(args), devices.default_device(), modes.rounding()) if plain else None
 
-    def quick(self) -> _Quick | None:
-        """Returns the last used recording if a call may replay it by itself (see `_Quick.replays`); otherwise None."""
+    def quick(self) -> Quick | None:
+        """Returns the last used recording if a call may replay it by itself (see `Quick.replays`); otherwise None."""
         return self._quick if self._quick is not None and self._quick.replay.plain and not self._steps else None
 
     # ---- recordings
@@ -194,14 +261,17 @@ class Captured(Generic[P, R]):
         before, self._replays, self._last = self._last, kept, key
         self._captures += 1
         self._advise(before, key)
-        if full and not self._warned:
-            self._warned = True
-            warn(
+        if full:
+            self._warn_once(
                 f"{self._name()} has been recorded for more than {self._cache} signatures: {difference(before, key)}. Each "
                 f"costs a run without capture; the oldest is forgotten. Pad to fewer shapes, pass numbers that change as tensors, "
-                f"or raise cache=.",
-                UserWarning,
+                f"or raise cache=."
             )
+
+    def _warn_once(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
+            warn(text, UserWarning)
 
     def _advise(self, before: Any, now: Any) -> None:
         """Warns, once, when float arguments alone have caused FLOATS recordings in a row."""
@@ -222,20 +292,21 @@ class Captured(Generic[P, R]):
     # ---- the first run
 
     def _first(
-        self, key: Any, given: Sequence[Any], leaves: Sequence[Any], arrays: Sequence[Any], spec: Any, named: bool, counted: Any
-    ) -> Any:
+        self, key: Any, given: Sequence[Any], leaves: Sequence[Any], arrays: Sequence[Any], layouts: Sequence[Layout | None],
+        spec: Any, named: bool, counted: Any,
+    ) -> Any:  # fmt: skip
         """Runs the function and records it. `given` holds the argument leaves as the user passed them, `leaves` after as_leaf."""
         device = devices.device_of(arrays[0]) if arrays else devices.default_device()
         kernels = kernels_on(device)
         if kernels is None:
             tensors = [x if x is leaf else made_of(x, own(x)) for x, leaf in zip(given, leaves)]
-            return self._eagerly(*_arguments(tensors, spec, named), counted)
-        steps = self._length(arrays)
+            return self.eagerly(*_arguments(tensors, spec, named), counted)
+        steps = length_of(self._name(), self._steps, arrays)
         # The Ellipsis makes a 1-D argument with one number per step an array too, and not a scalar.
         inputs = [apart(a if steps is None else a[0, ...]) for a in arrays]
-        fill = iter(inputs)
+        fill = iter([a if layout is None else layout.of(a) for a, layout in zip(inputs, layouts or [None] * len(inputs))])
         inside = [made_of(original, Tensor(next(fill))) if x.__class__ is Tensor else x for x, original in zip(leaves, given)]
-        recording = Recording(kernels, device, inputs)
+        recording = Recording(kernels, device, inputs, self._layouts)
         drawn = host_random_state()
         with recording:
             args, options = _arguments(inside, spec, named)
@@ -250,39 +321,26 @@ class Captured(Generic[P, R]):
         self._keep(key, replay)
         return outputs if steps is None else self._rest(replay, outputs, arrays, given, steps, counted)
 
-    def _length(self, arrays: Sequence[Any]) -> int | None:
-        """Returns the number of steps; None without steps=. Raises ShapeError if the first axis of an argument is not that long."""
-        if self._steps is None:
-            return None
-        if not arrays:
-            raise ShapeError(f"{self._name()} with steps={self._steps}: there is no tensor among the arguments to take steps over.")
-        for array in arrays:
-            if not array.ndim or array.shape[0] != self._steps:
-                raise ShapeError(
-                    f"{self._name()} with steps={self._steps}: an argument has shape {array.shape}; its first axis must have one "
-                    f"entry for each of the {self._steps} steps."
-                )
-        return self._steps
-
     def _rest(self, replay: Replay, first: Any, arrays: Sequence[Any], leaves: Sequence[Any], steps: int, counted: Any) -> Any:
         """Runs the steps after the first, and returns the results of all steps, stacked along a leading axis."""
         ones, form = flatten(first)
         more = flatten(replay.run([a[1:] for a in arrays], leaves, steps - 1, counted))[0] if steps > 1 else ones
-        stacked = [_stacked(replay, place, leaves, y, more[place], steps) for place, y in enumerate(ones)]
-        return unflatten(form, stacked)
+        results = [stacked(replay, place, leaves, y, more[place], steps) for place, y in enumerate(ones)]
+        return unflatten(form, results)
 
-    def _eagerly(self, args: Any, options: Any, counted: Any) -> Any:
+    def eagerly(self, args: Any, options: Any, counted: Any) -> Any:
         """Runs the function without a recording, step by step."""
         if self._steps is None:
             return _run(self._function, args, options, counted)
+        function = self.derived("step", lambda f, _: f) if listeners.stack else self._function
         given, spec = flatten((args, options))
         leaves = [as_leaf(x) for x in given]
-        steps = self._length([x.array for x in leaves if x.__class__ is Tensor]) or 0
+        steps = length_of(self._name(), self._steps, [x.array for x in leaves if x.__class__ is Tensor]) or 0
         results = []
         for step in range(steps):
             ones = [made_of(original, x[step]) if x.__class__ is Tensor else x for x, original in zip(leaves, given)]
             inner, named = unflatten(spec, ones)
-            results.append(flatten(_run(self._function, inner, named, counted)))
+            results.append(flatten(_run(function, inner, named, counted)))
         columns = zip(*[ys for ys, _ in results])
         stacked = [concat([expand_dims(y, axis=0) for y in ys]) if isinstance(ys[0], Tensor) else ys[-1] for ys in columns]
         return unflatten(results[-1][1], stacked)
@@ -293,12 +351,7 @@ class Captured(Generic[P, R]):
         """Returns how often the function was recorded and replayed, and the size of the last used recording."""
         if self._loaded is not None and not self._replays:
             return self._loaded[1].stats()
-        replays = [replay for found in self._replays.values() for replay in found]
-        last = self._replays.get(self._last, [None])[0]
-        _, _, launches, kernels, arena_bytes = last.facts() if last is not None else (0, 0, 0, 0, 0)
-        runs = sum([replay.runs for replay in replays])
-        nodes = last.state()[1] if last is not None else 0
-        return Stats(self._captures, runs, kernels, arena_bytes, len(replays), launches, nodes)
+        return stats_of(self)
 
     def explain(self) -> Explanation:
         """Returns the plan of the last used recording: its kernels, the launches fused into each, and why no more were.
@@ -307,62 +360,24 @@ class Captured(Generic[P, R]):
         """
         if self._loaded is not None and not self._replays:
             return self._loaded[1].explain()
-        found = self._replays.get(self._last)
+        found = last_of(self)
         if not found:
             reason = why_not(devices.default_device())
             raise CaptureError(f"{self._name()}: nothing is recorded yet{f' ({reason})' if reason else ''}; call it first.")
-        return Explanation(self._name(), self._fusion, found[0])
+        return Explanation(self._name(), self._fusion, found)
+
+    def parts(self) -> Parts:
+        """Returns the recordings, and the functions that run for calls under listeners."""
+        replays = [replay for found in self._replays.values() for replay in found]
+        last = self._replays[self._last][0] if self._last in self._replays else None
+        return Parts(self._captures, replays, last, self._derived.values())
 
     def clear(self) -> None:
         """Forgets all recordings. Their memory can be used for other tensors; `pb.trim()` gives it back to the system."""
         self._replays, self._last, self._quick = {}, None, None
+        self._derived, self.under_tape = {}, None
         if self._loaded is not None:
             self._loaded[1].clear()
-
-
-class _Quick(NamedTuple):
-    """The last used recording, for calls whose arguments are all tensors.
-
-    Such a call needs no signature, because the kernel module itself compares the arguments with the recorded ones.
-    """
-
-    replay: Replay
-    arguments: int
-    device: str
-    rounding: tuple[str, str]
-
-    def serves(self, args: Sequence[Any]) -> bool:
-        """True if the recording is valid for these arguments, except that shapes, dtypes and layouts remain to be compared."""
-        return len(args) == self.arguments and not listeners.differentiates and not listeners.batches and self._holds()
-
-    def replays(self, arrays: Sequence[Any]) -> bool:
-        """Replays a recording that is `plain` on these arrays, without results, whatever listens. Returns False, and runs nothing,
-        if it is not valid for them. An array may be None, for which no recording is valid.
-        """
-        if len(arrays) != self.arguments or not self._holds():
-            return False
-        try:
-            self.replay.run_plain(arrays)
-        except Refused:  # An array is None, or its shape, dtype or layout differs.
-            return False
-        return True
-
-    def _holds(self) -> bool:
-        return (
-            capturing.thread.recording is None
-            and devices.default_device() == self.device
-            and modes.rounding() == self.rounding
-            and self.replay.holds()
-        )
-
-
-def _stacked(replay: Replay, place: int, leaves: Sequence[Any], first: Any, rest: Any, steps: int) -> Any:
-    """Stacks one result of the first step and of the rest. A returned argument already has the axis of steps."""
-    if (given := replay.argument_at(place)) is not None:
-        return own(leaves[given])
-    if not isinstance(first, Tensor):
-        return first
-    return concat([expand_dims(first, axis=0), rest]) if steps > 1 else expand_dims(first, axis=0)
 
 
 def _run(function: Callable[..., Any], args: Any, options: Any, counted: Any) -> Any:
@@ -371,12 +386,6 @@ def _run(function: Callable[..., Any], args: Any, options: Any, counted: Any) ->
     if counted is not None:
         counted.done += 1
     return value
-
-
-def _argument(x: Tensor, steps: int | None) -> Any:
-    """Returns the array that a plan reads for an argument. A view of a Parameter is copied, because the plan may write to it."""
-    array = x.array if x.storage is None else apart(x.array)
-    return array if array.flags.c_contiguous else dense(array, steps)
 
 
 def _arguments(leaves: Sequence[Any], spec: Any, named: bool) -> tuple[Any, Any]:

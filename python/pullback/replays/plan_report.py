@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
@@ -49,7 +50,7 @@ class Kernel(NamedTuple):
 
 
 class Explanation:
-    """The plan of a recording. It prints as a table.
+    """The plan of a recording, or those of a forward and a backward pass. It prints as a table.
 
     Attributes:
         kernels: the data of the table, one Kernel per kernel of a replay.
@@ -62,13 +63,16 @@ class Explanation:
         why_single: why a GPU's kernels are launched one by one and not as a graph; None if they are a graph.
     """
 
-    def __init__(self, name: str, fusion: str, replay: Replay) -> None:
+    def __init__(self, name: str, fusion: str, replays: Sequence[Replay]) -> None:
         self.name, self.fusion = name, fusion
-        self.recorded, self.dead, self.launches, _, self.arena_bytes = replay.facts()
-        self.graphs, self.graph_nodes, _, self.why_single = replay.state()
-        groups: dict[int, list[Any]] = {}
-        for row in replay.rows():
-            groups.setdefault(row[1], []).append(row)
+        facts, states = [replay.facts() for replay in replays], [replay.state() for replay in replays]
+        self.recorded, self.dead, self.launches, _, self.arena_bytes = map(sum, zip(*facts))
+        self.graphs, self.graph_nodes = sum([state[0] for state in states]), sum([state[1] for state in states])
+        self.why_single: str | None = next((state[3] for state in states if state[3]), None)
+        groups: dict[tuple[int, int], list[Any]] = {}
+        for k, replay in enumerate(replays):
+            for row in replay.rows():
+                groups.setdefault((k, row[1]), []).append(row)
         self.kernels = [_kernel(rows) for rows in groups.values()]
 
     def __str__(self) -> str:
@@ -96,6 +100,48 @@ class Explanation:
         elif self.graphs:
             head += f"\nOn the GPU they are {self.graph_nodes} nodes of a CUDA graph; {self.graphs} graph(s) are kept."
         return head
+
+
+class Parts(NamedTuple):
+    """What a captured function consists of.
+
+    Attributes:
+        captures: the number of its recordings so far.
+        replays: the recordings that it keeps; `last` is the last used one.
+        derived: the captured functions that run for calls under tapes and other listeners, the last used at the end.
+    """
+
+    captures: int
+    replays: list[Replay]
+    last: Replay | None
+    derived: Collection[Any]
+
+
+def stats_of(captured: Any) -> Stats:
+    """Returns the Stats of a captured function, which count the recordings for calls under tapes and transforms too."""
+    everything = [part.parts() for part in _all(captured)]
+    replays = [replay for parts in everything for replay in parts.replays]
+    last = last_of(captured)
+    facts, nodes = [replay.facts() for replay in last], sum([replay.state()[1] for replay in last])
+    _, _, launches, kernels, arena = map(sum, zip(*facts)) if facts else (0, 0, 0, 0, 0)
+    captures, runs = sum([parts.captures for parts in everything]), sum([replay.runs for replay in replays])
+    return Stats(captures, runs, kernels, arena, len(replays), launches, nodes)
+
+
+def _all(captured: Any) -> list[Any]:
+    """Returns a captured function and all that are derived from it."""
+    parts = captured.parts()
+    below = [*parts.derived, *[backward for replay in parts.replays for backward in replay.backward()]]
+    return [captured, *[one for part in below for one in _all(part)]]
+
+
+def last_of(captured: Any) -> list[Replay]:
+    """Returns the last used recording of a captured function; with that of its backward pass if it ran under a tape."""
+    parts = captured.parts()
+    if parts.last is None:
+        return last_of(list(parts.derived)[-1]) if parts.derived else []
+    backward = [found for part in parts.last.backward() if (found := last_of(part))]
+    return [parts.last, *(backward[-1] if backward else ())]
 
 
 def _kernel(rows: list[Any]) -> Kernel:

@@ -17,6 +17,7 @@ from ..tensors import devices, gpu, views
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
+from .layout import layout_in, owner_of
 from .replay import DrawnGenerator, Output, Replay, SideEffects
 
 FUSIONS: Final = {"none": 0, "exact": 2, "fast": 3}  # the values of Fusion in csrc/launch/plan.h
@@ -28,12 +29,14 @@ class Recording(Kept):
     Args:
         kernels: the kernel module of the device whose launches are recorded.
         inputs: the argument arrays of this run. A replay reads the arrays that it is called with instead.
+        layouts: results that are parts of larger blocks keep their layout, and share the memory of the block.
     """
 
     opaque = False  # A replay consists of native kernels only.
 
-    def __init__(self, kernels: Any, device: str, inputs: Sequence[Any]) -> None:
+    def __init__(self, kernels: Any, device: str, inputs: Sequence[Any], layouts: bool = False) -> None:
         self._kernels, self._device, self._inputs = kernels, device, inputs
+        self.keeps = layouts
         self._increments: list[tuple[Any, str, int]] = []
         self._guards: dict[int, tuple[Any, Callable[[], bool]]] = {}
         self._preparations: dict[int, tuple[Any, Callable[[], object]]] = {}
@@ -77,6 +80,13 @@ class Recording(Kept):
         drawn.draws.append((self._kernels.plan_length(), offset))
         return self._kernels.random_state(drawn.memory, offset)
 
+    def changes(self, array: Any) -> bool:
+        """True if the array lies in memory that each replay provides anew: that of an argument or of a temporary."""
+        try:
+            return self._kernels.plan_home(array) is not None
+        except Refused:  # an array that no kernel takes
+            return True
+
     def __enter__(self) -> Recording:
         """Starts recording the launches of this thread. A launch on another device then raises."""
         super().__enter__()
@@ -112,14 +122,14 @@ class Recording(Kept):
         leaves, spec = flatten(outputs)
         made: dict[int, Any] = {}  # result arrays by the number of their block
         found = [self._output(x, given, made, stacked) for x in leaves]
-        values = [Tensor(made[y.place]) if y.kind == "result" else x for x, y in zip(leaves, found)]
+        values = [Tensor(made[y.place]) if y.kind == "result" else x for x, y in zip(leaves, found)]  # "part", "memory": x itself
         for drawn in self._generators.values():
             drawn.count = drawn.generator.state_dict()["serial"] - drawn.first
             self._kernels.advance_state(drawn.memory, drawn.count)
             drawn.at = (drawn.at[0], drawn.at[1] + drawn.count)
         numbers = {block: i for i, block in enumerate(made)}
         plan = self._kernels.plan_end(list(made.values()), FUSIONS[fusion])
-        places = [x._replace(place=numbers[x.place]) if x.kind == "result" else x for x in found]
+        places = [x._replace(place=numbers[x.place]) if x.kind in ("result", "part") else x for x in found]
         generators, guards = list(self._generators.values()), list(self._guards.values())
         preparations = [action for _, action in self._preparations.values()]
         effects = SideEffects(self._increments, generators, guards, self._lasting, preparations)
@@ -135,11 +145,32 @@ class Recording(Kept):
         if isinstance(x, Parameter) and not stacked:
             return Output("constant", -1, x)
         home = self._kernels.plan_home(x.array)
+        if self.keeps and (part := self._part(x, home, made)) is not None:
+            return part
         if home is None or home < len(self._inputs) or not _alike(made.get(home, x.array), x.array):
             x = copy(x)
             home = self._kernels.plan_home(x.array)
         made.setdefault(home, x.array)
         return Output("result", home, None)
+
+    def _part(self, x: Tensor, home: int | None, made: dict[int, Any]) -> Output | None:
+        """Returns how a replay yields a tensor that is a part of a block, or in memory that stays in place. Otherwise None."""
+        if home is None:
+            return Output("memory", -1, (x.array, x.storage))
+        if home >= len(self._inputs):
+            if home in made:  # another tensor with this memory, which tapes tell from the first one
+                return Output("part", home, layout_in(x.array, x.array))
+            made[home] = x.array
+            return Output("result", home, None)
+        owner = owner_of(x.array) if x.size else None
+        for place, given in enumerate(self._inputs):
+            if owner is given:
+                return Output("argument", place, layout_in(owner, x.array))
+        block = self._kernels.plan_home(owner) if owner is not None else None
+        if block is None or block < len(self._inputs):
+            return None
+        made.setdefault(block, owner)
+        return Output("part", block, layout_in(owner, x.array))
 
 
 def _alike(a: Any, b: Any) -> bool:

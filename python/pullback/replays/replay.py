@@ -7,8 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ..launch import capturing
+from ..launch import capturing, door
 from ..launch.refusal import BadIndex, Refused
+from ..ops import random
 from ..tensors import devices
 from ..tensors.operand import own
 from ..tensors.storage import Storage
@@ -18,10 +19,18 @@ from ..tree import unflatten
 END: Final = 2**31 - 1  # a number of launches that no recording has: what is counted there is counted once for each complete step
 
 
+class Recalled:
+    """What a recording keeps of a function under a tape. `backward` holds the captured functions of its backward passes."""
+
+    backward: dict[Any, Any]
+
+
 class Output(NamedTuple):
     """The source of one leaf of the value that a replay returns.
 
-    `kind` is "result" (result number `place` of the plan), "input" (argument leaf number `place`) or "constant" (`value`).
+    `kind` is "result" (result number `place` of the plan), "part" (the part of that result with the Layout `value`), "input"
+    (argument leaf number `place`), "argument" (the part of the plan's input number `place` with the Layout `value`), "memory" (a
+    tensor over the array and with the storage in `value`) or "constant" (`value`).
     """
 
     kind: str
@@ -50,6 +59,8 @@ class DrawnGenerator:
     def before(self) -> None:
         """Writes the generator's state to the memory if the two differ, so that the plan continues from it."""
         state = self.generator.state_dict()
+        for states in random.drawn.before:
+            states.setdefault(self.generator, state)
         now = (state["seed"], state["serial"])
         if now != self.at:
             devices.write(self.memory, devices.move(np.array(now, np.uint64), devices.device_of(self.memory)))
@@ -103,9 +114,17 @@ class Replay:
         self._storages = list({id(owner): owner for owner, _, _ in effects.increments if isinstance(owner, Storage)}.values())
         self._guards = [holds for _, holds in effects.guards]
         self._outputs, self._spec = outputs, spec
+        self._but: list[Callable[[], bool]] | None = None
         self._changes = capturing.changes
         self.plain = not (effects.preparations or self._generators or self._increments or outputs)
+        self._direct = all([y.kind == "result" and y.place == i for i, y in enumerate(outputs[:-1])])
         self._single = spec is None and len(outputs) == 1 and outputs[0].kind == "result"
+
+    def holds_but(self, one: Any) -> bool:
+        """Like holds(), except for the condition with this key."""
+        if self._but is None:
+            self._but = [holds for key, holds in self._effects.guards if key is not one]
+        return self._changes == capturing.changes and all([holds() for holds in self._but])
 
     def holds(self) -> bool:
         """True if nothing the recording depends on has changed since it was made."""
@@ -122,11 +141,39 @@ class Replay:
         of `counted`, unless that is None, even if an exception ends the run. Raises Refused, without running anything, if the
         inputs do not have the recorded shapes, dtypes and layouts.
         """
+        results = self._results(inputs, steps, counted)
+        if self._single:
+            return results[0]
+        return unflatten(self._spec, [self._value(output, results, inputs, leaves) for output in self._outputs])
+
+    def told(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], Any]:
+        """Replays the plan of a function that returned a list of tensors and, as the last item, a constant.
+
+        Returns the tensors and the constant. Raises Refused as run() does.
+        """
+        results = self._results(inputs, 0, None)
+        if not self._direct:
+            results = [self._value(output, results, inputs, inputs) for output in self._outputs[:-1]]
+        return results, self._outputs[-1].value
+
+    def constant(self) -> Any:
+        """Returns the last leaf of the function's value if it is the same in each replay, otherwise None."""
+        return self._outputs[-1].value if self._outputs else None
+
+    def backward(self) -> list[Any]:
+        """Returns the captured functions that pull cotangents back through this recording, if it was made under a tape."""
+        made = self.constant()
+        return list(made.backward.values()) if isinstance(made, Recalled) else []
+
+    def _results(self, inputs: Sequence[Any], steps: int, counted: Any) -> Any:
+        """Replays the plan and its side effects, and returns the plan's results."""
         increments = self._increments if counted is None else [*self._increments, (counted, "done", END)]
         for prepare in self._effects.preparations:
             prepare()
         for drawn in self._generators:
             drawn.before()
+        if door.state.modes:
+            self._note_modes()
         try:
             results = self._run(self.plan, inputs, steps, increments)
             for drawn in self._generators:
@@ -140,9 +187,14 @@ class Replay:
             if storage.views:
                 storage.age()
         self.runs += 1
-        if self._single:
-            return results[0]
-        return unflatten(self._spec, [self._value(output, results, leaves) for output in self._outputs])
+        return results
+
+    def _note_modes(self) -> None:
+        """Notes the modes of the Modules that the function calls, for a function that will call them again."""
+        for key, _ in self._effects.guards:
+            if hasattr(key, "training"):
+                for modes in door.state.modes:
+                    modes.setdefault(id(key), (key, key.training))
 
     def run_plain(self, arrays: Sequence[Any]) -> None:
         """Replays a plan that is `plain`. Raises Refused as run() does."""
@@ -156,9 +208,16 @@ class Replay:
         self.runs += 1
 
     @staticmethod
-    def _value(output: Output, results: Sequence[Tensor], leaves: Sequence[Any]) -> Any:
+    def _value(output: Output, results: Sequence[Tensor], inputs: Sequence[Any], leaves: Sequence[Any]) -> Any:
         if output.kind == "input":
             return own(leaves[output.place])  # copies an array that belongs to the caller
+        if output.kind == "part":
+            return Tensor(output.value.of(results[output.place].array))
+        if output.kind == "argument":
+            given = inputs[output.place]
+            return Tensor(output.value.of(given.array if isinstance(given, Tensor) else given))
+        if output.kind == "memory":
+            return _over(*output.value)
         return results[output.place] if output.kind == "result" else output.value
 
     def _after_error(self, error: BaseException) -> None:
@@ -201,3 +260,11 @@ class Replay:
     def facts(self) -> tuple[int, int, int, int, int]:
         """Returns (launches recorded, launches left out, launches kept, kernels per replay, bytes of the arena)."""
         return self._kernels.plan_facts(self.plan)
+
+
+def _over(array: Any, storage: Storage | None) -> Tensor:
+    """Returns a tensor over memory that stays in place: that of a Parameter, or of a constant."""
+    y = Tensor(array)
+    if storage is not None:
+        storage.add_view(y)
+    return y

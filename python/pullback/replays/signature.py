@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff.listeners import listeners
 from ..backends import modes
 from ..errors import CaptureError
 from ..tensors import devices
@@ -43,7 +42,12 @@ def as_leaf(x: Any) -> Any:
         raise CaptureError(
             "capture: an argument is one example of a batch (under vmap, or the like). Capture the function around the transform."
         )
-    return asarray(x) if isinstance(x, np.ndarray) or any([hasattr(x, protocol) for protocol in _ARRAYS]) else x
+    return asarray(x) if is_array(x) else x
+
+
+def is_array(x: Any) -> bool:
+    """True for an array of NumPy or of another library, and not for a tensor."""
+    return not isinstance(x, Tensor) and (isinstance(x, np.ndarray) or any([hasattr(x, protocol) for protocol in _ARRAYS]))
 
 
 _ARRAYS = ("__dlpack__", "__cuda_array_interface__")  # attributes of arrays of other libraries
@@ -117,18 +121,6 @@ class _Same:
 
     def __repr__(self) -> str:
         return self.x.label()
-
-
-def refuse_listeners(leaves: Sequence[Any]) -> None:
-    """Raises CaptureError if a listener would have to receive the ops of a replay, which a replay cannot report."""
-    for listener in listeners.stack:
-        knows = getattr(listener, "knows", None)
-        if knows is None or getattr(listener, "watch_parameters", True) or any([knows(x) for x in leaves if isinstance(x, Tensor)]):
-            raise CaptureError(
-                f"a captured function was called inside a {type(listener).__name__} that watches its inputs or Parameters, "
-                f"but a replay does not report the ops inside it. Make the tape or transform inside the captured function, or "
-                f"call it with `tape.stop_recording()`."
-            )
 
 
 def difference(before: Any, now: Any) -> str:

@@ -173,6 +173,10 @@ class Gpu:
         memory = cuda.UnownedMemory(array.data.ptr, array.nbytes, owner, array.device.id)
         return self.xp.ndarray(array.shape, array.dtype, cuda.MemoryPointer(memory, 0), array.strides)
 
+    def part_of(self, owner: Any, shape: tuple[int, ...], dtype: Any, offset: int, strides: tuple[int, ...]) -> Any:
+        """Returns an array over memory of the owner, from this offset in bytes on."""
+        return self.xp.ndarray(shape, dtype, owner.data + offset, strides)
+
     def memory(self, number: int) -> dict[str, Any]:
         """Returns the dictionary of `pb.cuda.memory`."""
         pool_used, pool_cached = self.pool_use(number)

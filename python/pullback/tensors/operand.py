@@ -11,6 +11,7 @@ from ..backends import native
 from ..errors import DTypeError
 from ..launch import capturing
 from . import devices, gpu
+from .attached import attached
 from .creation import asarray, can_change, kept, snapshot
 from .parameter import Parameter
 from .storage import Storage
@@ -58,7 +59,9 @@ def as_tensor(x: Any, *, dtype: Any = None, device: str | None = None) -> Tensor
     """
     if isinstance(x, Tensor) and dtype is None and device is None:
         return x
-    take = kept if listeners.stack and capturing.thread.recording is None else asarray
+    if capturing.thread.recording is not None:
+        return _read_in_place(x, dtype, device)
+    take = kept if listeners.stack else asarray
     return take(x, dtype=dtype, device=device)
 
 
@@ -83,8 +86,17 @@ def own(x: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """
     if isinstance(x, Tensor) and dtype is None and device is None:
         return x
-    take = kept if capturing.thread.recording is None else asarray
-    return take(x, dtype=dtype, device=device)
+    if capturing.thread.recording is not None:
+        return _read_in_place(x, dtype, device)
+    return kept(x, dtype=dtype, device=device)
+
+
+def _read_in_place(x: Any, dtype: Any, device: str | None) -> Tensor:
+    """Returns the argument of an op in a captured function. Each replay copies an array that a pullback outside may read later."""
+    t = asarray(x, dtype=dtype, device=device)
+    if capturing.thread.recording is not None and capturing.thread.recording.keeps and can_change(x, t.array):
+        return attached.converted(t, None, None, True)
+    return t
 
 
 def over(given: Any, array: Any) -> Tensor:

@@ -287,6 +287,9 @@ class SimulatedGpu(Gpu):
         memory, offset = owned_memory(low, high - low, owner), array.__array_interface__["data"][0] - low
         return np.ndarray(array.shape, array.dtype, memory, offset, array.strides).view(DeviceArray)
 
+    def part_of(self, owner: Any, shape: tuple[int, ...], dtype: Any, offset: int, strides: tuple[int, ...]) -> Any:
+        return np.ndarray(shape, dtype, owner, offset, strides).view(DeviceArray)
+
     def stream_address(self, number: int) -> int:
         return int(self.kernels.stream(number)) if self.kernels is not None else 0
 

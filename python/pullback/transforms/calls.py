@@ -73,6 +73,7 @@ class Call(Op):
             the ops inside, and the outputs. If it is given, tapes walk these ops instead of calling `pull`.
         again: how to run the call again, or the reason why that is not possible.
         formula: True if the user wrote the pullback.
+        closed: True if `pull` refers to no values but its arguments.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Call(Op):
         recompute: Callable[[Sequence[int], Sequence[Tensor]], Any] | None = None,
         again: Again | str = NOT_KEPT,
         formula: bool = False,
+        closed: bool = False,
     ) -> None:
         facts = [(y.shape, y.dtype, y.device) if is_real(y) else None for y in outputs]
 
@@ -109,7 +111,7 @@ class Call(Op):
             shown=sys.intern(name),  # interned, because scopes are looked up by it
             rules=(rule,), pullback=pull, joint=True, tangent=tangent, dead=tuple(dead), edges=edges, recompute=recompute,
         )  # fmt: skip
-        self.again, self.formula = again, formula
+        self.again, self.formula, self.closed = again, formula, closed
 
 
 def _zeros(shape: tuple[int, ...], dtype: Any, device: str) -> Tensor:
@@ -166,19 +168,21 @@ def tell(to: Sequence[Any], call: Call, inputs: Sequence[Tensor], outputs: Seque
 
 def record(
     name: str, pull: Pull, inputs: Sequence[Tensor], outputs: Sequence[Any], to: Sequence[Any] | None = None,
-    again: Again | str = NOT_KEPT, formula: bool = False,
+    again: Again | str = NOT_KEPT, formula: bool = False, closed: bool = False,
 ) -> None:  # fmt: skip
     """Passes a call that made these outputs to the listeners, or only to those in `to`, at the batch level of each listener.
 
     Listeners outside a batch receive all its examples at once. The pullback they receive runs inside the batch, on one example.
-    `again`, `formula`: see `Call`.
+    `again`, `formula`, `closed`: see `Call`.
     """
     for level in levels([*inputs, *outputs]):
         told = [x for x in level.listeners if to is None or x in to]
         if told:
             seen, made = level.lowered(inputs), level.lowered(outputs)
             how = INSIDE_VMAP if level.above else again
-            tell(told, Call(name, seen, made, level.pull(pull, inputs), again=how, formula=formula), seen, made)
+            alone = closed and not level.above
+            call = Call(name, seen, made, level.pull(pull, inputs), again=how, formula=formula, closed=alone)
+            tell(told, call, seen, made)
 
 
 def is_real(x: Any) -> bool:

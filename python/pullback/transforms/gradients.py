@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..autodiff.backward import Sums, connected, note_derivative, run_hooks, total, walk
 from ..autodiff.batching import Batch, Batched
 from ..autodiff.listeners import listeners
-from ..autodiff.node import all_kept, named, shared_by
+from ..autodiff.node import all_kept, named, open_calls, shared_by
 from ..errors import TapeError
 from ..launch import capturing
 from ..ops.by_name import of_all, reshaped, view
@@ -51,6 +51,7 @@ def tape_gradients(tape: Tape, targets: Any, sources: Any, unconnected: str) -> 
 
 def _sweep(tape: Tape, targets: list[Tensor], sources: list[Any], unconnected: str, free: bool) -> list[Any]:
     """Returns for each target the gradient of each source."""
+    open_calls(tape)
     masks, groups = shared_by(tape, targets)
     serials, reach, missing = connected(tape, targets, sources, unconnected, masks.keys())
     seeds = {(y.shape, y.dtype, y.device): y for y in targets}

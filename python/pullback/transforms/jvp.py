@@ -56,6 +56,10 @@ class Forward(Listening):
         # default value.
         tangents[serial] = (tangent, weakref.ref(x, partial(tangents.pop, serial)))
 
+    def living(self) -> list[Tensor]:
+        """Returns the values that have a tangent."""
+        return [x for _, found in list(self._tangents.values()) if (x := found()) is not None]
+
     def knows(self, x: Any) -> bool:
         """True if x has a tangent."""
         return self.of(x) is not None

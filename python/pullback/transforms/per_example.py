@@ -11,7 +11,7 @@ import numpy as np
 
 from ..autodiff.backward import Sums, connected, note_derivative, walk
 from ..autodiff.batching import Batched, pull
-from ..autodiff.node import Edge, Node, Recorded, dependents, named
+from ..autodiff.node import Edge, Node, Recorded, dependents, named, open_calls
 from ..autodiff.primitive import Op
 from ..autodiff.tape import Tape
 from ..errors import ShapeError, UnconnectedError
@@ -127,6 +127,7 @@ class _Record:
         self.batch, one, _ = examples(args, {}, axes)
         with self.batch, self.tape:
             self.value = asarray(f(*[x if axis is None else y for x, y, axis in zip(inside, one, axes)], **options))
+        open_calls(self.tape)
         if self.value.size != 1:
             raise ShapeError(
                 f"per-example gradients: {name_of(f)} returned shape {self.value.shape} for one example; it must be a scalar."

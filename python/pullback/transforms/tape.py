@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
+from ..autodiff.node import open_calls
 from ..autodiff.tape import Aggregation, Tape, Unconnected
 from ..interop.unknown_names import attach_hints, unexpected
 from ..tensors.tensor import Tensor
@@ -148,6 +149,7 @@ class GradientTape(Tape):
         from ..report.tape_report import explain
 
         self._check_not_consumed("explain")
+        open_calls(self)
         return explain(self, target)
 
     def check(self, target: Tree) -> Check:
@@ -173,6 +175,7 @@ class GradientTape(Tape):
         from ..report.tape_check import check
 
         self._check_not_consumed("check")
+        open_calls(self)
         return check(self, target)
 
     def diagnose(self, target: Tree, sources: Tree, output_gradients: Any = None) -> Diagnosis:
@@ -188,4 +191,5 @@ class GradientTape(Tape):
         from ..report.diagnosis import diagnose
 
         self._check_not_consumed("diagnose")
+        open_calls(self)
         return diagnose(self, target, sources, output_gradients)

@@ -1,0 +1,220 @@
+"""The record of a captured function under a tape: the ops inside, without the values that each call computes anew.
+
+A function records its forward pass once. The values that pullbacks keep are results of this recording, so they have memory of
+their own. Each call adds one node to the tape. The backward pass pulls a cotangent back through this node by a second recording,
+whose arguments are the kept values and the cotangents.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from ..autodiff.node import Node, Recorded, dependents, named, needed_by
+from ..autodiff.tape import Tape
+from ..launch import capturing
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor, new_serial
+from ..transforms.calls import Call
+
+
+class Inside(Tape):
+    """Stands for a tape while a function that is called under this tape is recorded. It watches what that tape watches."""
+
+    def __init__(self, outer: Tape) -> None:
+        super().__init__(persistent=outer.persistent, watch_parameters=outer.watch_parameters)
+        self.values |= outer.values
+        self.made: dict[int, weakref.ref[Any]] = {}  # by id, the living results of the ops
+        self.outside: dict[int, Tensor] = {}  # by serial, the watched tensors that ops read and did not make
+        self.unwatched: dict[int, weakref.ref[Any]] = {}  # by id, the other tensors that ops read and did not make
+
+    def add(self, op: Any, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
+        for x in inputs:
+            if isinstance(x, Tensor) and id(x) not in self.made:
+                self.read(x)
+        super().add(op, y, inputs, params)
+        self.made[id(y)] = weakref.ref(y, partial(self.made.pop, id(y)))  # not a Python function, in which Ctrl-C would be lost
+
+    def read(self, x: Tensor) -> None:
+        """Notes that the function reads a tensor that it has not made."""
+        if self.knows(x):
+            self.outside[x.serial] = x
+        else:
+            self.unwatched[id(x)] = weakref.ref(x)
+
+
+class Slot(NamedTuple):
+    """Stands for a value that each call computes anew: the one at `place` among the values that pullbacks keep."""
+
+    place: int
+
+
+class Constant(NamedTuple):
+    """A leaf of the function's value that is the same in each call."""
+
+    value: Any
+
+
+class End(NamedTuple):
+    """A result of the function that a tape watches.
+
+    Attributes:
+        place: its position among the results of the recording.
+        serial: its serial in the trace.
+        through: the positions of the inputs that it depends on.
+        dead: those of them through which every derivative is zero.
+    """
+
+    place: int
+    serial: int
+    through: tuple[int, ...]
+    dead: tuple[int, ...]
+
+
+class Trace:
+    """The ops of one recording of a function.
+
+    A source is the position of a result of the recording, or for argument leaf number i, ~i.
+
+    Attributes:
+        name: the function's name for messages.
+        inputs: the watched values that the ops read: the number of an argument leaf, or a tensor from outside.
+        serials, shapes: their serials in the trace, and their shapes.
+        ends: the results that depend on the inputs.
+        kept: the sources of the values that pullbacks keep.
+        leaves, form: the leaves of the function's value (sources or Constants) and its structure.
+        nodes: the ops, in which Slots stand for kept values.
+        scopes: by serial, the scope that a pullback is attributed to.
+        storages: the storages that pullbacks read, and how much older than at the end of the run they were when they were read.
+        cuts: (an input, how, site) for each place where a watched value left the tape.
+        closed: False if pullbacks refer to values in ways that are not known here, so that the trace serves no other call.
+    """
+
+    def __init__(self, name: str, inside: Inside, leaves: Sequence[Any], outputs: Sequence[Any], form: Any) -> None:
+        self.name, self.form, self.closed = name, form, True
+        self.backward: dict[Any, Any] = {}
+        self.results: list[Tensor] = []
+        places = {id(x): ~i for i, x in reversed(list(enumerate(leaves))) if isinstance(x, Tensor) and not isinstance(x, Parameter)}
+        own = {x.serial: i for i, x in reversed(list(enumerate(leaves))) if isinstance(x, Tensor) and x.serial}
+        for y in outputs:
+            if isinstance(y, Tensor) and id(y) not in inside.made and id(y) not in places:
+                inside.read(y)
+        self.leaves = [self._leaf(y, inside, places) for y in outputs]
+        needed = needed_by(inside, [y for y in self.results if y.dtype.kind in "fV"], through_zero=True)
+        nodes = [node for node in named(inside.nodes) if node.y in needed]
+        produced = {node.y for node in nodes}
+        self.serials = tuple(dict.fromkeys([x for node in nodes for x in node.inputs if x and x not in produced]))
+        self.inputs: list[Any] = [own[serial] if serial in own else inside.outside[serial] for serial in self.serials]
+        self.shapes = [(leaves[x] if isinstance(x, int) else x).shape for x in self.inputs]
+        ends = len(self.results)
+        self.values = {*self.serials, *produced}
+        self.scopes = {serial: scope for serial, scope in inside.scopes.items() if serial in produced}
+        self.cuts = _cuts(inside, own)
+        self.kept: list[int] = []
+        self._slots: dict[int, Slot] = {}  # by the id of a value, while the trace is made
+        self.nodes = [self._template(node, inside, places) for node in nodes]
+        self.storages = _storages(nodes)
+        self.has_dead = inside.has_dead
+        self._slots = {}
+        # A persistent tape may record its own backward pass, which reads the kept values.
+        self.ends = self._ends(inside, self.results if inside.persistent else self.results[:ends], produced)
+
+    def _leaf(self, y: Any, inside: Inside, places: dict[int, int]) -> Any:
+        """Returns what a leaf of the function's value is in each call. A tensor that the function made is a result."""
+        if not isinstance(y, Tensor) or isinstance(y, Parameter) or (inside.outside.get(y.serial) is y and id(y) not in places):
+            return Constant(y)
+        return self._source(y, places)
+
+    def _source(self, y: Tensor, places: dict[int, int]) -> int:
+        if id(y) not in places:
+            places[id(y)] = len(self.results)
+            self.results.append(y)
+        return places[id(y)]
+
+    def _ends(self, inside: Inside, results: Sequence[Tensor], produced: set[int]) -> list[End]:
+        found = []
+        for place, y in enumerate(results):
+            if y.serial in produced:
+                through, live = needed_by(inside, [y], through_zero=True), needed_by(inside, [y])
+                on = tuple([i for i, serial in enumerate(self.serials) if serial in through])
+                found.append(End(place, y.serial, on, tuple([i for i in on if self.serials[i] not in live])))
+        return found
+
+    def _template(self, node: Node, inside: Inside, places: dict[int, int]) -> Recorded:
+        """Returns the node with Slots in place of the values that each call computes anew."""
+        if isinstance(node.op, Call) and not node.op.closed:
+            self.closed = False
+        edges = [(x, rule, tuple([self._slot(v, inside, places) for v in kept]), shape) for x, rule, kept, shape in node.edges]
+        return (node.op, node.y, node.inputs, edges, (), node.code, node.offset, node.params)
+
+    def _slot(self, value: Any, inside: Inside, places: dict[int, int]) -> Any:
+        if value.__class__ is tuple or value.__class__ is list:
+            found = [self._slot(item, inside, places) for item in value]
+            return value if all([a is b for a, b in zip(found, value)]) else type(value)(found)
+        if not isinstance(value, Tensor):
+            if hasattr(value, "strides") and _changes(value):
+                self.closed = False
+            return value
+        if isinstance(value, Parameter) or (id(value) not in places and id(value) not in inside.made and _stays(value)):
+            return value
+        if id(value) not in self._slots:
+            self._slots[id(value)] = Slot(len(self.kept))
+            self.kept.append(self._source(value, places))
+        return self._slots[id(value)]
+
+    # ---- copies of the ops
+
+    def made_with(self, kept: Sequence[Any], serials: dict[int, int], versions: Sequence[Any] = ()) -> list[Recorded]:
+        """Returns the nodes with the kept values of a call, and with these serials. Others get new ones, which are added."""
+        found: list[Recorded] = []
+        read = {id(storage): (storage, version) for storage, version in versions}
+        for op, y, inputs, edges, _, code, offset, params in self.nodes:
+            if y not in serials:
+                serials[y] = new_serial()
+            renamed = [
+                (
+                    [serials.get(s, 0) for s in x] if op.joint else serials[x], rule, tuple([_filled(v, kept) for v in of]), shape
+                )
+                for x, rule, of, shape in edges
+            ]  # fmt: skip
+            values = [value for edge in renamed for value in edge[2] if isinstance(value, Tensor)]
+            checked = {id(x.storage): read[id(x.storage)] for x in values if x.storage is not None and id(x.storage) in read}
+            found.append(
+                (op, serials[y], [serials.get(x, 0) for x in inputs], renamed, tuple(checked.values()), code, offset, params)
+            )
+        return found
+
+
+def _filled(value: Any, kept: Sequence[Any]) -> Any:
+    if value.__class__ is Slot:
+        return kept[value.place]
+    return type(value)([_filled(item, kept) for item in value]) if value.__class__ in (tuple, list) else value
+
+
+def _changes(array: Any) -> bool:
+    recording: Any = capturing.thread.recording
+    return recording.changes(array)
+
+
+def _stays(x: Tensor) -> bool:
+    """True if the tensor, which no op has made, has the same values in each call."""
+    return x.__class__ is Tensor and x.storage is None and not _changes(x.array)
+
+
+def _cuts(inside: Inside, own: dict[int, int]) -> list[tuple[Any, str, Any]]:
+    if not inside.cuts:
+        return []
+    sources: dict[int, Any] = {**inside.outside, **own}
+    reach = {serial: dependents(inside, [serial]) for serial in sources}
+    return [(sources[s], how, site) for at, how, site in inside.cuts for s in sources if at in reach[s]]
+
+
+def _storages(nodes: Sequence[Node]) -> list[tuple[Any, int]]:
+    found: dict[int, tuple[Any, int]] = {}
+    for node in nodes:
+        for storage, version in node.versions:
+            older = min(version - storage.version, found.get(id(storage), (None, 0))[1])
+            found[id(storage)] = storage, older
+    return list(found.values())

@@ -1,0 +1,79 @@
+"""Calls of a captured function under tapes, batches and forward mode: each listener is served by a recording.
+
+The innermost listener is served first. The function that runs for it (`Forward`, `ForBatch`, …) runs the captured function under a
+listener of the same kind, and returns also what the listener needs to know. This function is captured, too, and is called under
+the listeners that are left, which are served in the same way. So the recording at the end runs without listeners from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from ..autodiff.batching import Batch
+from ..autodiff.listeners import listeners
+from ..autodiff.tape import Tape
+from ..backends import kernels_on
+from ..errors import VmapError
+from ..tensors import devices
+from ..tensors.operand import own
+from ..tensors.tensor import Tensor
+from ..tensors.views import OutsideView, StaleView
+from ..transforms.calls import Reads
+from ..transforms.checkpoint import Noted
+from ..transforms.jvp import Forward
+from ..tree import flatten
+from .served import Unserved, thread
+from .signature import is_array
+from .under_others import under_batch, under_forward, under_reads
+from .under_tape import under_tape
+
+_SERVE: Final[dict[type, Callable[..., Any]]] = {
+    Tape: under_tape, Batch: under_batch, Forward: under_forward, Reads: under_reads,
+}  # fmt: skip
+
+
+def call(captured: Any, args: Any, options: Any, counted: Any) -> Any:
+    """Calls a captured function under the present listeners."""
+    given, spec = flatten((args, options))
+    leaves = [_leaf(x) for x in given]
+    device = next((x.device for x in leaves if isinstance(x, Tensor)), None) or devices.default_device()
+    kinds = tuple([_kind(listener) for listener in listeners.stack])
+    if captured.stepped or kernels_on(device) is None or captured.runs_eagerly(kinds):
+        return captured.eagerly(args, options, counted)
+    if captured.is_derived:
+        return _served(captured, leaves, spec)
+    states: dict[Any, Any] = {}
+    try:
+        with Noted(states, {}):
+            value = _served(captured, leaves, spec)
+        if thread.unserved:
+            captured.run_eagerly(kinds)
+    except (Unserved, VmapError):  # VmapError: the function reads an example of a batch that is not an argument
+        for generator, state in states.items():
+            generator.load_state_dict(state)
+        captured.run_eagerly(kinds)
+        return captured.eagerly(args, options, counted)
+    finally:
+        thread.unserved = False
+    if counted is not None:
+        counted.done += 1
+    return value
+
+
+def _served(captured: Any, leaves: list[Any], spec: Any) -> Any:
+    serve = _SERVE.get(_kind(listeners.stack[-1]))
+    if serve is None:
+        raise Unserved
+    return serve(captured, listeners.stack[-1], leaves, spec)
+
+
+def _kind(listener: Any) -> type:
+    return next((kind for kind in _SERVE if isinstance(listener, kind)), type(listener))
+
+
+def _leaf(x: Any) -> Any:
+    """Returns an argument as a tensor that no other code can write to, if it is an array."""
+    if isinstance(x, (OutsideView, StaleView)):
+        _ = x.array  # raises for a stale view, and turns an outside view into a plain tensor
+    return own(x) if is_array(x) else x

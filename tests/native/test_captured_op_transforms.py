@@ -1,0 +1,142 @@
+"""Transforms of a captured function, with the bits of those of the eager function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from captured_step import agree, alike, needs_kernels, normal
+from pullback import nn
+from pullback.nn import functional as F
+
+pytestmark = [needs_kernels, pytest.mark.filterwarnings("ignore::pullback.errors.ZeroGradientWarning")]
+
+
+def transforms() -> dict[str, Callable[[Any, Any], Any]]:
+    def persistent(g: Any, x: Any) -> Any:
+        with pb.GradientTape(persistent=True) as tape:
+            tape.watch(x)
+            y = pb.sum(g(x))
+            z = pb.sum(pb.sin(tape.gradient(y, x)))
+        return [tape.gradient(z, x), tape.gradient(y, x)]
+
+    def jacobians(g: Any, x: Any) -> Any:
+        with pb.GradientTape(persistent=True) as tape:
+            tape.watch(x)
+            y = g(x)
+            several = [pb.sum(y), pb.sum(y * y)]
+        return [tape.jacobian(y, x), tape.gradients(several, x), pb.jacobian(g)(x), pb.jacobian(g, mode="forward")(x)]
+
+    total = lambda g: lambda x: pb.sum(g(x))
+    third = lambda g: pb.grad(lambda x: pb.sum(pb.sin(pb.grad(lambda u: pb.sum(pb.grad(total(g))(u) ** 2))(x))))
+    return {
+        "grad": lambda g, x: pb.grad(total(g))(x),
+        "second": lambda g, x: pb.grad(lambda u: pb.sum(pb.sin(pb.grad(total(g))(u))))(x),
+        "third": lambda g, x: third(g)(x),
+        "vmap": lambda g, x: pb.vmap(g)(pb.stack([x, x + 1])),
+        "vmap of vmap": lambda g, x: pb.vmap(pb.vmap(g))(pb.reshape(pb.stack([x, x + 1, -x, x * 2]), (2, 2, *x.shape))),
+        "vmap of grad": lambda g, x: pb.vmap(pb.grad(total(g)))(pb.stack([x, x + 1])),
+        "grad of vmap": lambda g, x: pb.grad(lambda u: pb.sum(pb.vmap(g)(u)))(pb.stack([x, x + 1])),
+        "jvp": lambda g, x: pb.jvp(g, (x,), (x * 2,)),
+        "hvp": lambda g, x: pb.hvp(total(g), x, x + 1),
+        "hessian": lambda g, x: pb.hessian(total(g))(x),
+        "linearize": lambda g, x: pb.linearize(g, x)[1](x),
+        "vjp": lambda g, x: pb.vjp(g, x)[1](x),
+        "checkpoint": lambda g, x: pb.grad(lambda u: pb.sum(pb.checkpoint(g)(u) * u))(x),
+        "persistent tape": persistent,
+        "jacobians": jacobians,
+        "per example": lambda g, x: pb.per_example_grad(lambda x, s: pb.sum(g(x) * s))(x, pb.tensor([1.0, 2.0], pb.float64)),
+        "captured": lambda g, x: pb.capture(pb.grad(total(g)))(x),
+    }
+
+
+@pytest.mark.parametrize("name", transforms())
+def test_transforms_of_a_captured_function(name: str) -> None:
+    way = transforms()[name]
+    agree(lambda x: pb.tanh(x) * x[::-1] + pb.sum(x * x), lambda g, k: way(g, normal(k, 4)))
+
+
+@pytest.mark.parametrize("name", transforms())
+def test_transforms_of_a_function_that_captures_a_closure_over_its_argument(name: str) -> None:
+    way, x = transforms()[name], normal(0, 4)
+    made = lambda capture: lambda x: capture(lambda u: pb.tanh(u) * x + pb.sin(x))(x * 2)
+    alike(way(made(pb.capture), x), way(made(lambda f: f), x))
+
+
+def test_transforms_around_transforms_are_recordings_too() -> None:
+    hessian = pb.hessian(captured := pb.capture(lambda x: pb.sum(pb.tanh(x) * x)))
+    for k in range(3):
+        hessian(normal(k, 4))
+    before = captured.stats()
+    hessian(normal(3, 4))
+    assert captured.stats().captures == before.captures
+    assert captured.stats().replays > before.replays
+
+
+def test_a_scan_with_a_captured_body_and_a_captured_scan() -> None:
+    p = pb.Parameter(np.linspace(-1, 1, 9).reshape(3, 3), dtype=pb.float64)
+    body = lambda c, x: (pb.tanh(c @ p + x), pb.sum(c))
+    zero = pb.zeros(3, dtype=pb.float64)
+
+    def of_body(g: Any, k: int) -> Any:
+        xs = normal(k, 5, 3)
+        with pb.GradientTape() as tape:
+            tape.watch(xs)
+            c, ys = pb.scan(g, zero, xs)
+            z = pb.sum(c) + pb.sum(ys * ys)
+        return [z, *tape.gradient(z, [p, xs])]
+
+    def of_scan(g: Any, k: int) -> Any:
+        xs = normal(k, 5, 3)
+        with pb.GradientTape() as tape:
+            tape.watch(xs)
+            z = pb.sum(g(xs))
+        return [z, *tape.gradient(z, [p, xs])]
+
+    agree(body, of_body)
+    assert agree(lambda xs: pb.scan(body, zero, xs)[1], of_scan).stats().captures == 2
+
+
+@pytest.mark.parametrize("kind", ["custom gradient", "checkpoint"])
+def test_a_function_with_pullbacks_that_keep_values_of_their_own(kind: str) -> None:
+    @pb.custom_gradient
+    def doubled(x: Any) -> Any:
+        y = pb.tanh(x)
+        return y, lambda g: g * y * 2
+
+    p = pb.Parameter([1.0, 2.0, 3.0])
+    part = doubled if kind == "custom gradient" else pb.checkpoint(lambda x: pb.tanh(nn.functional.dropout(x, 0.5)))
+    f = lambda x: pb.sum(part(x * p) * pb.random.uniform((3,)))
+
+    def run(g: Any, k: int) -> Any:
+        x = normal(k, 3, dtype=pb.float32)
+        with pb.GradientTape() as tape:
+            tape.watch(x)
+            y = g(x) * 2
+        return [y, tape.gradient(y, [p, x])]
+
+    agree(f, run, 4)
+    agree(f, lambda g, k: pb.vmap(pb.grad(g))(normal(k, 2, 3, dtype=pb.float32)))
+
+
+def test_gradients_of_examples() -> None:
+    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+
+    def run(g: Any, k: int) -> Any:
+        x, y = normal(k, 6, 4, dtype=pb.float32), pb.tensor(np.random.default_rng(k).integers(0, 3, 6))
+        clip = lambda norms: pb.minimum(1, norms)
+        of = net.parameters()
+        return [pb.per_example_grad(g)(of, x, y), pb.per_example_norm(g)(of, x, y), pb.weighted_grad(g, clip)(of, x, y)]
+
+    agree(lambda _, x, y: F.cross_entropy(net(x), y), run)
+
+
+def test_products_of_the_hessian_by_parameters_from_outside() -> None:
+    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+    of = tuple(net.parameters())
+    ones = tuple([pb.ones_like(p) for p in of])
+    agree(lambda x: pb.sum(pb.square(net(x))), lambda g, k: pb.hvp(lambda *_: g(pb.ones((2, 4)) * (k + 1)), of, ones))
