@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pullback import nn
 from pullback.nn import functional
 
 Calls = dict[str, Callable[[Any], None]]
@@ -35,7 +36,18 @@ def channels(tensor: Callable[..., Any], run: Callable[..., None]) -> Calls:
 
         return call
 
-    return {"batch_norm": norm(True), "group_norm": norm(False)}
+    def moving(rng: Any) -> None:
+        """Calls a batch norm that moves running values, of which one may be missing."""
+        count = int(rng.integers(1, 7))
+        x = tensor(rng, (int(rng.integers(2, rng.choice([4, 30]))), count, int(rng.integers(1, rng.choice([4, 300])))))
+        momentum = None if rng.random() < 0.5 else 0.1
+        layer = nn.BatchNorm1d(count, momentum=momentum, affine=bool(rng.integers(2)), dtype=x.dtype)
+        missing = rng.choice(["running_mean", "running_var", "weight", "bias", "none"])
+        if missing != "none":
+            setattr(layer, missing, None)
+        layer(x)
+
+    return {"batch_norm": norm(True), "group_norm": norm(False), "moving": moving}
 
 
 def pools(tensor: Callable[..., Any], run: Callable[..., None]) -> Calls:

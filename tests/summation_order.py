@@ -72,7 +72,8 @@ def product(a: Any, b: Any) -> Any:
 def _add_once(product: Any, c: Any) -> Any:
     """Returns product + c, rounded once to float32: the product is in float64, c in float32.
 
-    A sum that was rounded to float64 rounds on to what the exact one rounds to, unless it lies halfway between two numbers of float32.
+    A sum that was rounded to float64 rounds on to what the exact sum rounds to, unless it lies halfway between two numbers of
+    float32.
     """
     total = np.atleast_1d(product + c)
     halfway = total.view(np.int64) & 0x1FFFFFFF == 0x10000000

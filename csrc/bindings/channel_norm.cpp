@@ -1,6 +1,8 @@
 // Binds batch, group and instance norm.
 #include "families/channel_norm.h"
 
+#include <algorithm>
+
 #include "bindings/result.h"
 #include "bindings/tables.h"
 
@@ -39,6 +41,45 @@ PyObject* call_norm(const void*, PyObject* const* args, Py_ssize_t count) {
   return y.hand_out();
 }
 
+// Adds a running value to a launch, as an output that is also an input. Returns false for None.
+bool add_running(Launch& launch, int output, PyObject* object, const View& x) {
+  if (object == Py_None) return launch.out(output) = flat_view(nullptr, DType::f32, 0), false;
+  const View v = view_or_refuse(object);
+  const bool is_count = output == 3;
+  if (is_count
+          ? v.dtype != DType::i64 || v.size() != 1
+          : !is_float(v.dtype) || compute_type(v.dtype) != compute_type(x.dtype) || v.ndim != 1 || v.shape[0] != x.shape[1])
+    throw Refused{"not a running value of x"};
+  if (!v.contiguous()) throw Refused{"not contiguous"};
+  launch.out(output) = launch.in(launch.inputs++) = v;
+  return true;
+}
+
+// batch_norm(x, weight or None, bias or None, eps, running_mean or None, running_var or None, num_batches_tracked or None, share or
+// None) -> y. The running values are changed in place, by an even share of all batches without a share.
+PyObject* call_batch_norm(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 8);
+  View views[4 + 6];
+  const View& x = views[4] = channels_or_refuse(args[0]);
+  Launch launch{&kernels::batch_norm, 4, 1, views, {}, {to_real(args[3])}, nullptr};
+  for (int k = 0; k < 2; ++k) {
+    launch.ints[k] = args[1 + k] != Py_None;
+    if (launch.ints[k]) views[4 + launch.inputs++] = vector_or_refuse(args[1 + k], x);
+  }
+  bool given[4];
+  for (int k = 1; k < 4; ++k) given[k] = add_running(launch, k, args[3 + k], x);
+  launch.ints[3] = args[7] == Py_None;
+  if (launch.ints[3] && !given[3]) throw Refused{"no count of batches"};
+  const double share = launch.ints[3] ? 0 : to_real(args[7]);
+  const int64_t terms = x.shape[0] * x.shape[2];
+  if ((given[1] || given[2]) && terms < 2) throw Refused{"a variance of less than two values"};
+  launch.reals[1] = share, launch.reals[2] = 1 - share,
+  launch.reals[3] = double(terms) / double(std::max<int64_t>(1, terms - 1));
+  Result y(x.dtype, 3, x.shape, views[0]);
+  run_released(launch, 2 * x.size());
+  return y.hand_out();
+}
+
 // channel_norm_pullback(g, x, weight or None, eps, groups) -> (gx, gweight, gbias)
 PyObject* call_pullback(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 5);
@@ -63,6 +104,7 @@ PyObject* call_pullback(const void*, PyObject* const* args, Py_ssize_t count) {
 
 void bind_channel_norm(PyObject* module) {
   define(module, "channel_norm", call_norm, nullptr);
+  define(module, "batch_norm", call_batch_norm, nullptr);
   define(module, "channel_norm_pullback", call_pullback, nullptr);
 }
 

@@ -74,9 +74,36 @@ template <class Body> void each_row(const ChannelRows& r, const Body& body) {
   parallel_for(r.rows(), std::max<int64_t>(1, kRowGrain / std::max<int64_t>(1, r.length())), body);
 }
 
-template <class C> void norm(const Launch& launch) {
+// The running values of batch_norm as numbers of the compute type. Its rows are the channels.
+template <class C> class RunningValues {
+ public:
+  RunningValues(const Launch& launch, int64_t number, Scratch& scratch)
+      : by_(launch.reals[1], launch.reals[2], launch.reals[3], launch.ints[3] ? number : 0),
+        mean_out_(launch.out(1)),
+        variance_out_(launch.out(2)),
+        mean_(opened(mean_out_, scratch)),
+        variance_(opened(variance_out_, scratch)) {}
+
+  void move(int64_t channel, C mean, C variance) const {
+    if (mean_) mean_[channel] = by_.mean(mean_[channel], mean);
+    if (variance_) variance_[channel] = by_.variance(variance_[channel], variance);
+  }
+  void close() const {
+    if (mean_) finish(mean_out_, mean_);
+    if (variance_) finish(variance_out_, variance_);
+  }
+
+ private:
+  static C* opened(const View& v, Scratch& scratch) { return v.size() ? contiguous<C>(v, scratch) : nullptr; }
+
+  kernels::Movement<C> by_;
+  const View &mean_out_, &variance_out_;
+  C *mean_, *variance_;
+};
+
+// visit(row, mean, variance) is called for each row, before it is written.
+template <class C, class Visit> void norm(const Launch& launch, Scratch& scratch, const Visit& visit) {
   const ChannelRows r(launch.in(), launch.ints[2]);
-  Scratch scratch;
   int next = 1;
   C* x = contiguous<C>(launch.in(), scratch);
   const C* weight = launch.ints[0] ? contiguous<C>(launch.in(next++), scratch) : nullptr;
@@ -89,7 +116,8 @@ template <class C> void norm(const Launch& launch) {
     for (int64_t k = begin; k < end; ++k) {
       call_given(weights.read(k), [&](auto w) {
         call_given(biases.read(k), [&](auto b) {
-          kernels::Norm<true>()(Loop{r.length()}, Row<C>(in.read(k)), w, b, C(launch.reals[0]), out.open(k));
+          kernels::Norm<true>()(Loop{r.length()}, Row<C>(in.read(k)), w, b, C(launch.reals[0]), out.open(k),
+                                [&](C mean, C variance) { visit(k, mean, variance); });
         });
       });
       out.close(k);
@@ -147,7 +175,22 @@ namespace pb::kernels {
 
 void run_channel_norm(const Launch& launch) {
   if (launch.in().size() == 0) return;
-  cpu::visit_row(launch.in(), [&](auto tag) { cpu::norm<decltype(tag)>(launch); });
+  cpu::visit_row(launch.in(), [&](auto tag) {
+    cpu::Scratch scratch;
+    cpu::norm<decltype(tag)>(launch, scratch, [](auto...) {});
+  });
+}
+void run_batch_norm(const Launch& launch) {
+  int64_t* const batches = launch.out(3).size() ? launch.out(3).as<int64_t>() : nullptr;
+  const int64_t number = batches ? ++*batches : 0;
+  if (launch.in().size() == 0) return;
+  cpu::visit_row(launch.in(), [&](auto tag) {
+    using C = decltype(tag);
+    cpu::Scratch scratch;
+    const cpu::RunningValues<C> running(launch, number, scratch);
+    cpu::norm<C>(launch, scratch, [&](int64_t row, C mean, C variance) { running.move(row, mean, variance); });
+    running.close();
+  });
 }
 void run_channel_norm_pullback(const Launch& launch) {
   if (launch.in().size() == 0) return cpu::assign_number(launch.out(1), 0), cpu::assign_number(launch.out(2), 0);
@@ -155,6 +198,7 @@ void run_channel_norm_pullback(const Launch& launch) {
 }
 
 void executed_channel_norm(const Launch&, Counts&) {}
+void executed_batch_norm(const Launch&, Counts&) {}
 void executed_channel_norm_pullback(const Launch&, Counts&) {}
 
 }  // namespace pb::kernels

@@ -45,22 +45,56 @@ struct ChannelSet {
   }
 };
 
+// The running values of batch_norm. Its rows are the channels.
+struct RunningValues {
+  char *mean = nullptr, *variance = nullptr;
+  DType mean_dtype = DType::f32, variance_dtype = DType::f32;
+  int64_t* batches = nullptr;  // increased by the thread of the first channel, unless all channels read it
+  bool is_even = false;        // true if all batches have the same share
+  double share = 0, rest = 0, unbias = 0;
+
+  // Called by one thread for each channel.
+  template <class C> PB_COLD void move(int64_t channel, C new_mean, C new_variance) const {
+    const kernels::Movement<C> by(share, rest, unbias, is_even ? *batches : 0);
+    if (mean) {
+      char* const at = mean + channel * size_of<C>(mean_dtype);
+      store_as<C>(mean_dtype, at, by.mean(load_as<C>(mean_dtype, at), new_mean));
+    }
+    if (variance) {
+      char* const at = variance + channel * size_of<C>(variance_dtype);
+      store_as<C>(variance_dtype, at, by.variance(load_as<C>(variance_dtype, at), new_variance));
+    }
+    if (batches && !is_even && channel == 0) ++*batches;
+  }
+};
+__global__ void count_batch(int64_t* batches) { ++*batches; }
+
 struct ChannelNorm : ChannelSet {
   static constexpr int kOperands = 2;
   using ChannelSet::ChannelSet;
+  RunningValues running;
+  bool moves = false;
+
+  // Returns what moves the running values of a row.
+  template <class Over> __device__ __forceinline__ auto mover(const Over& over, int64_t row) const {
+    return [&, row](auto mean, auto variance) {
+      if (moves && over.active && over.team.rank == 0) running.move(row, mean, variance);
+    };
+  }
 
   template <class T, bool kBlock>
   __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t row) const {
     using C = acc_t<T>;
     C x[kShare];
     const auto kept = over.load(line[1], x);
-    kernels::Norm<true>()(over, kept, vector<T>(weight, row, C(1)), vector<T>(bias, row, C(-0.0)), C(eps), kept);
+    kernels::Norm<true>()(over, kept, vector<T>(weight, row, C(1)), vector<T>(bias, row, C(-0.0)), C(eps), kept,
+                          mover(over, row));
     over.store(line[0], x);
   }
   template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t row) const {
     using C = acc_t<T>;
     kernels::Norm<true>()(over, over.memory_row(line[1]), vector<T>(weight, row, C(1)), vector<T>(bias, row, C(-0.0)), C(eps),
-                          over.written(line[0]));
+                          over.written(line[0]), mover(over, row));
   }
 };
 
@@ -125,10 +159,11 @@ void finish(const View& out, const View& rows, const ChannelRows& r) {
   if (rows.data != out.data) assign(t, contiguous_view(rows.data, out.dtype, t));
 }
 
-void norm(const Launch& launch) {
+void norm(const Launch& launch, const RunningValues* running = nullptr) {
   const View& x = launch.in();
   const ChannelRows r(x, launch.ints[2]);
   ChannelNorm row(r, launch.reals[0]);
+  if (running) row.running = *running, row.moves = true;
   int next = 1;
   if (launch.ints[0]) row.weight = OfChannels(launch.in(next++));
   if (launch.ints[1]) row.bias = OfChannels(launch.in(next));
@@ -136,6 +171,18 @@ void norm(const Launch& launch) {
   const View operands[] = {rows_to(launch.out(), r, scratch), rows_of(x, r, scratch)};
   run_rows(operands, operands[1], row);
   finish(launch.out(), operands[0], r);
+}
+
+void norm_and_move(const Launch& launch) {
+  const View &mean = launch.out(1), &variance = launch.out(2), &batches = launch.out(3);
+  RunningValues running;
+  running.mean = mean.data, running.mean_dtype = mean.dtype;
+  running.variance = variance.data, running.variance_dtype = variance.dtype;
+  running.batches = batches.as<int64_t>(), running.is_even = launch.ints[3] != 0;
+  running.share = launch.reals[1], running.rest = launch.reals[2], running.unbias = launch.reals[3];
+  const bool is_empty = launch.in().size() == 0;
+  if (batches.data && (running.is_even || is_empty)) start(count_batch, dim3(1), 1, 0, running.batches);
+  if (!is_empty) norm(launch, &running);
 }
 
 void norm_pullback(const Launch& launch) {
@@ -166,6 +213,7 @@ namespace pb::kernels {
 void run_channel_norm(const Launch& launch) {
   if (launch.in().size()) cuda::norm(launch);
 }
+void run_batch_norm(const Launch& launch) { cuda::norm_and_move(launch); }
 void run_channel_norm_pullback(const Launch& launch) {
   if (launch.in().size()) return cuda::norm_pullback(launch);
   cuda::assign_number(launch.out(1), 0), cuda::assign_number(launch.out(2), 0);
@@ -186,6 +234,10 @@ Walks walks_of_channels(const Launch& launch) {
 // A row without a weight or a bias is multiplied by 1, and -0.0 is added to it.
 void executed_channel_norm(const Launch& launch, Counts& work) {
   if (launch.in().size()) work = work_of_layer_norm(true, true, walks_of_channels(launch));
+}
+void executed_batch_norm(const Launch& launch, Counts& work) {
+  executed_channel_norm(launch, work);
+  if (launch.in().size()) work.add(work_of_movement(launch, launch.in().shape[1]));
 }
 void executed_channel_norm_pullback(const Launch& launch, Counts& work) {
   if (launch.in().size() == 0) return;

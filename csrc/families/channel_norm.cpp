@@ -23,6 +23,14 @@ void forward_cost(const Launch& launch, Cost& cost) {
   if (launch.in().size()) cost.add(work_of_layer_norm(launch.ints[0], launch.ints[1], walks_of_formula(r)));
 }
 
+// For each channel, a running mean takes two products and their sum, a running variance a third product. The share of one batch
+// among all takes a division and a difference.
+void batch_cost(const Launch& launch, Cost& cost) {
+  forward_cost(launch, cost);
+  cost.Counts::add(work_of_movement(launch, 1));
+  cost.integer_ops += launch.out(3).size();
+}
+
 void backward_cost(const Launch& launch, Cost& cost) {
   const ChannelRows r(launch.in(), launch.ints[2]);
   if (launch.in().size() == 0) return;
@@ -32,6 +40,14 @@ void backward_cost(const Launch& launch, Cost& cost) {
 
 }  // namespace
 
+Counts work_of_movement(const Launch& launch, int64_t threads) {
+  const int64_t means = launch.out(1).size(), variances = launch.out(2).size();
+  Counts work;
+  work.adds = means + variances, work.multiplies = 2 * means + 3 * variances;
+  if (launch.ints[3] && means + variances) work.adds += threads, work.special += threads;
+  return work;
+}
+
 void sum_over(const View& out, const View& x, int64_t axes) {
   View views[] = {out, x};
   const Launch launch{&sum().kernel, 1, 1, views, {axes}, {}, &sum()};
@@ -39,6 +55,7 @@ void sum_over(const View& out, const View& x, int64_t axes) {
 }
 
 const Kernel channel_norm{"channel_norm", run_channel_norm, forward_cost, executed_channel_norm};
+const Kernel batch_norm{"batch_norm", run_batch_norm, batch_cost, executed_batch_norm};
 const Kernel channel_norm_pullback{"channel_norm_pullback", run_channel_norm_pullback, backward_cost,
                                    executed_channel_norm_pullback};
 

@@ -193,7 +193,7 @@ PB_HD void affine(const Over& over, X x, A mean, A scale, W w, B b, Y y) {
 
 // Two passes: the mean, then the squared deviations. One pass would lose a small variance next to a large mean.
 template <class A> struct Spread {
-  A mean, inverse;  // 1 / sqrt(variance + eps)
+  A mean, variance, inverse;  // inverse: 1 / sqrt(variance + eps)
 };
 template <class Over, class X, class A, class... Next>
 PB_HD Spread<A> spread_of(const Over& over, X x, A eps, Next... next) {
@@ -204,17 +204,20 @@ PB_HD Spread<A> spread_of(const Over& over, X x, A eps, Next... next) {
         return A(z * z);
       },
       next...);
-  return {mean, m::rsqrt(A(over.mean(squares) + eps))};
+  const A variance = over.mean(squares);
+  return {mean, variance, m::rsqrt(A(variance + eps))};
 }
 template <class Over, class X, class A> PB_HD A inverse_size(const Over& over, X x, A eps) {
   return m::rsqrt(A(over.mean(over.template fold<sum_reduce>([=](auto i) { return A(x[i] * x[i]); }, x)) + eps));
 }
 
+// Norm<true> also calls visit(mean, variance).
 template <bool kCentred> struct Norm;
 template <> struct Norm<true> {
-  template <class Over, class X, class W, class B, class A, class Y>
-  PB_HD void operator()(const Over& over, X x, W w, B b, A eps, Y y) const {
+  template <class Over, class X, class W, class B, class A, class Y, class Visit = Ignore>
+  PB_HD void operator()(const Over& over, X x, W w, B b, A eps, Y y, const Visit& visit = {}) const {
     const Spread<A> s = spread_of(over, x, eps);
+    visit(s.mean, s.variance);
     affine<true>(over, x, s.mean, s.inverse, w, b, y);
   }
 };

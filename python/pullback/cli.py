@@ -175,7 +175,7 @@ def _train(options: argparse.Namespace) -> int:
 
 def _lines(result: Result, paths: Files) -> Iterator[tuple[str, object]]:
     """Yields the labels and the texts of the lines that follow the table."""
-    missing = f"not drawn, matplotlib is missing: pip install {'pullback[plot]'!r}"
+    missing = f"not drawn, {paths.why_not}"
     for name, measure in result.measures.items():
         yield name, measure.text
     if result.reference:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from conftest import agrees_with_torch, host, normal
+from conftest import FLOATS, agrees_with_torch, host, normal
 from pullback import nn
-from pullback.nn import functional as F
+from pullback.nn import channel_norms, functional as F
 
 IMAGE, ROWS, LINES = (5, 4, 3, 6), (5, 4), (5, 4, 7)
 LAYERS: list[tuple[str, tuple[Any, ...], dict[str, Any], tuple[int, ...]]] = [
@@ -129,6 +129,35 @@ def test_running_values_are_updated_by_replays(native: None) -> None:
         np.testing.assert_array_equal(host(value), host(replayed.state_dict()[name]))
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_one_launch_moves_running_values_to_the_bits_of_the_ops(
+    momentum: float | None, dtype: str, native: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for shape in ((7, 4), (3, 4, 5), (2, 4, 600), (0, 4, 5)):
+        fused, composed = [nn.BatchNorm1d(4, momentum=momentum, affine=shape[0] != 3, dtype=dtype) for _ in range(2)]
+        for seed in range(3):
+            x = pb.tensor(np.random.default_rng(seed).standard_normal(shape) * 2 + 1, dtype=dtype)
+            with pb.profile() as prof:
+                y = fused(x)
+            assert [row.kernel for row in prof.rows if row.kernel != "copy"] == ["batch_norm"]
+            with monkeypatch.context() as patch:
+                patch.setattr(channel_norms, "norm_and_move", lambda *args: None)
+                assert host(composed(x)).tobytes() == host(y).tobytes()
+        for name, value in composed.state_dict().items():
+            assert host(value).tobytes() == host(fused.state_dict()[name]).tobytes(), name
+        assert fused.num_batches_tracked.item() == 3
+        assert fused.running_var.version == (3 if shape[0] else 0)
+
+
+def test_running_values_that_are_an_operand_too_are_moved_before_they_are_read() -> None:
+    x, scale = pb.tensor(normal(*ROWS), dtype="float32"), pb.Parameter(np.ones(4, np.float32))
+    y = F.batch_norm(x, None, scale, weight=scale, training=True, momentum=0.5)
+    moved = 0.5 + 0.5 * host(x).astype(np.float64).var(0, ddof=1)
+    np.testing.assert_allclose(host(scale), moved, rtol=1e-6)
+    np.testing.assert_allclose(host(y), moved * host(F.batch_norm(x, None, None, training=True)), rtol=1e-5, atol=1e-6)
+
+
 def test_running_values_are_constants_to_tapes() -> None:
     layer, x = nn.BatchNorm1d(4).to("float64"), pb.tensor(normal(*ROWS))
     with pb.GradientTape() as tape:
@@ -214,6 +243,8 @@ def test_running_values_that_cannot_be_used() -> None:
         F.batch_norm(x, pb.zeros(4), pb.ones(4), training=True)
     with pytest.raises(pb.PullbackError, match="without training=True"):
         F.batch_norm(x, pb.zeros(4), None)
+    with pytest.raises(pb.DTypeError, match="momentum"):
+        F.batch_norm(x, nn.Buffer(pb.zeros(4)), None, training=True, momentum=None)
 
 
 # ---- bilinear

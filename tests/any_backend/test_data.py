@@ -140,6 +140,9 @@ def test_a_loader_that_cannot_work_says_why(arguments: Any, error: Any, words: s
         loader.load_state_dict({"epoch": 0, "batches": 7, "seed": 0})
     with pytest.raises(pb.PullbackError, match="a dict of batches"):
         loader.load_state_dict(None)
+    for name, value in (("seed", None), ("epoch", "x"), ("batches", 1.5), ("epoch", float("nan"))):
+        with pytest.raises(pb.PullbackError, match=f'"{name}" of the state is {value!r}; it must be an integer'):
+            loader.load_state_dict({"epoch": 0, "batches": 0, "seed": 0, name: value})
 
 
 # ---- random numbers

@@ -208,6 +208,17 @@ def test_given_buffers_that_training_would_update_are_refused_in_words() -> None
         pb.vmap(lambda p: nn.functional_call(norms[0], p, pb.ones((1, 2, 3, 3))))(nn.stack(norms))
 
 
+def test_buffers_of_integers_are_refused_by_their_names() -> None:
+    net = nn.BatchNorm1d(2)
+    state, words = dict(net._named_tensors()), r'argument 0\["num_batches_tracked"\] is Buffer "num_batches_tracked" of dtype int64'
+    for derive in (pb.grad, pb.jacobian, lambda f: lambda p: pb.vjp(f, p)):
+        with pytest.raises(pb.TapeError, match=words + r".*by the Parameters alone, dict\(net.named_parameters\(\)\)"):
+            derive(lambda p: pb.sum(nn.functional_call(net, p, pb.ones((3, 2)))))(state)
+    assert (
+        pb.grad(lambda p: pb.sum(nn.functional_call(net, p, pb.ones((3, 2)))))(dict(net.named_parameters()))["bias"].numpy()[0] == 3
+    )
+
+
 # ---- lsuv
 
 

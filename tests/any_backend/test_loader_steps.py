@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 import pullback as pb
 from captured_step import needs_kernels
 from conftest import host
+from interrupted import interrupted_after
 from pullback import nn, optim
 from pullback.data import Loader, prefetch
 from pullback.tensors import devices
@@ -123,31 +123,6 @@ def test_an_error_while_rows_are_gathered_loses_no_batch(from_file: bool, tmp_pa
 
 
 # ---- Ctrl-C
-
-
-def interrupted_after(lines: int, run: Any) -> bool:
-    """Runs `run` and raises KeyboardInterrupt after this many lines of pullback's Python code. Returns False if it has fewer."""
-    left = lines
-
-    def trace(frame: Any, event: str, _: Any) -> Any:
-        nonlocal left
-        if not frame.f_globals.get("__name__", "").startswith("pullback."):
-            return None
-        left -= event == "line"
-        if left < 0:
-            sys.settrace(None)
-            raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        run()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
 
 
 @needs_kernels

@@ -99,3 +99,43 @@ def test_a_parameter_that_came_into_a_list_later_and_one_of_a_copy_are_not_lost_
         of.several[2] = pb.ones(1)
         with pytest.raises(pb.PullbackError, match=r"Nest\.several\.2 held a Parameter, and a Tensor"):
             of.parameters()
+
+
+# ---- the items of a Sequential
+
+
+def test_items_are_replaced_and_removed_as_in_pytorch(native: None) -> None:
+    net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    x = pb.tensor([[1.0, -2.0]])
+    step = pb.capture(lambda x: net(x))
+    step(x)
+    net[1] = tanh = nn.Tanh()
+    net[-1] = last = nn.Linear(3, 4)
+    assert net[1] is tanh
+    assert [path for path, _ in net.named_parameters()] == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    np.testing.assert_allclose(step(x).numpy(), last(pb.tanh(net[0](x))).numpy(), rtol=1e-6)
+    del net[0]
+    assert [*net] == [tanh, last]
+    assert [*net.state_dict()] == ["1.weight", "1.bias"]
+    del net[:1]
+    assert [*net.append(tanh)] == [last, tanh]
+    with pytest.raises(pb.CaptureError, match="setting item 1 of a Sequential"):
+        pb.capture(lambda x: net.__setitem__(1, nn.ReLU()))(x)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda net: net.__setitem__(0, nn.ReLU), pb.PullbackError, r"item 0 is the class ReLU; give a layer"),
+        (lambda net: net.__setitem__(0, 3), pb.PullbackError, "item 0 is a int; give Modules or functions"),
+        (lambda net: net.__setitem__(2, nn.ReLU()), IndexError, "index 2 is out of range for 2 items"),
+        (lambda net: net.__delitem__(-3), IndexError, "index -3 is out of range for 2 items"),
+        (lambda net: net["relu"], TypeError, "an index is a str; give an integer"),
+    ],
+)
+def test_items_that_cannot_be(change: Any, error: Any, message: str) -> None:
+    net = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+    before = [*net]
+    with pytest.raises(error, match=message):
+        change(net)
+    assert [*net] == before

@@ -221,7 +221,7 @@ def test_linear_layers_of_any_size_and_their_pullbacks(dtype: str) -> None:
     rng = np.random.default_rng(7)
     cases = [*product((1, 3, 17, 64), (1, 5, 33), (1, 2, 17, 70)), (1100, 7, 1030), (2, 1030, 3)]
     for (rows, into, out), activation in product(cases, range(4)):
-        if activation and (rows, into) == (3, 5) or activation % 2 and rows > 1000:
+        if (activation and (rows, into) == (3, 5)) or (activation % 2 and rows > 1000):
             continue
         op = OPS["linear_activated" if activation else "linear"]
         x, w, b = numbers(rng, dtype, rows, into), numbers(rng, dtype, out, into), numbers(rng, dtype, out)

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import math
 import re
+import subprocess
 import sys
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from scipy.special import lambertw
 
 import pullback as pb
+from conftest import environment
 from pullback import cli
 from pullback.examples import blackbox, cnn, digits, files, gru, pinn
 from pullback.examples.catalogue import EXAMPLES
@@ -93,7 +95,8 @@ def test_an_argument_that_cannot_be_read_is_told_in_one_line(
     [
         ("cnn", ["--epochs", "0"], "epochs=0 must be 1 or more"),
         ("cnn", ["--channels", "-1"], "channels=-1 must be 1 or more"),
-        ("cnn", ["--lr", "nan"], "nan"),
+        ("cnn", ["--lr", "nan"], "lr=nan must be a finite number above 0"),
+        ("pinn", ["--lr", "-1"], "lr=-1.0 must be"),
         ("cnn", ["--batch-size", "0"], "batch_size=0"),
         ("gru", ["--length", "21"], "length=21 must be 22 or more"),
         ("gru", ["--batch-size", "0"], "batch_size=0 must be 1 or more"),
@@ -123,6 +126,14 @@ def test_without_matplotlib_the_pictures_are_left_out(
     assert run("pinn", "--out", str(tmp_path)) == 0
     assert capsys.readouterr().out.count("not drawn, matplotlib is missing: pip install 'pullback[plot]'") == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(files.NAMES[:2])
+
+
+def test_an_unknown_backend_of_matplotlib_costs_the_pictures_only(tmp_path: Any) -> None:
+    program = "import math, sys\nfrom pullback.examples import files\nsys.stdout.write(files._why_no_pictures())"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], env=environment(MPLBACKEND="wrong"), capture_output=True, text=True, check=True
+    )
+    assert "matplotlib knows no backend MPLBACKEND='wrong'" in ran.stdout or "is missing" in ran.stdout
 
 
 @pytest.mark.parametrize("make", [digits.mlp, cnn.network, gru.Adder, pinn.network, blackbox.Aim], ids=lambda make: make.__module__)

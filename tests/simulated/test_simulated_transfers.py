@@ -19,6 +19,7 @@ import pytest
 
 import pullback as pb
 from conftest import simulated
+from interrupted import interrupted_after
 from pullback.data import Loader, prefetch
 from pullback.tensors import gpu, leases, transfers
 from pullback.tensors.simulated import owned_memory
@@ -137,6 +138,27 @@ def test_captured_steps_take_batches_that_have_arrived(tmp_path: Path) -> None:
         for y in got:
             (x,) = wanted.gather(wanted.next_rows(2))
             np.testing.assert_array_equal(y.numpy(), pb.stack([pb.sum(a * a, axis=1) for a in x]).numpy())
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Ctrl-C in a finalizer is lost
+def test_epochs_that_are_interrupted_anywhere_leave_nothing_that_slows_down_or_spoils_later_ones(tmp_path: Path) -> None:
+    loader, wanted = (
+        Loader(mapped(tmp_path), 8, shuffle=False),
+        [batch.numpy() for batch in Loader(X, 8, shuffle=False, device="cpu")],
+    )
+    leases.settle(wait=True)
+    lines = 0
+    while True:
+        kept: list[Any] = []
+        more = interrupted_after(lines, lambda kept=kept: kept.extend(loader))
+        for got, right in zip(kept, wanted):
+            np.testing.assert_array_equal(got.numpy(), right)
+        lines += 5
+        if not more:
+            break
+        assert lines < 4000, "each interrupt leaves memory behind, at which later epochs look again and again"
+    assert len(kept) == len(wanted)
+    assert len(leases._pending) <= leases.MOST + 2 * len(wanted)
 
 
 def test_a_full_gpu_is_told_in_the_batchs_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

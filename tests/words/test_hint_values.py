@@ -42,6 +42,7 @@ def names() -> dict[str, Any]:
         "labels": pb.tensor([1, 0]), "predictions": pb.tensor([0, 1]), "mask": mask, "condition": mask, "axes": (1, 0), "start": 0,
         "length": 1, "stop": 2, "shift": 1, "pad_width": 1, "positions": [1], "repetitions": (2, 1), "boundaries": t[0],
         "bins": t[0], "tree": {"a": t}, "trees": [[1, 2], [3, 4]], "gradients": [t], "loss": t, "state": pb.random.state_dict(),
+        "scaler": pb.amp.LossScaler(),
     }  # fmt: skip
 
 

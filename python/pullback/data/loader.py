@@ -314,14 +314,14 @@ class Loader(_Checked, Generic[Batch]):
         if not isinstance(state, Mapping) or set(state) != {"epoch", "batches", "seed"}:
             what = sorted(map(str, state)) if isinstance(state, Mapping) else f"the type {type(state).__name__}"
             raise PullbackError(f"Loader: the state has {what}; it must be a dict of batches, epoch and seed.")
-        epoch, done = int(state["epoch"]), int(state["batches"])
+        epoch, done, seed = [_whole(name, state[name]) for name in ("epoch", "batches", "seed")]
         if epoch < 0 or not 0 <= done < max(1, len(self)):
             raise PullbackError(
                 f"Loader: the state is at batch {done} of epoch {epoch}, but an epoch has {len(self)} batches here."
             )
-        _check_seed(int(state["seed"]))
+        _check_seed(seed)
         self._position = ((epoch, done), (epoch, done), None)
-        self.seed = int(state["seed"])
+        self.seed = seed
 
     def __repr__(self) -> str:
         order = f"shuffled by seed {self.seed}" if self.shuffle else "in order"
@@ -353,6 +353,17 @@ def _rows_of(order: Any, batch_size: int, total: int) -> Callable[[int], tuple[A
         return slice(begin, end) if order is None else order[begin:end], end - begin
 
     return rows
+
+
+def _whole(name: str, value: Any) -> int:
+    """Returns an entry of a Loader's state as an integer. Raises PullbackError."""
+    try:
+        number = value.item() if isinstance(value, (Tensor, np.ndarray)) else value
+        if number == int(number):
+            return int(number)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise PullbackError(f'Loader: "{name}" of the state is {value!r:.80}; it must be an integer, as state_dict() returns it.')
 
 
 def _check_seed(seed: Any) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 import pullback as pb
 from pullback import nn, optim
 
-from .run import BLUE, ORANGE, Measure, Result, Run, positive
+from .run import BLUE, ORANGE, Measure, Result, Run, check
 
 GRAVITY, SPEED, RESISTANCE = 9.81, 20.0, 0.5  # m/s², m/s, 1/s
 NEAR, FAR = 5.0, 18.0  # m; no throw lands further than 20.8 m away
@@ -83,7 +83,7 @@ def train(
 
     Raises: PullbackError, DeviceError.
     """
-    positive(steps=steps, throws=throws, hidden=hidden)
+    check(lr, steps=steps, throws=throws, hidden=hidden)
     with run:
         net = Aim(hidden)
         land = pb.black_box(simulate, gradient=estimate, step=1e-2, samples=1, batch="rows")

@@ -17,7 +17,7 @@ import pullback as pb
 from pullback import nn, optim
 
 from .digits import accuracy
-from .run import GREY, ORANGE, Measure, Result, Run, positive
+from .run import GREY, ORANGE, Measure, Result, Run, check
 
 REFERENCE: Final = "98.00%: nearest neighbour, trained on 3,823 images of other writers (Alpaydin & Kaynak, UCI, 1998)"
 
@@ -41,7 +41,7 @@ def train(run: Run, *, epochs: int = 7, batch_size: int = 64, lr: float = 5e-3, 
 
     Raises: PullbackError, DeviceError.
     """
-    positive(epochs=epochs, channels=channels)
+    check(lr, epochs=epochs, channels=channels)
     with run:
         data, net = pb.data.digits(), network(channels)
         x_train, x_test = data.x_train[:, None], data.x_test[:, None]  # (N, channels, rows, columns)

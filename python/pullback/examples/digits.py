@@ -8,7 +8,7 @@ from typing import Final
 import pullback as pb
 from pullback import nn, optim
 
-from .run import Measure, Result, Run, positive
+from .run import Measure, Result, Run, check
 
 
 def mlp() -> nn.Module:
@@ -31,7 +31,7 @@ def train(run: Run, *, model: str = "mlp", epochs: int = 30, batch_size: int = 6
     """
     if model not in MODELS:
         raise pb.PullbackError(f"train: there is no model {model!r}; use {', '.join(MODELS)}.")
-    positive(epochs=epochs)
+    check(lr, epochs=epochs)
     with run:
         data, network = pb.data.digits(), MODELS[model]()
         loader = pb.data.Loader((data.x_train, data.y_train), batch_size, seed=run.seed)

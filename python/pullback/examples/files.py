@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -19,39 +20,53 @@ STYLE: Final[dict[Any, Any]] = {
 
 
 class Files(NamedTuple):
-    """The paths that `write` has written. `loss` and `picture` are None if they were not drawn."""
+    """The paths that `write` has written. `loss` and `picture` are None if they were not drawn, and `why_not` is the reason."""
 
     weights: Path
     profile: Path
     loss: Path | None
     picture: Path | None
+    why_not: str
 
 
 def write(result: Result, folder: str | Path) -> Files:
-    """Saves the weights, the page of the profile and, if matplotlib is installed, the loss curve and the example's picture."""
+    """Saves the weights, the page of the profile and, if matplotlib can be imported, the loss curve and the example's picture."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     weights, page, curve, picture = [folder / name for name in NAMES]
     pb.save(weights, result.model.state_dict())
     result.profile.to_html(page)
-    loss = _drawn(curve, lambda figure: _draw_losses(figure, result.losses))
-    return Files(weights, page, loss, _drawn(picture, result.draw) if result.draw else None)
+    if why_not := _why_no_pictures():
+        return Files(weights, page, None, None, why_not)
+    _draw(curve, lambda figure: _draw_losses(figure, result.losses))
+    if result.draw is not None:
+        _draw(picture, result.draw)
+    return Files(weights, page, curve, picture if result.draw else None, "")
 
 
-def _drawn(path: Path, draw: Callable[[Any], None]) -> Path | None:
-    """Saves what `draw` draws on a figure. Returns the path, or None if matplotlib is missing."""
+def _why_no_pictures() -> str:
+    """Returns "" if matplotlib can be imported, otherwise the reason why not."""
     try:
-        from matplotlib import rc_context  # pyright: ignore[reportMissingImports]
-        from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "matplotlib":  # matplotlib is here, but broken
-            raise
-        return None
+        import matplotlib.figure  # noqa: F401  # pyright: ignore[reportMissingImports]
+    except Exception as error:  # an unknown MPLBACKEND raises ValueError, a damaged installation anything
+        if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "matplotlib":
+            return f"matplotlib is missing: pip install {'pullback[plot]'!r}"
+        backend = os.environ.get("MPLBACKEND")
+        if backend and backend in str(error):
+            return f"matplotlib knows no backend MPLBACKEND={backend!r}: set that environment variable to agg, or unset it"
+        return f"matplotlib cannot be imported ({type(error).__name__}: {error})"
+    return ""
+
+
+def _draw(path: Path, draw: Callable[[Any], None]) -> None:
+    """Saves what `draw` draws on a figure."""
+    from matplotlib import rc_context  # pyright: ignore[reportMissingImports]
+    from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
+
     with rc_context(STYLE):
         figure = Figure(figsize=(7, 4), layout="constrained")
         draw(figure)
         figure.savefig(path, dpi=120)
-    return path
 
 
 def _draw_losses(figure: Any, losses: Sequence[float]) -> None:

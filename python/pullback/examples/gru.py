@@ -19,7 +19,7 @@ from typing import Any, Final
 import pullback as pb
 from pullback import nn, optim
 
-from .run import BLUE, ORANGE, Measure, Result, Run, positive
+from .run import BLUE, ORANGE, Measure, Result, Run, check
 
 REFERENCE: Final = "1 of 2,560 wrong: LSTM after 74,000 sequences of 100 to 110 steps (Hochreiter & Schmidhuber 1997, table 7)"
 FIRST, TOLERANCE, TESTED = 10, 0.16, 2560  # as in the paper
@@ -61,7 +61,7 @@ def train(run: Run, *, steps: int = 800, batch_size: int = 32, lr: float = 2e-2,
 
     Raises: PullbackError, DeviceError.
     """
-    positive(steps=steps, batch_size=batch_size, hidden=hidden)
+    check(lr, steps=steps, batch_size=batch_size, hidden=hidden)
     if length < 2 * FIRST + 2:
         raise pb.PullbackError(
             f"train: length={length} must be {2 * FIRST + 2} or more, so that the first half has room for both marks."

@@ -26,12 +26,8 @@ squares of the convolutions' weights to the loss.)
 
 from __future__ import annotations
 
-from .. import nn
-from ..nn.functional import conv2d, relu
-from ..ops.movement import pad
-from ..tensors.operand import as_tensor
-from ..tensors.tensor import Tensor
-from ..typing import ArrayLike
+import pullback as pb
+from pullback import nn
 
 
 def resnet8() -> nn.Module:
@@ -56,8 +52,8 @@ class Residual(nn.Module):
         same_shape = inputs == outputs and stride == 1
         self.shortcut = nn.Identity() if same_shape else SameConv2d(inputs, outputs, 1, stride)
 
-    def forward(self, x: ArrayLike) -> Tensor:
-        return relu(self.branch(x) + self.shortcut(x))
+    def forward(self, x: pb.typing.ArrayLike) -> pb.Tensor:
+        return nn.functional.relu(self.branch(x) + self.shortcut(x))
 
 
 def ds_cnn() -> nn.Module:
@@ -91,8 +87,8 @@ class SameConv2d(nn.Conv2d):
     If the number of zeros that this takes is odd, there is one more below than above, and one more on the right than on the left.
     """
 
-    def forward(self, x: ArrayLike) -> Tensor:
-        x = as_tensor(x)
+    def forward(self, x: pb.typing.ArrayLike) -> pb.Tensor:
+        x = pb.asarray(x)
         before, after = [], []
         for length, kernel, stride, dilation in zip(x.shape[-2:], self.kernel_size, self.stride, self.dilation):
             results = -(-length // stride)
@@ -100,5 +96,5 @@ class SameConv2d(nn.Conv2d):
             before.append(zeros // 2)
             after.append(zeros - zeros // 2)
         if before != after:
-            x, before = pad(x, [(0, 0)] * (x.ndim - 2) + list(zip(before, after))), [0, 0]
-        return conv2d(x, self.weight, self.bias, self.stride, before, self.dilation, self.groups)
+            x, before = pb.pad(x, [(0, 0)] * (x.ndim - 2) + list(zip(before, after))), [0, 0]
+        return nn.functional.conv2d(x, self.weight, self.bias, self.stride, before, self.dilation, self.groups)

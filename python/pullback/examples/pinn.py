@@ -20,7 +20,7 @@ from typing import Any, Final
 import pullback as pb
 from pullback import nn, optim
 
-from .run import BLUE, ORANGE, Measure, Result, Run, positive
+from .run import BLUE, ORANGE, Measure, Result, Run, check
 
 END: Final = 1.5 * math.pi
 REFERENCE: Final = "the exact solution sin(x)"
@@ -52,7 +52,7 @@ def train(run: Run, *, steps: int = 3000, lr: float = 1e-2, points: int = 32, hi
 
     Raises: PullbackError, DeviceError.
     """
-    positive(steps=steps, points=points, hidden=hidden)
+    check(lr, steps=steps, points=points, hidden=hidden)
     with run:
         net = network(hidden)
         u = solution(net)

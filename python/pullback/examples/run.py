@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -136,8 +137,12 @@ class Run:
         )
 
 
-def positive(**numbers: int) -> None:
-    """Raises PullbackError for the first of these arguments that is below 1, or too large for Python to count to."""
-    for name, number in numbers.items():
+def check(lr: float, **counts: int) -> None:
+    """Raises PullbackError for a learning rate that is not positive and finite, and for the first count that is below 1, or too
+    large for Python to count to.
+    """
+    if not 0 < lr < math.inf:
+        raise pb.PullbackError(f"train: lr={lr} must be a finite number above 0.")
+    for name, number in counts.items():
         if not 1 <= number <= sys.maxsize:
             raise pb.PullbackError(f"train: {name}={number} must be 1 or more, and at most {sys.maxsize}.")

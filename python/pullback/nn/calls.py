@@ -100,14 +100,6 @@ def _with(value: Any, values: Mapping[int, Tensor]) -> Any:
     return value
 
 
-def _by_first_path(module: Module) -> dict[str, Parameter]:
-    """Returns each Parameter and Buffer of a Module under the first of its paths."""
-    found: dict[int, tuple[str, Parameter]] = {}
-    for path, p in every_path(module, "", ()):
-        found.setdefault(id(p), (path, p))
-    return dict(found.values())
-
-
 @explain_call
 def stack(models: Sequence[Module]) -> dict[str, Parameter]:
     """Returns the Parameters and Buffers of Modules of the same structure, by path, stacked along a new first axis.
@@ -121,7 +113,7 @@ def stack(models: Sequence[Module]) -> dict[str, Parameter]:
     given: list[Any] = [] if isinstance(models, Module) else list(models)
     if not given or not all([isinstance(model, Module) for model in given]):
         raise PullbackError("stack: takes a list of one or more Modules: nn.stack([nn.Linear(2, 3), nn.Linear(2, 3)]).")
-    first, *rest = [_by_first_path(model) for model in given]
+    first, *rest = [dict(model._named_tensors()) for model in given]
     for i, other in enumerate(rest, 1):
         if [*other] != [*first]:
             differ = sorted({*first} ^ {*other}) or [*other]

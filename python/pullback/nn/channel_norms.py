@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 from ..autodiff.batching import Batched
 from ..errors import PullbackError, ShapeError, VmapError
 from ..interop.wrong_calls import explain_call
 from ..ops._shapes import flag, integer, real
 from ..ops.by_name import in_dtype, in_float, widened
-from ..ops.channels import channel_norm
+from ..ops.channels import channel_norm, norm_and_move
 from ..ops.conversion import same_dtype, stop_gradient
 from ..ops.elementwise import rsqrt
 from ..ops.reduce import mean, var
@@ -47,27 +47,39 @@ def batch_norm(
     Returns: the shape of x. Half precision is computed in float32. Raises ShapeError; VmapError for running values that would have
     to be updated under vmap. Source: Ioffe & Szegedy 2015, algorithm 1.
     """
+    return _batch_norm(x, (running_mean, running_var, None), weight, bias, training, momentum, eps)
+
+
+Running = tuple[Any, Any, Any]  # running_mean, running_var and num_batches_tracked, each None if it is not there
+
+
+def _batch_norm(x: Any, running: Running, weight: Any, bias: Any, training: bool, momentum: Any, eps: Any) -> Tensor:
+    """Implements batch_norm. Training increases num_batches_tracked. momentum: None gives all batches the same share."""
     training = flag("batch_norm", "training", training)
     x, weight, bias = _operands("batch_norm", x, weight, bias)
-    running = [(name, value) for name, value in (("running_mean", running_mean), ("running_var", running_var)) if value is not None]
-    for name, value in running:
-        _check_vector("batch_norm", name, as_tensor(value), x)
+    for name, value in zip(_RUNNING, running):
+        if value is not None:
+            _check_vector("batch_norm", name, as_tensor(value), x)
     if not training:
-        if len(running) < 2:
+        if running[0] is None or running[1] is None:
             raise PullbackError(
                 "batch_norm: without training=True the mean and the variance are running_mean and running_var, and one of them is "
                 "None. Give both, or pass training=True to take those of the batch."
             )
-        return _by_running(x, as_tensor(running_mean), as_tensor(running_var), weight, bias, eps)
+        return _by_running(x, as_tensor(running[0]), as_tensor(running[1]), weight, bias, eps)
     count = x.size // x.shape[1] if x.shape[1] else 0
     if count == 1:
         raise ShapeError(
             f"batch_norm: x {x.shape} has one value for each channel, whose variance is 0. Training takes a larger batch; use "
             f"training=False, or net.eval(), to normalize by the running values."
         )
-    if running and count:
-        _update(x, running_mean, running_var, momentum, count)
-    return channel_norm(x, weight, bias, None, real("batch_norm", "eps", eps))
+    eps = real("batch_norm", "eps", eps)
+    running = running if count else (None, None, running[2])
+    y = _moved(x, running, weight, bias, momentum, eps) if any([value is not None for value in running]) else None
+    return channel_norm(x, weight, bias, None, eps, computed=y)
+
+
+_RUNNING: Final = ("running_mean", "running_var")
 
 
 def _by_running(x: Tensor, middle: Tensor, variance: Tensor, weight: Any, bias: Any, eps: float) -> Tensor:
@@ -93,23 +105,43 @@ def _check_buffer(title: str, name: str, value: Any) -> None:
 
 
 @only_once
-def _update(x: Tensor, running_mean: Any, running_var: Any, momentum: Any, count: int) -> None:
-    """Moves the running values towards the mean and the unbiased variance of x."""
+def _moved(x: Tensor, running: Running, weight: Any, bias: Any, momentum: Any, eps: float) -> Tensor | None:
+    """Moves the running values towards the mean and the unbiased variance of x. Returns the norm if that launch has computed it."""
     if x.__class__ is Batched:
+        if running[0] is None and running[1] is None:
+            return None  # examples of a vmap are not counted as batches
         raise VmapError(
             "batch_norm: in training mode the statistics are those of the whole batch, so its examples are coupled, and the "
             "running values have one new value and not one for each example under vmap or a per-example gradient. Call "
             "net.eval() to use the running values, pass track_running_stats=False to normalize each call by its own statistics, "
             "or use nn.GroupNorm."
         )
+    for name, value in zip(("num_batches_tracked", *_RUNNING), (running[2], *running[:2])):
+        if value is not None:
+            _check_buffer("batch_norm", name, value)
+    if momentum is None and running[2] is None:
+        real("batch_norm", "momentum", momentum)  # raises
+    if momentum is None or isinstance(momentum, (int, float)):
+        shared = [t for t in (x, weight, bias) if t is not None and t.storage is not None]
+        if not any([t.storage is value.storage for t in shared for value in running if value is not None]):
+            y = norm_and_move(x, weight, bias, eps, running, momentum)
+            if y is not None:
+                return y
+    _update(x, running, momentum)
+    return None
+
+
+def _update(x: Tensor, running: Running, momentum: Any) -> None:
+    """Moves the running values as `norm_and_move` does, in ops."""
+    mean_now, variance_now, batches = running
+    if batches is not None:
+        batches.assign(stop_gradient(batches) + 1)
     wide, axes = widened(stop_gradient(x)), (0, *range(2, x.ndim))
-    for name, running in (("running_mean", running_mean), ("running_var", running_var)):
-        if running is None:
-            continue
-        _check_buffer("batch_norm", name, running)
-        new = mean(wide, axis=axes) if name == "running_mean" else var(wide, axis=axes, correction=1)
-        old = widened(stop_gradient(running))
-        running.assign(old * (1 - momentum) + in_dtype(new, old.dtype) * momentum)
+    for value, of_x in ((mean_now, lambda: mean(wide, axis=axes)), (variance_now, lambda: var(wide, axis=axes, correction=1))):
+        if value is not None:
+            old = widened(stop_gradient(value))
+            share = 1 / in_dtype(batches, old.dtype) if momentum is None else momentum
+            value.assign(old * (1 - share) + in_dtype(of_x(), old.dtype) * share)
 
 
 @explain_call
@@ -235,18 +267,6 @@ class _Normalizer(Module):
             raise ShapeError(f"{title}: x {x.shape} has {x.shape[1]} channels, but num_features={self.num_features}.")
         return x
 
-    @only_once
-    def _share(self, x: Tensor) -> Any:
-        """Counts a batch, and returns the share of its statistics in the new running values. Counts no examples of a vmap."""
-        if self.num_batches_tracked is None or x.__class__ is Batched:
-            return self.momentum
-        _check_buffer(type(self).__name__, "num_batches_tracked", self.num_batches_tracked)
-        self.num_batches_tracked.assign(stop_gradient(self.num_batches_tracked) + 1)
-        if self.momentum is not None:
-            return self.momentum
-        kind = self.running_mean.dtype if self.running_mean is not None else x.dtype
-        return 1 / widened(in_dtype(self.num_batches_tracked, kind))
-
     def extra_repr(self) -> str:
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
@@ -261,8 +281,8 @@ class _BatchNorm(_Normalizer):
         if x.ndim == self.axes[0] - 1 and not by_batch:  # a single example, as vmap gives it
             x, single = reshape(x, (1, *x.shape)), True
         x = self._checked(x)
-        share = self._share(x) if self.training else self.momentum
-        y = batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, by_batch, share, self.eps)
+        running = self.running_mean, self.running_var, self.num_batches_tracked if self.training else None
+        y = _batch_norm(x, running, self.weight, self.bias, by_batch, self.momentum, self.eps)
         return reshape(y, y.shape[1:]) if single else y
 
 

@@ -8,6 +8,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ..errors import DTypeError, PullbackError, ShapeError
+from ..launch import capturing
 from ..ops._shapes import flag, integer, normalize_axis
 from ..ops.conversion import stop_gradient
 from ..ops.elementwise import equal, where
@@ -109,13 +110,38 @@ class Sequential(Module):
     def __iter__(self) -> Iterator[Any]:
         return iter(self._chain())
 
+    def __setitem__(self, i: int, module: Callable[..., Any]) -> None:
+        """Replaces an item. Raises IndexError, DTypeError for a position that is not an integer."""
+        place = self._place(i)
+        capturing.tell_change(f"setting item {place} of a Sequential", "Do it outside.")
+        self._set(place, module)
+
+    def __delitem__(self, i: int | slice) -> None:
+        """Removes items. Those that follow get the numbers that become free, also in the paths of their Parameters."""
+        places = range(len(self))[i] if isinstance(i, slice) else (self._place(i),)
+        capturing.tell_change("removing an item of a Sequential", "Do it outside.")
+        rest = [module for place, module in enumerate(self._chain()) if place not in places]
+        others = {name: value for name, value in vars(self).items() if not name.isdigit()}
+        object.__setattr__(self, "__dict__", others | {str(place): module for place, module in enumerate(rest)})
+
+    def _place(self, i: Any) -> int:
+        try:
+            place, count = index(i), len(self)
+        except TypeError:
+            raise DTypeError(
+                f"Sequential: an index is a {type(i).__name__}; give an integer, or a slice to get or delete items."
+            ) from None
+        if not -count <= place < count:
+            raise IndexError(f"Sequential: index {place} is out of range for {count} items.")
+        return place % count
+
     @overload
     def __getitem__(self, i: slice) -> Sequential: ...
     @overload
     def __getitem__(self, i: int) -> Any: ...
     def __getitem__(self, i: int | slice) -> Any:
-        chain = self._chain()[i]
-        return Sequential(*chain) if isinstance(i, slice) else chain
+        chain = self._chain()
+        return Sequential(*chain[i]) if isinstance(i, slice) else chain[self._place(i)]
 
     def forward(self, x: Any) -> Tensor:
         chain = self._chain()

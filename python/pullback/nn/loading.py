@@ -28,7 +28,7 @@ def load(
         )
     given = {path: name for path, name in paths.items() if path in state}
     found = set(given.values())
-    missing, unexpected = [n for n in own if n not in found], [n for n in state if n not in paths]
+    missing, unexpected = [n for n in own if n not in found], [str(n) for n in state if n not in paths]
     if strict and (missing or unexpected):
         told = [f"{what} {', '.join(names)}" for what, names in (("missing", missing), ("unexpected", unexpected)) if names]
         raise PullbackError(

@@ -10,14 +10,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..autodiff.batching import pull
-from ..autodiff.primitive import Op, Rule, apply
+from ..autodiff.primitive import Op, Rule, apply, tell
+from ..backends import kernel_for
+from ..launch.refusal import Refused
 from ..tensors.tensor import Tensor
 from .by_name import all_on, in_dtype, reshaped, spread, widened
 from .declare import normal, op
 from .kinds import OWN
 from .linear import ABSENT
 from .reduce import sum
-from .rows import LAYER_NORM, fused, norm_pullback, rows_cost, wide
+from .rows import LAYER_NORM, fused, norm_pullback, norm_pullback_cost, rows_cost, wide
 from .shape import permute_dims, reshape
 
 # ---- rows: of the groups of each example, or, for 0 groups, of each channel over the batch
@@ -119,18 +121,25 @@ def _pull_each(rule: Rule, size: int, values: Sequence[Any], on: Sequence[bool])
 
 
 def _cost(x: Any, weight: Any, bias: Any, eps: float, groups: int, y: Any) -> dict[str, int]:
-    if not x.size:
-        return {}
-    rows = x.reshape(x.shape[0] * groups if groups else x.shape[1], -1)
-    return rows_cost(rows, (4 + (bias is not None), 2 + (weight is not None), 0), (-1, 0, 3))
+    return rows_cost(_flat_rows(x, groups), (4 + (bias is not None), 2 + (weight is not None), 0), (-1, 0, 3)) if x.size else {}
+
+
+def _pull_cost(g: Any, x: Any, weight: Any, eps: float, groups: int, needs: Any) -> dict[str, int]:
+    cost = norm_pullback_cost(_flat_rows(x.array, groups), weight) if x.size else {}
+    return {**cost, "adds": cost["adds"] - 2 * x.shape[1]} if cost else cost  # sums of n terms take n - 1 additions
+
+
+def _flat_rows(x: Any, groups: int) -> Any:
+    return x.reshape(x.shape[0] * groups if groups else x.shape[1], -1)
 
 
 _channel_norm = op("channel_norm", kind=OWN, batch=_norm_each, reference=_reference, inputs=3, joint=True, takes="float",
                    pullback=_pullback, fused=fused("channel_norm", True), pull=_pull_each, cost=_cost,
+                   pull_cost=_pull_cost,
                    example=normal((3, 4, 5), (4,), (4,), params=(1e-5, 2)))  # fmt: skip
 
 
-def channel_norm(x: Tensor, weight: Any, bias: Any, groups: int | None, eps: float) -> Tensor:
+def channel_norm(x: Tensor, weight: Any, bias: Any, groups: int | None, eps: float, *, computed: Tensor | None = None) -> Tensor:
     """Subtracts means, divides by standard deviations, then scales and shifts each channel, in one launch.
 
     Args:
@@ -139,9 +148,40 @@ def channel_norm(x: Tensor, weight: Any, bias: Any, groups: int | None, eps: flo
         groups: the number of groups of neighbouring channels of an example that share a mean; it divides C. None shares the mean of
             each channel over the batch and over all positions.
         eps: added to the variance.
+        computed: the result, if `norm_and_move` has computed it. It is then only recorded.
 
     Half precision is computed in float32 and rounded once.
     """
+    inputs, params = _inputs(x, weight, bias), (eps, groups or 0)
+    y = apply(_channel_norm, inputs, params) if computed is None else tell(_channel_norm, computed, inputs, params)
+    return reshaped(y, x.shape)
+
+
+def _inputs(x: Tensor, weight: Any, bias: Any) -> tuple[Any, Any, Any]:
     planes = reshaped(x, (*x.shape[:2], math.prod(x.shape[2:])))
-    given = [ABSENT if value is None else value for value in (weight, bias)]
-    return reshaped(apply(_channel_norm, (planes, *given), (eps, groups or 0)), x.shape)
+    return planes, ABSENT if weight is None else weight, ABSENT if bias is None else bias
+
+
+_batch_norm, _ = kernel_for("batch_norm")
+
+
+def norm_and_move(x: Tensor, weight: Any, bias: Any, eps: float, running: Sequence[Any], share: float | None) -> Tensor | None:
+    """Computes channel_norm of each channel over the batch, and moves running values in the same launch. Records nothing.
+
+    Args:
+        running: running_mean, running_var and num_batches_tracked, each a Parameter or None.
+        share: the share of the statistics of x in the new running values, or None for an even share of all batches.
+
+    Returns: what `channel_norm` takes as `computed`, or None if no kernel can do it; then nothing has changed.
+    """
+    if _batch_norm is None:
+        return None
+    arrays = [t.array for t in _inputs(x, weight, bias)]
+    try:
+        y = Tensor(_batch_norm(*arrays, eps, *[None if p is None else p.array for p in running], share))
+    except Refused:
+        return None
+    for p in running:
+        if p is not None:
+            p.storage.changed()
+    return y

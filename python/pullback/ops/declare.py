@@ -21,6 +21,7 @@ from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from ._counts import COUNTS
 from .by_name import masked
+from .counted import PullCost, cost_of_elements, count_as_kernels, count_per_element
 from .kinds import BINARY, UNARY, BatchRule, Kind, PullRule, TangentRule
 
 
@@ -34,6 +35,7 @@ def op(
     pullback: Any = None,
     joint: bool = False,
     fused: Callable[..., Any] | Sequence[Callable[..., Any] | None] | None = None,
+    pull_cost: PullCost | Sequence[PullCost | None] | None = None,
     takes: str = "any",
     cost: Callable[..., Any] | None = None,
     example: Example | None = None,
@@ -56,6 +58,8 @@ def op(
         pullback: one rule per input (or one for the only input); ZERO; or None if no gradient can pass.
         joint: the pullback is one rule `f(g, …, needs)` that returns the gradients of all inputs.
         fused: one `f(g, *kept)` per rule. It replaces the rule at first order if the op's kernel is native.
+        pull_cost: one cost `f(g, *kept)` per fused pullback, if it differs from what the definition costs. On a backend without
+            the kernel the definition counts as this.
         pull: the batching rule of the fused pullbacks, if it differs from that of the kind.
         ends_with: see `Rule`.
         kernel: the name of the op whose native kernel and name in profiles this op uses, if not its own.
@@ -80,6 +84,8 @@ def op(
         for rule, quick in zip(rules, quicks):
             if rule is not None and quick is not None:
                 rule.fused = quick
+    if pull_cost is not None and not declared.native:
+        count_as_kernels(declared, [pull_cost] if callable(pull_cost) else pull_cost)
     OPS[name] = declared
     return declared
 
@@ -130,8 +136,7 @@ def unary(
     )
     if singular:
         keep_zeros(declared)
-    if declared.native:
-        fuse_unary(declared)
+    fuse_unary(declared) if declared.native else count_per_element(declared)
     kernel = on_tensors(declared)
 
     def call(x: ArrayLike, /) -> Tensor:  # `apply`, inlined: calling it would take a tenth of the time
@@ -174,8 +179,7 @@ def binary(
     )  # fmt: skip
     if singular:
         keep_zeros(declared)
-    if declared.native:
-        fuse_binary(declared)
+    fuse_binary(declared) if declared.native else count_per_element(declared)
     kernel = on_tensors(declared)
 
     def call(a: ArrayLike, b: ArrayLike, /) -> Tensor:  # `apply`, inlined as in `unary`
@@ -257,13 +261,8 @@ def per_element(name: str) -> Callable[..., dict[str, int]] | None:
     """
     if name not in COUNTS:
         return None
-    adds, multiplies, special = COUNTS[name]
-
-    def cost(*values: Any) -> dict[str, int]:
-        n = values[-1].size
-        return {"adds": n * adds, "multiplies": n * multiplies, "special_ops": n * special}
-
-    return cost
+    work = COUNTS[name]
+    return lambda *values: cost_of_elements(values[-1].size, work)
 
 
 def no_flops(*values: Any) -> dict[str, int]:

@@ -112,9 +112,28 @@ def _cross_entropy_total_cost(
     return {**cost, "special_ops": cost["special_ops"] + 1, "integer_ops": labels.size} if mean else cost
 
 
+def _cross_entropy_pullback_cost(g: Any, logits: Any, labels: Any, ignore_index: int, label_smoothing: float) -> dict[str, int]:
+    return rows_cost(logits, (3, 1, 1), (1, 2, 2)) if label_smoothing else rows_cost(logits, (2, 1, 1), (0, 0, 1))
+
+
+def _cross_entropy_total_pullback_cost(
+    g: Any, logits: Any, labels: Any, ignore_index: int, label_smoothing: float, mean: bool
+) -> dict[str, int]:
+    cost = _cross_entropy_pullback_cost(g, logits, labels, ignore_index, label_smoothing)
+    return {**cost, "special_ops": cost["special_ops"] + 1, "integer_ops": labels.size} if mean else cost
+
+
 def _squared_error_cost(x: Any, target: Any, mean: bool, y: Any) -> dict[str, int]:
     n = x.size
     return {"adds": n + max(0, n - 1), "multiplies": n, "special_ops": int(mean and n != 1)}
+
+
+def _squared_error_pullback_cost(g: Any, x: Any, target: Any, mean: bool) -> dict[str, int]:
+    return {"adds": x.size, "multiplies": x.size + 2, "special_ops": int(mean)}
+
+
+def _of_target_cost(g: Any, x: Any, target: Any, mean: bool) -> dict[str, int]:
+    return {**_squared_error_pullback_cost(g, x, target, mean), "adds": 2 * x.size}  # the gradient of x, with the other sign
 
 
 # ---- a batch axis
@@ -163,12 +182,13 @@ def _errors_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], param
 
 _cross_entropy = op("cross_entropy", kind=OWN, batch=_losses_each, reference=_cross_entropy_reference, inputs=2, takes="float",
                     pull=_pull_losses_each, pullback=(_cross_entropy_pullback, None), fused=(fused("cross_entropy"), None),
-                    cost=_cross_entropy_cost,
+                    cost=_cross_entropy_cost, pull_cost=(_cross_entropy_pullback_cost, None),
                     example=normal((4, 5), np.array([0, 3, -100, 4]), params=(-100, 0.1)))  # fmt: skip
 
 _cross_entropy_total = op("cross_entropy_total", kind=OWN, batch=_total_each, reference=_cross_entropy_total_reference, inputs=2,
                           takes="float", pull=_pull_total_each, pullback=(_cross_entropy_total_pullback, None),
                           fused=(fused("cross_entropy_total"), None), cost=_cross_entropy_total_cost,
+                          pull_cost=(_cross_entropy_total_pullback_cost, None),
                           example=normal((4, 5), np.array([0, 3, -100, 4]), params=(-100, 0.1, True)))  # fmt: skip
 
 _divide_by_count = op("divide_by_count", kind=OWN, batch=everywhere, tangent=linear, reference=_divide_by_count_reference, inputs=2,
@@ -185,7 +205,7 @@ def _fused_errors() -> tuple[Any, Any] | None:
 
 _squared_error = op("squared_error", kind=OWN, batch=_errors_each, reference=_squared_error_reference, inputs=2, takes="float",
                     pullback=(_squared_error_pullback, lambda g, x, target, mean: -_squared_error_pullback(g, x, target, mean)),
-                    fused=_fused_errors(), cost=_squared_error_cost,
+                    fused=_fused_errors(), cost=_squared_error_cost, pull_cost=(_squared_error_pullback_cost, _of_target_cost),
                     example=normal((3, 4), (3, 4), params=(True,)))  # fmt: skip
 
 # ---- public functions

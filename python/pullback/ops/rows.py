@@ -163,6 +163,18 @@ def _rms_norm_cost(x: Any, weight: Any, eps: float, y: Any) -> dict[str, int]:
     return rows_cost(x, (1, 2 + (weight is not None), 0), (0, 0, 2))
 
 
+# The kernels of the pullbacks compute x - mean and the normalized x again in each pass, and both other gradients in any case.
+
+
+def norm_pullback_cost(x: Any, weight: Any) -> dict[str, int]:
+    """Returns the cost of the pullback of a layer norm."""
+    return rows_cost(x, (11, 7 + (weight is not ABSENT), 0), (-3, 0, 5))
+
+
+def _rms_norm_pullback_cost(g: Any, x: Any, weight: Any, *_: Any) -> dict[str, int]:
+    return rows_cost(x, (4, 7 + (weight is not ABSENT), 0), (-1, 0, 3))
+
+
 # ---- a batch axis
 
 CHAIN: Final = 8  # the rows of a chain, kOrderChain in csrc/families/order.h
@@ -242,10 +254,11 @@ _logsumexp = op("logsumexp", kind=ROWS, reference=_logsumexp_reference, takes="f
                 fused=fused("logsumexp"), cost=_cost((2, 0, 1), (0, 0, 1)), example=normal((4, 5)))  # fmt: skip
 LAYER_NORM = op("layer_norm", kind=OWN, batch=_norm_each, reference=_layer_norm_reference, inputs=3, joint=True, takes="float",
                  pullback=_layer_norm_pullback, fused=fused("layer_norm", True), pull=_pull_norm_each, cost=_layer_norm_cost,
+                 pull_cost=lambda g, x, weight, *_: norm_pullback_cost(x, weight),
                  example=normal((4, 5), (5,), (5,), params=(1e-5,)))  # fmt: skip
 _rms_norm = op("rms_norm", kind=OWN, batch=_norm_each, reference=_rms_norm_reference, inputs=2, joint=True, takes="float",
                pullback=_rms_norm_pullback, fused=fused("rms_norm", True), pull=_pull_norm_each, cost=_rms_norm_cost,
-               example=normal((4, 5), (5,), params=(1e-6,)))  # fmt: skip
+               pull_cost=_rms_norm_pullback_cost, example=normal((4, 5), (5,), params=(1e-6,)))  # fmt: skip
 # ---- public functions
 
 

@@ -104,7 +104,7 @@ def _of_op(
 
         return pull
 
-    two = any([rule.fused is not rule.definition for rule in rules.values()])
+    two = op.native and any([rule.fused is not rule.definition for rule in rules.values()])
     pulls = {FUSED: pull_by(True), DEFINITION: pull_by(False)} if two else {PULLBACK: pull_by(False)}
     matter = drawn if any(["y" in rule.names for rule in rules.values()]) else []
     known = not drawn and not is_example

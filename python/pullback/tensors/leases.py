@@ -19,6 +19,7 @@ LEGACY: Final = 1  # CUDA's default stream, as DLPack numbers it
 UNKNOWN: Final = -1  # an unknown stream, or one that may not exist any more: the host waits for the whole device
 
 BUDGET: Final = 256 << 20  # the most bytes that may wait for unknown streams; above it the host waits for the whole device
+MOST: Final = 64  # the most pieces of memory that may wait for unknown streams, because each call of `settle` looks at all of them
 
 _pending: deque[_Pending] = deque()  # any thread appends to it, also from the garbage collector
 _settling: Final = threading.RLock()  # reentrant, because releasing memory can run code that shares memory
@@ -53,10 +54,11 @@ class Lease:
     __slots__ = ("__weakref__", "_array", "_gpu", "_number", "streams")
 
     def __init__(self, found: Any, array: Any, stream: int) -> None:
-        self._gpu, self._array, self._number = found, array, int(array.device.id)
-        self.streams = {stream}
+        self.streams, self._gpu, self._array, self._number = {stream}, found, array, int(array.device.id)
 
     def __del__(self) -> None:
+        if not hasattr(self, "_number"):  # Ctrl-C has interrupted __init__
+            return
         pending = _Pending(self._array, self._number, [], True)
         _pending.append(pending)  # first, because an exception, such as that of Ctrl-C, would free the memory too early
         order = self._gpu.order
@@ -86,7 +88,7 @@ def leased(array: Any, stream: int) -> Any:
 def settle(wait: bool = False) -> None:
     """Releases the memory whose streams have done their work.
 
-    With `wait`, or if more than BUDGET bytes wait for unknown streams, the host waits for the devices.
+    With `wait`, or if more than BUDGET bytes or MOST pieces wait for unknown streams, the host waits for the devices.
     """
     if not _pending or not _settling.acquire(blocking=wait):
         return
@@ -95,7 +97,7 @@ def settle(wait: bool = False) -> None:
         while _pending:
             found = list(_pending)
             unknown = [pending for pending in found if pending.unknown]
-            if wait or sum([int(pending.array.nbytes) for pending in unknown]) > BUDGET:
+            if wait or len(unknown) > MOST or sum([int(pending.array.nbytes) for pending in unknown]) > BUDGET:
                 for number in {pending.number for pending in (found if wait else unknown)}:
                     _wait_for_all(order, number, unknown)
             dropped = 0

@@ -61,6 +61,8 @@ def jacobian(
         chunk: the number of rows or columns per pass; "auto" keeps the values computed for them below 256 MiB.
         has_aux: f returns a pair of the value to differentiate and anything else, and the result is (Jacobian, anything else).
 
+    Reverse mode calls f once. Forward mode calls it once for each argument and pass, and "auto" once more before it first chooses
+    forward mode for arguments of these shapes. What f does besides, such as printing or counting, happens in each of these calls.
     The Jacobian has the structure of the value. In place of each of its tensors it has the structure of the argument, with tensors
     of shape value.shape + argument.shape. Raises TapeError if a value or an argument cannot be differentiated.
     """

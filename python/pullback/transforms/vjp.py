@@ -194,7 +194,7 @@ def variables_of(leaves: Sequence[Any], args: Sequence[Any], what: str, places: 
     found: list[Tensor] = []
     for x in leaves:
         try:
-            found.append(x if isinstance(x, Parameter) else made_of(x, alias(_variable(x))))
+            found.append(_floating(x) if isinstance(x, Parameter) else made_of(x, alias(_variable(x))))
         except PullbackError as error:
             raise type(error)(f"{what}: {_leaf_name(args, places, len(found))} {error}") from None
     return found
@@ -213,12 +213,22 @@ def _variable(x: Any) -> Tensor:
             f"is a {type(x).__name__}, and derivatives are by tensors, arrays and real numbers, in nested lists, tuples, dicts. "
             f"Leave it out of argnums, or give it in another argument."
         ) from None
-    if not dtypes.is_float(t.dtype):
+    return _floating(t)
+
+
+def _floating(t: Tensor) -> Tensor:
+    """Returns t. Raises TapeError if it is not floating-point."""
+    if dtypes.is_float(t.dtype):
+        return t
+    if isinstance(t, Parameter):
         raise TapeError(
-            f"has dtype {t.dtype}, and only floating-point tensors have derivatives. Convert it with .astype(pb.float32), or "
-            f"leave it out of argnums."
+            f"is {t.label()} of dtype {t.dtype}, and only floating-point tensors have derivatives. Leave it out: differentiate by "
+            f"the Parameters alone, dict(net.named_parameters()), and let f use the {type(t).__name__} itself."
         )
-    return t
+    raise TapeError(
+        f"has dtype {t.dtype}, and only floating-point tensors have derivatives. Convert it with .astype(pb.float32), or leave it "
+        f"out of argnums."
+    )
 
 
 def _leaf_name(args: Sequence[Any], places: Sequence[int] | None, leaf: int) -> str:
