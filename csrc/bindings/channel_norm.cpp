@@ -68,9 +68,10 @@ PyObject* call_batch_norm(const void*, PyObject* const* args, Py_ssize_t count) 
   }
   bool given[4];
   for (int k = 1; k < 4; ++k) given[k] = add_running(launch, k, args[3 + k], x);
-  launch.ints[3] = args[7] == Py_None;
-  if (launch.ints[3] && !given[3]) throw Refused{"no count of batches"};
-  const double share = launch.ints[3] ? 0 : to_real(args[7]);
+  const bool is_even = args[7] == Py_None;
+  if (is_even && !given[3]) throw Refused{"no count of batches"};
+  launch.ints[3] = is_even && (given[1] || given[2]);
+  const double share = is_even ? 0 : to_real(args[7]);
   const int64_t terms = x.shape[0] * x.shape[2];
   if ((given[1] || given[2]) && terms < 2) throw Refused{"a variance of less than two values"};
   launch.reals[1] = share, launch.reals[2] = 1 - share,

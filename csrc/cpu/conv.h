@@ -38,6 +38,14 @@ template <class T>
 void run_product(const ConvProduct& p, const T* source, const T* weights, const T* bias, T* out);
 template <class T> Counts work_of_product(const ConvProduct& p);
 
+// The same product for many small images, without the terms that are weights times zeros of the padding: true if that is worth it;
+// the product, which returns for each two vectors of images if they must be computed by run_all_terms, because a sum is -0; and its
+// work. All weights must be finite.
+template <class T> bool leaves_out_padding(const ConvProduct& p);
+template <class T>
+std::vector<char> run_images(const ConvProduct& p, const T* source, const T* weights, const T* bias, T* out);
+template <class T> Counts work_of_images(const ConvProduct& p);
+
 // Computes gw (groups, out, in, taps) from contiguous x and g.
 template <class T> void run_weight(const kernels::ConvShape& s, const T* x, const T* g, T* gw);
 template <class T> Counts work_of_weight(const kernels::ConvShape& s);

@@ -204,8 +204,15 @@ std::vector<int64_t> offsets_in(const ConvProduct& p, const PatchShape& patch) {
 
 }  // namespace
 
-template <class T> void run_product(const ConvProduct& p, const T* source, const T* weights, const T* bias, T* out) {
-  if (p.images * p.groups * p.rows * p.positions() == 0) return;
+namespace {
+
+template <class T> bool all_finite(const T* x, int64_t n) {
+  bool finite = true;
+  for (int64_t i = 0; i < n; ++i) finite &= m::isfinite(x[i]);
+  return finite;
+}
+
+template <class T> void run_all_terms(const ConvProduct& p, const T* source, const T* weights, const T* bias, T* out) {
   const Strips strips = strips_of(p);
   const PatchShape shape{{p.axis[0], p.axis[1]}, p.channels, strips.images, strips.rows};
   const std::vector<int64_t> offsets = offsets_in(p, shape);
@@ -235,12 +242,30 @@ template <class T> void run_product(const ConvProduct& p, const T* source, const
     }
   });
 }
+
+}  // namespace
+
+template <class T> void run_product(const ConvProduct& p, const T* source, const T* weights, const T* bias, T* out) {
+  if (p.images * p.groups * p.rows * p.positions() == 0) return;
+  if (!leaves_out_padding<T>(p) || !all_finite(weights, p.groups * p.rows * p.depth()))
+    return run_all_terms(p, source, weights, bias, out);
+  const std::vector<char> again = run_images(p, source, weights, bias, out);
+  constexpr int64_t kTogether = kPanelColumns<T>;
+  for (int64_t k = 0; k < int64_t(again.size()); ++k) {
+    if (!again[size_t(k)]) continue;
+    ConvProduct part = p;
+    part.images = std::min(kTogether, p.images - k * kTogether);
+    const int64_t image = p.groups * p.channels * p.axis[0].length * p.axis[1].length;
+    run_all_terms(part, source + k * kTogether * image, weights, bias, out + k * kTogether * p.out.image);
+  }
+}
 template void run_product(const ConvProduct&, const float*, const float*, const float*, float*);
 template void run_product(const ConvProduct&, const double*, const double*, const double*, double*);
 
 template <class T> Counts work_of_product(const ConvProduct& p) {
   Counts work;
   if (p.images * p.groups * p.rows * p.positions() == 0) return work;
+  if (leaves_out_padding<T>(p)) return work_of_images<T>(p);
   const auto whole = [](int64_t n) { return parts_of(n, kWidth<T>) * kWidth<T>; };
   const Strips s = strips_of(p);
   int64_t padded = 0;  // positions of all strips, in whole vectors

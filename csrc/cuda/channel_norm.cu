@@ -54,7 +54,7 @@ struct RunningValues {
   double share = 0, rest = 0, unbias = 0;
 
   // Called by one thread for each channel.
-  template <class C> PB_COLD void move(int64_t channel, C new_mean, C new_variance) const {
+  template <class C> __device__ void move(int64_t channel, C new_mean, C new_variance) const {
     const kernels::Movement<C> by(share, rest, unbias, is_even ? *batches : 0);
     if (mean) {
       char* const at = mean + channel * size_of<C>(mean_dtype);
@@ -75,26 +75,23 @@ struct ChannelNorm : ChannelSet {
   RunningValues running;
   bool moves = false;
 
-  // Returns what moves the running values of a row.
-  template <class Over> __device__ __forceinline__ auto mover(const Over& over, int64_t row) const {
-    return [&, row](auto mean, auto variance) {
-      if (moves && over.active && over.team.rank == 0) running.move(row, mean, variance);
-    };
-  }
-
   template <class T, bool kBlock>
   __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t row) const {
     using C = acc_t<T>;
     C x[kShare];
     const auto kept = over.load(line[1], x);
+    C mean = 0, variance = 0;
     kernels::Norm<true>()(over, kept, vector<T>(weight, row, C(1)), vector<T>(bias, row, C(-0.0)), C(eps), kept,
-                          mover(over, row));
+                          [&](C m, C v) { mean = m, variance = v; });
     over.store(line[0], x);
+    if (moves && over.active && over.team.rank == 0) running.move(row, mean, variance);
   }
   template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t row) const {
     using C = acc_t<T>;
+    C mean = 0, variance = 0;
     kernels::Norm<true>()(over, over.memory_row(line[1]), vector<T>(weight, row, C(1)), vector<T>(bias, row, C(-0.0)), C(eps),
-                          over.written(line[0]), mover(over, row));
+                          over.written(line[0]), [&](C m, C v) { mean = m, variance = v; });
+    if (moves && over.team.rank == 0) running.move(row, mean, variance);
   }
 };
 

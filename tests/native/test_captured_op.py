@@ -176,7 +176,9 @@ def test_contributions_from_inside_and_outside_are_summed_in_the_order_of_the_ea
         with pb.GradientTape() as tape:
             tape.watch(x)
             y = pb.sum(p * x) + g(x) + pb.sum(pb.exp(p))
-        return tape.gradient(y, [p, x], aggregation=aggregation)
+        with pb.GradientTape() as alone:
+            z = g(x)
+        return [tape.gradient(y, [p, x], aggregation=aggregation), alone.gradient(z, [p], aggregation=aggregation)]
 
     agree(lambda x: pb.sum(pb.tanh(x @ p) * pb.sin(p) + p * p / 3 + pb.cos(p)), run)
 
@@ -266,6 +268,26 @@ def test_several_steps_under_a_tape() -> None:
                 y = pb.sum(g(x) ** 2)
             found.append([y, *tape.gradient(y, [p, x])])
         alike(*found)
+
+
+def test_several_steps_of_a_function_that_no_recording_serves() -> None:
+    @pb.custom_gradient
+    def doubled(x: Any) -> Any:
+        return x * 2, lambda g: g * 2
+
+    x = normal(0, 4, 3)
+    captured = pb.capture(lambda x: pb.sum(doubled(x) * x), steps=4)
+    for _ in range(3):
+        same(pb.grad(lambda x: pb.sum(captured(x)))(x), x * 4)
+
+
+def test_a_wrong_choice_is_refused_under_the_shortest_tape() -> None:
+    p, captured = pb.Parameter([1.0]), pb.capture(lambda x: pb.sum(p * x))
+    for wrong in ({"aggregation": "most"}, {"unconnected": "most"}):
+        with pb.GradientTape() as tape:
+            y = captured(pb.ones(1))
+        with pytest.raises(pb.TapeError, match="most"):
+            tape.gradient(y, p, **wrong)
 
 
 def test_a_tape_inside() -> None:

@@ -65,3 +65,29 @@ def test_the_order_of_a_convolution_is_that_of_the_product_of_its_patches() -> N
         pb.config.reproducible = before
     assert (y.numpy().reshape(3, 7, 99) == wanted.numpy()).all()
     assert (gw.numpy().reshape(7, 360) == wanted_gw.numpy()).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("which", ["usual", "infinite", "tiny"])
+def test_images_together_have_the_bits_of_images_alone(which: str, dtype: str) -> None:
+    """Many images may leave out products with zeros of the padding, which change infinite results and the sign of zeros."""
+    rng = np.random.default_rng(0)
+    w, g = rng.standard_normal((9, 5, 5, 4)).astype(dtype), rng.standard_normal((35, 9, 4, 3)).astype(dtype)
+    if which == "infinite":
+        w[3, 1, 0, 2], w[4, 2, 1, 1] = np.inf, np.nan
+    if which == "tiny":  # sums of few terms underflow to zeros of either sign
+        g *= rng.random(g.shape) < 0.05
+        w *= float(np.finfo(dtype).tiny) ** 0.5
+        g *= float(np.finfo(dtype).tiny) ** 0.5
+
+    def gradient(g: Any) -> Any:
+        with pb.GradientTape() as tape:
+            tape.watch(x := pb.zeros((len(g), 5, 8, 6), dtype=dtype))
+            y = nn.functional.conv2d(x, pb.tensor(w))
+        return tape.gradient(y, x, output_gradients=pb.tensor(g)).numpy()
+
+    together, alone = gradient(g), np.concatenate([gradient(g[i : i + 1]) for i in range(len(g))])
+    np.testing.assert_array_equal(np.isnan(together), np.isnan(alone))
+    np.testing.assert_array_equal(together, alone)
+    known = ~np.isnan(alone)
+    np.testing.assert_array_equal(np.signbit(together)[known], np.signbit(alone)[known])

@@ -138,8 +138,10 @@ def live(op: Op, inputs: list[int]) -> list[int]:
     return [x for i, x in enumerate(inputs) if i not in op.dead]
 
 
-def only_call(tape: Tape, target: Any, sources: Any) -> Any:
+def only_call(tape: Tape, target: Any, sources: Any, aggregation: str) -> Any:
     """Returns tape.gradient(target, sources) if the tape's only op is the call of a captured function. Returns None if not."""
+    if len(tape.nodes) != 1 or aggregation != "accumulate":
+        return None
     replay = tape.nodes[0][0].replay
     return None if replay is None else replay.gradient(tape, target, sources)
 

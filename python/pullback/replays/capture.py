@@ -332,7 +332,7 @@ class Captured(Generic[P, R]):
         """Runs the function without a recording, step by step."""
         if self._steps is None:
             return _run(self._function, args, options, counted)
-        function = self.derived("step", lambda f, _: f) if listeners.stack else self._function
+        function = self._of_one_step() if listeners.stack else self._function
         given, spec = flatten((args, options))
         leaves = [as_leaf(x) for x in given]
         steps = length_of(self._name(), self._steps, [x.array for x in leaves if x.__class__ is Tensor]) or 0
@@ -344,6 +344,12 @@ class Captured(Generic[P, R]):
         columns = zip(*[ys for ys, _ in results])
         stacked = [concat([expand_dims(y, axis=0) for y in ys]) if isinstance(ys[0], Tensor) else ys[-1] for ys in columns]
         return unflatten(results[-1][1], stacked)
+
+    def _of_one_step(self) -> Captured[..., Any]:
+        """Returns the captured function that runs each step of a call under listeners."""
+        if "step" not in self._derived:
+            self._derived = {**self._derived, "step": Captured(self._function, self._fusion, None, self._cache)}
+        return self._derived["step"]
 
     # ---- reports
 
@@ -375,7 +381,7 @@ class Captured(Generic[P, R]):
     def clear(self) -> None:
         """Forgets all recordings. Their memory can be used for other tensors; `pb.trim()` gives it back to the system."""
         self._replays, self._last, self._quick = {}, None, None
-        self._derived, self.under_tape = {}, None
+        self._derived, self._unserved, self.under_tape = {}, set(), None
         if self._loaded is not None:
             self._loaded[1].clear()
 

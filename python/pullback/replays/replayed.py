@@ -308,7 +308,7 @@ class Backward:
             cotangents = (ones(shape, dtype=dtype, device=device),)
         tape = Tape(watch_parameters=False)
         tape.nodes = trace.made_with(kept, {serial: serial for serial in trace.values})
-        tape.values, tape.scopes, tape.leaves = trace.values, trace.scopes, dict.fromkeys(trace.serials)  # type: ignore[assignment]
+        tape.values, tape.scopes, tape.leaves = set(trace.values), trace.scopes, dict.fromkeys(trace.serials)  # type: ignore[assignment]
         wanted = [trace.serials[i] for i in self._needed]
         reach = tape.values if len(wanted) == len(trace.serials) else dependents(tape, wanted)
         for place, g in zip(self._given, cotangents):

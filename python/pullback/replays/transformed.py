@@ -1,6 +1,6 @@
 """Calls of a captured function under tapes, batches and forward mode: each listener is served by a recording.
 
-The innermost listener is served first. The function that runs for it (`Forward`, `ForBatch`, …) runs the captured function under a
+The innermost listener is served first. The function that runs for it (`ForTape`, `ForBatch`, …) runs the captured function under a
 listener of the same kind, and returns also what the listener needs to know. This function is captured, too, and is called under
 the listeners that are left, which are served in the same way. So the recording at the end runs without listeners from outside.
 """
@@ -17,6 +17,7 @@ from ..backends import kernels_on
 from ..errors import VmapError
 from ..tensors import devices
 from ..tensors.operand import own
+from ..tensors.precision import made_of
 from ..tensors.tensor import Tensor
 from ..tensors.views import OutsideView, StaleView
 from ..transforms.calls import Reads
@@ -76,4 +77,4 @@ def _leaf(x: Any) -> Any:
     """Returns an argument as a tensor that no other code can write to, if it is an array."""
     if isinstance(x, (OutsideView, StaleView)):
         _ = x.array  # raises for a stale view, and turns an outside view into a plain tensor
-    return own(x) if is_array(x) else x
+    return made_of(x, own(x)) if is_array(x) else x
