@@ -218,10 +218,8 @@ class Tape(Listening):
         if unknown:
             raise unexpected(unknown)
         self._ready(unconnected)
-        if len(self.nodes) == 1 and output_gradients is None and aggregation == "accumulate":
-            found = only_call(self, target, sources)
-            if found is not None:
-                return found
+        if len(self.nodes) == 1 and (found := only_call(self, target, sources, output_gradients, aggregation)) is not None:
+            return found
         (targets, nested), wanted = flatten(target), flatten(sources)
         given = beside(target, output_gradients) if nested and output_gradients is not None else [output_gradients]
         gradients = self.pull(targets, lambda: seeds_for(targets, given), wanted[0], unconnected, aggregation)

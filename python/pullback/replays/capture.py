@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
@@ -133,6 +134,12 @@ class Captured(Generic[P, R]):
         counts = [f"{n} {what}{'' if n == 1 else 's'}" for n, what in ((stats.recordings, "recording"), (stats.replays, "replay"))]
         name = getattr(self._function, "__qualname__", self._function)
         return f"capture({name}, fusion={self._fusion!r}{steps}; {', '.join(counts)})"
+
+    def __reduce__(self) -> Any:
+        """Lets pickles and copies take the function without its recordings, or its name if it is found by that in its module."""
+        name = getattr(self, "__qualname__", "")
+        rebuilt = Captured, (self._function, self._fusion, self._steps, self._cache, self._layouts)
+        return name if getattr(sys.modules.get(self.__module__), name, None) is self else rebuilt
 
     @overload
     def __get__(self, owner: None, kind: Any = None) -> Self: ...
