@@ -1,4 +1,4 @@
-"""Times training steps of networks against PyTorch's eager steps, on this CPU: a CNN and a GRU on digits, and ResNet-8.
+"""Times training steps of networks, and one batch norm, against PyTorch's eager code, on this CPU.
 
 pullback's eager step, its captured step and PyTorch take turns (turns.py), with one thread and with two. A ratio is the median of
 the rounds, with the lowest and the highest one.
@@ -25,7 +25,7 @@ def main() -> None:
         ours, theirs = [Library("networks", name, **variables) for name in ("pullback", "torch")]
         results["facts"] += [ours.facts, theirs.facts]
         print(ours.facts, theirs.facts, sep="\n")
-        print(f"{'training step with Adam (float32)':42} {'pullback':>11} {'torch':>11}   ratio (lowest-highest)")
+        print(f"{'forward, backward and step (float32)':54} {'pullback':>11} {'torch':>11}   ratio (lowest-highest)")
         for name in SHAPES:
             if asked.only in name:
                 row = compare(name, ours, theirs, asked.rounds, asked.seconds)
@@ -48,7 +48,7 @@ def compare(name: str, ours: Library, theirs: Library, rounds: int, budget: floa
 def show(name: str, row: dict) -> None:
     for run, ratio in row["ratios"].items():
         words = f"{ratio['median']:.2f} ({ratio['low']:.2f}-{ratio['high']:.2f})"
-        print(f"{f'{name}, {run}':42} {row['us'][run]:9.0f}us {row['us']['torch']:9.0f}us   {words}", flush=True)
+        print(f"{f'{name}, {run}':54} {row['us'][run]:9.0f}us {row['us']['torch']:9.0f}us   {words}", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +76,17 @@ def on_cpu() -> Any:
     """Runs a test on the CPU, whatever the default device is, because it needs arrays in the host's memory."""
     with pb.use_device("cpu"):
         yield
+
+
+@pytest.fixture
+def interruptible() -> Any:
+    """Restores SIGINT's default handler.
+
+    A background job may have been started with SIGINT ignored, and its children inherit this.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

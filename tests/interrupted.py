@@ -1,32 +1,65 @@
-"""Shared by the tests of Ctrl-C: a KeyboardInterrupt after a given number of lines."""
+"""Shared by the tests of Ctrl-C: a KeyboardInterrupt at a chosen line, or whenever a signal arrives."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
+
+import pytest
+
+Point = tuple[Any, int, str]
+
+
+def traced(run: Callable[[], Any], told: Callable[[Point], None]) -> Any:
+    """Runs `run` and calls told((code, line, event)) for every call and every line of pullback's Python code."""
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        if not frame.f_globals.get("__name__", "").startswith("pullback."):
+            return None
+        if event in ("call", "line"):
+            told((frame.f_code, frame.f_lineno, event))
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        return run()
+    finally:
+        sys.settrace(before)
 
 
 def interrupted_after(lines: int, run: Callable[[], Any]) -> bool:
     """Runs `run` and raises KeyboardInterrupt after this many lines of pullback's Python code. Returns False if it has fewer."""
     left = lines
 
-    def trace(frame: Any, event: str, _: Any) -> Any:
+    def count(point: Point) -> None:
         nonlocal left
-        if not frame.f_globals.get("__name__", "").startswith("pullback."):
-            return None
-        left -= event == "line"
+        left -= point[2] == "line"
         if left < 0:
-            sys.settrace(None)
             raise KeyboardInterrupt
-        return trace
 
-    before = sys.gettrace()
-    sys.settrace(trace)
     try:
-        run()
+        traced(run, count)
     except KeyboardInterrupt:
         return True
-    finally:
-        sys.settrace(before)
     return False
+
+
+def for_ever(run: Callable[[], Any]) -> None:
+    while True:
+        run()
+
+
+def ended_by_ctrl_c(run: Callable[[], Any]) -> None:
+    """Runs `run` again and again until Ctrl-C ends it, which is pressed after 20 ms. The test needs the fixture `interruptible`."""
+    timer = threading.Timer(0.02, lambda: os.kill(os.getpid(), signal.SIGINT))
+    try:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            for_ever(run)
+    finally:
+        timer.cancel()

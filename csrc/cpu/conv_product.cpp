@@ -202,10 +202,6 @@ std::vector<int64_t> offsets_in(const ConvProduct& p, const PatchShape& patch) {
   return found;
 }
 
-}  // namespace
-
-namespace {
-
 template <class T> bool all_finite(const T* x, int64_t n) {
   bool finite = true;
   for (int64_t i = 0; i < n; ++i) finite &= m::isfinite(x[i]);

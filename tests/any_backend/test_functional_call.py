@@ -223,6 +223,7 @@ def test_buffers_of_integers_are_refused_by_their_names() -> None:
 
 
 def test_lsuv_gives_every_layer_the_standard_deviation() -> None:
+    pb.random.seed(0)  # some weights are within the tolerance before they are scaled, and keep their standard deviation
     net = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.BatchNorm1d(64), nn.Linear(64, 64), nn.Dropout(), nn.Linear(64, 3)).to(
         "float64"
     )

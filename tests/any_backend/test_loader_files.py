@@ -212,6 +212,7 @@ def test_an_error_of_the_thread_is_raised_at_the_loop(tmp_path: Path, monkeypatc
         assert all_ended()
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_the_loop_and_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     began = threading.Event()
 
@@ -227,11 +228,9 @@ def test_ctrl_c_ends_the_loop_and_the_thread(tmp_path: Path, monkeypatch: pytest
     end, loader = threading.Event(), Loader(mapped(tmp_path, X), 4)
     monkeypatch.setattr(sources.Source, "read", stuck)
     other = threading.Thread(target=interrupt)
-    handled = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore the signal
     other.start()
     with pytest.raises(KeyboardInterrupt):
         next(iter(loader))
-    signal.signal(signal.SIGINT, handled)
     other.join()
     monkeypatch.undo()
     assert epochs(loader, 1) == epochs(Loader(X, 4), 2)[len(loader) :]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,7 @@ import pytest
 import pullback as pb
 from captured_step import needs_kernels
 from conftest import host
-from interrupted import interrupted_after
+from interrupted import ended_by_ctrl_c, for_ever, interrupted_after
 from pullback import nn, optim
 from pullback.data import Loader, prefetch
 from pullback.tensors import devices
@@ -45,11 +42,6 @@ def training(steps: int | None, width: int = WIDTH, dropout: float = 0.3) -> tup
     net = nn.Sequential(nn.Linear(width, 8), nn.Dropout(dropout), nn.Linear(8, 1))
     opt = optim.Adam(net.parameters(), lr=1e-2)
     return pb.capture(lambda x: opt.minimize(lambda: pb.mean(net(x) ** 2)), steps=steps), net, opt
-
-
-def for_ever(run: Callable[[], Any]) -> None:
-    while True:
-        run()
 
 
 def weights(net: Any) -> list[bytes]:
@@ -159,21 +151,14 @@ def test_an_eager_step_that_is_interrupted_does_not_count(steps: int | None, fro
 
 @needs_kernels
 @KINDS
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals are for the main thread")
 def test_a_run_that_ctrl_c_ends_can_be_saved_and_continued(from_file: bool, tmp_path: Path, on_cpu: None) -> None:
     steps, width = 300 if from_file else 1500, 64
     x = np.random.default_rng(0).standard_normal((300, width)).astype(np.float32)
     batches, (step, net, opt) = loader(x, 50, tmp_path, from_file), training(steps, width)
     step(batches)
-    handled = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer = threading.Timer(0.02, lambda: os.kill(os.getpid(), signal.SIGINT))
-    try:
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            for_ever(lambda: step(batches))
-    finally:
-        timer.cancel()
-        signal.signal(signal.SIGINT, handled)
+    ended_by_ctrl_c(lambda: step(batches))
     done = opt.steps
     assert place(batches) == done
     pb.save_training(tmp_path / "run", net, opt, batches)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -158,6 +157,7 @@ def test_a_stage_that_there_is_not_is_named(scripts: Callable[[str], Any]) -> No
 SLOW = "import time\ndef test_a(): pass\ndef test_b(): assert 0, 'wrong'\ndef test_c(): time.sleep(600)\n"
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_run_of_the_tests_leaves_its_report(
     scripts: Callable[[str], Any], run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,9 +166,7 @@ def test_an_interrupted_run_of_the_tests_leaves_its_report(
     monkeypatch.setattr(suite, "INTERRUPT", 60)
     (tmp_path / "test_slow.py").write_text(SLOW)
     run = stages.Run(run.results, 115, run.logs, run.environment, run.folder)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores SIGINT
     run.perform([stages.Stage("tests", lambda run: suite.tests(run, 1, [str(tmp_path / "test_slow.py")]), 100)])
-    signal.signal(signal.SIGINT, before)
     found = stored(run)["tests"]
     assert (run.logs / "tests.xml").exists(), found
     assert "interrupted before the limit" in found["outcome"]

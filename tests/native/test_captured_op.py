@@ -183,6 +183,35 @@ def test_contributions_from_inside_and_outside_are_summed_in_the_order_of_the_ea
     agree(lambda x: pb.sum(pb.tanh(x @ p) * pb.sin(p) + p * p / 3 + pb.cos(p)), run)
 
 
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("aggregation", ["accumulate", "add_n", "tree"])
+def test_contributions_to_values_inside_are_summed_as_in_the_eager_run(aggregation: Any, checkpointed: bool) -> None:
+    p = pb.Parameter(normal(3, 4, 3, dtype=pb.float32))
+
+    def several(x: Any) -> Any:
+        z = pb.tanh(x * p)
+        return pb.sum(z * pb.max(z, axis=0) * pb.sin(z)), z
+
+    def run(g: Any, k: int) -> Any:
+        x = normal(k, 4, 3, dtype=pb.float32)
+        with pb.GradientTape() as tape:
+            tape.watch(x)
+            y, z = (pb.checkpoint(g) if checkpointed else g)(x)
+            total = y + pb.sum(z * 3) + pb.sum(z * z)
+        return tape.gradient(total, [p, x], aggregation=aggregation)
+
+    agree(several, run)
+
+
+def test_an_unknown_aggregation_is_an_error_also_for_a_single_call() -> None:
+    captured, x = pb.capture(lambda x: pb.sum(x * x)), pb.ones(3)
+    with pb.GradientTape() as tape:
+        tape.watch(x)
+        y = captured(x)
+    with pytest.raises(pb.TapeError, match="aggregation"):
+        tape.gradient(y, x, aggregation="mean")  # type: ignore[arg-type]
+
+
 def test_a_parameter_that_changed_after_the_call_is_an_error() -> None:
     p = pb.Parameter([1.0, 2.0])
     captured = pb.capture(lambda x: pb.sum(p * p * x))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +12,7 @@ import pytest
 import pullback as pb
 from captured_step import needs_kernels
 from conftest import host
+from interrupted import Point, ended_by_ctrl_c, traced
 from pullback import backends, nn, optim
 from pullback.autodiff.listeners import listeners
 from pullback.launch import capturing, door
@@ -112,27 +110,6 @@ def left_behind() -> dict[str, Any]:
     return {name: value for name, value in state.items() if value}
 
 
-Point = tuple[Any, int, str]
-
-
-def traced(run: Callable[[], Any], told: Callable[[Point], None]) -> Any:
-    """Runs `run` and calls told((code, line, event)) for every call and every line of pullback's Python code."""
-
-    def trace(frame: Any, event: str, _: Any) -> Any:
-        if not frame.f_globals.get("__name__", "").startswith("pullback."):
-            return None
-        if event in ("call", "line"):
-            told((frame.f_code, frame.f_lineno, event))
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        return run()
-    finally:
-        sys.settrace(before)
-
-
 def points(run: Callable[[], Any]) -> list[tuple[Point, int]]:
     """Returns every call and line of pullback that the program reaches, with the occurrence to interrupt: the first or the last."""
     counts: dict[Point, int] = {}
@@ -170,11 +147,6 @@ def test_nothing_is_left_behind_wherever_a_program_is_interrupted(name: str) -> 
     run()
 
 
-def _for_ever(run: Callable[[], Any]) -> None:
-    while True:
-        run()
-
-
 def test_a_look_at_a_tape_while_it_records_does_not_stop_it() -> None:
     with pb.GradientTape() as tape:
         for name in dir(tape):
@@ -199,6 +171,7 @@ def test_no_python_runs_where_a_tensor_dies_that_something_was_remembered_for() 
 
 
 @needs_kernels
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals are for the main thread")
 def test_a_run_of_several_steps_ends_between_two_of_them_and_counts_them(on_cpu: None) -> None:
     pb.random.seed(0)
@@ -214,15 +187,7 @@ def test_a_run_of_several_steps_ends_between_two_of_them_and_counts_them(on_cpu:
     xs = pb.tensor(np.broadcast_to(one, (steps, 64, width)))
     train(xs)
     initial = [host(p).copy() for p in net.parameters()], opt.state_dict(), pb.random.state_dict(), opt.steps
-    handled = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer = threading.Timer(0.02, lambda: os.kill(os.getpid(), signal.SIGINT))
-    try:
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            _for_ever(lambda: train(xs))
-    finally:
-        timer.cancel()
-        signal.signal(signal.SIGINT, handled)
+    ended_by_ctrl_c(lambda: train(xs))
     done = opt.steps - initial[3]
     assert done > 0
     got, drawn_to = [host(p).copy() for p in net.parameters()], pb.random.state_dict()

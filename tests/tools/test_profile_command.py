@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import py_compile
-import signal
 import subprocess
 import sys
 import zipfile
@@ -160,17 +159,6 @@ def test_a_failing_script_fails_as_under_python_and_leaves_its_report(name: str,
     assert err.startswith(expected.stderr)
     if expected.stdout:
         assert table(err).split()[-1] == "2"
-
-
-@pytest.fixture
-def interruptible() -> Any:
-    """Restores SIGINT's default handler.
-
-    A background job may have been started with SIGINT ignored, and its children inherit this.
-    """
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("interruptible")

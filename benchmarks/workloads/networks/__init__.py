@@ -1,11 +1,31 @@
-"""Training steps of networks with convolutions and with recurrent layers, in each library: forward, backward and Adam."""
+"""Workloads of networks with convolutions and with recurrent layers, in each library.
 
-CNN, RESNET, GRU = "digits CNN, batch 64", "ResNet-8, batch 32", "digits GRU, batch 64"
-SHAPES = {CNN: (64, 1, 8, 8), RESNET: (32, 3, 32, 32), GRU: (64, 8, 8)}  # of a batch
+Each is a training step (forward, backward and the optimizer's step), except the one of a single batch norm, which has no step.
+"""
+
+CNN, DIGITS = "CNN 1-16-32 (5 x 5), 28 x 28, batch 64, Adam", "digits CNN, batch 64, Adam"
+RESNET, GRU = "ResNet-8, 32 x 32, batch 32, SGD", "digits GRU, batch 64, Adam"
+NORM = "BatchNorm2d, 64 x 64 x 32 x 32, no step"
+SHAPES = {
+    CNN: (64, 1, 28, 28),
+    DIGITS: (64, 1, 8, 8),
+    RESNET: (32, 3, 32, 32),
+    GRU: (64, 8, 8),
+    NORM: (64, 64, 32, 32),
+}  # of a batch
 
 
 def layers_of_cnn(nn):
-    """Returns the layers of the CNN in `nn`, pullback's or torch's: 9,354 parameters."""
+    """Returns the layers of the CNN for images of 28 x 28 in `nn`, pullback's or torch's: 28,938 parameters."""
+    return [
+        nn.Conv2d(1, 16, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(32 * 7 * 7, 10),
+    ]  # fmt: skip
+
+
+def layers_of_digits(nn):
+    """Returns the layers of the CNN for digits of 8 x 8 in `nn`, pullback's or torch's: 9,354 parameters."""
     return [
         nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),

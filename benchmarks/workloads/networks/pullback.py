@@ -9,7 +9,7 @@ from pullback import nn, optim
 from pullback.examples.mlperf_tiny import resnet8
 
 from ..eager import pullback as eager
-from . import CNN, GRU, RESNET, SHAPES, layers_of_cnn
+from . import CNN, DIGITS, GRU, NORM, RESNET, SHAPES, layers_of_cnn, layers_of_digits
 
 
 class Reader(nn.Module):
@@ -22,12 +22,15 @@ class Reader(nn.Module):
         return self.classes(self.rows(x)[0][:, -1])
 
 
-NETWORKS = {CNN: lambda: nn.Sequential(*layers_of_cnn(nn)), RESNET: resnet8, GRU: Reader}
+NETWORKS = {
+    CNN: lambda: nn.Sequential(*layers_of_cnn(nn)), DIGITS: lambda: nn.Sequential(*layers_of_digits(nn)),
+    RESNET: resnet8, GRU: Reader,
+}  # fmt: skip
 
 
 def step(name, capture):
     net, rng, shape = NETWORKS[name](), np.random.default_rng(0), SHAPES[name]
-    opt = optim.Adam(net.parameters(), lr=1e-3)
+    opt = optim.SGD(net.parameters(), lr=0.01) if name == RESNET else optim.Adam(net.parameters(), lr=1e-3)
     x, y = pb.tensor(rng.standard_normal(shape, dtype=np.float32)), pb.tensor(rng.integers(0, 10, shape[0]))
 
     def run(x, y):
@@ -39,9 +42,24 @@ def step(name, capture):
     return partial(pb.capture(run) if capture else run, x, y)
 
 
+def norm(capture):
+    layer, rng = nn.BatchNorm2d(SHAPES[NORM][1]), np.random.default_rng(0)
+    x, g = [pb.tensor(rng.standard_normal(SHAPES[NORM], dtype=np.float32)) for _ in range(2)]
+
+    def run(x, g):
+        with pb.GradientTape() as tape:
+            tape.watch(x)
+            y = layer(x)
+        return tape.gradient(y, [x, *layer.parameters()], output_gradients=g)
+
+    return partial(pb.capture(run) if capture else run, x, g)
+
+
 WORKLOADS = {
     **{name: partial(step, name, False) for name in NETWORKS},
     **{f"{name}, captured": partial(step, name, True) for name in NETWORKS},
+    NORM: partial(norm, False),
+    f"{NORM}, captured": partial(norm, True),
 }
 
 facts = eager.facts

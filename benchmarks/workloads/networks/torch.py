@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from ..eager import torch as eager
-from . import CNN, GRU, RESNET, SHAPES, layers_of_cnn
+from . import CNN, DIGITS, GRU, NORM, RESNET, SHAPES, layers_of_cnn, layers_of_digits
 
 
 class Reader(nn.Module):
@@ -44,13 +44,16 @@ def resnet8():
     )  # fmt: skip
 
 
-NETWORKS = {CNN: lambda: nn.Sequential(*layers_of_cnn(nn)), RESNET: resnet8, GRU: Reader}
+NETWORKS = {
+    CNN: lambda: nn.Sequential(*layers_of_cnn(nn)), DIGITS: lambda: nn.Sequential(*layers_of_digits(nn)),
+    RESNET: resnet8, GRU: Reader,
+}  # fmt: skip
 
 
 def step(name):
     torch.manual_seed(0)
     net, shape = NETWORKS[name](), SHAPES[name]
-    opt = torch.optim.Adam(net.parameters(), lr=1e-3)
+    opt = torch.optim.SGD(net.parameters(), lr=0.01) if name == RESNET else torch.optim.Adam(net.parameters(), lr=1e-3)
     x, y = torch.randn(shape), torch.randint(0, 10, shape[:1])
 
     def run():
@@ -62,6 +65,11 @@ def step(name):
     return run
 
 
-WORKLOADS = {name: partial(step, name) for name in NETWORKS}
+def norm():
+    layer, x, g = nn.BatchNorm2d(SHAPES[NORM][1]), torch.randn(SHAPES[NORM], requires_grad=True), torch.randn(SHAPES[NORM])
+    return lambda: torch.autograd.grad(layer(x), [x, *layer.parameters()], g)
+
+
+WORKLOADS = {name: partial(step, name) for name in NETWORKS} | {NORM: norm}
 
 facts = eager.facts

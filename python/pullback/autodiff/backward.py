@@ -15,7 +15,7 @@ from ..tensors.operand import own
 from ..tensors.tensor import Tensor
 from . import batching, error_text
 from .listeners import listeners
-from .node import Edge, dependents, needed_by
+from .node import Edge, dependents, needed_by, open_calls
 from .primitive import same
 from .site import warn
 
@@ -31,6 +31,8 @@ def sweep(
 ) -> list[Any]:  # fmt: skip
     """Returns the gradient of each source. `free`: each node is released as soon as its pullback has run."""
     sums = Sums(aggregation)
+    if aggregation != "accumulate":
+        open_calls(tape)  # a sum then has the terms of the eager run: each contribution, and not sums of some of them
     serials, reach, missing = connected(tape, targets, sources, unconnected)
     for target, seed in zip(targets, seeds):
         if target.serial in reach:
@@ -185,6 +187,8 @@ def pull_call(tape: Tape, op: Op, edges: Sequence[Any], g: Any, reach: set[int],
         return ()
     edge = Edge._make(edges[0])
     made, outputs = op.recompute(edge.x, edge.kept)
+    if sums.aggregation != "accumulate":
+        open_calls(made)
     reach |= dependents(made, [x for x in edge.x if x in reach])
     tape.scopes.update(made.scopes)
     for place, gy in g.of.items():

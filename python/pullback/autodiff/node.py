@@ -138,12 +138,11 @@ def live(op: Op, inputs: list[int]) -> list[int]:
     return [x for i, x in enumerate(inputs) if i not in op.dead]
 
 
-def only_call(tape: Tape, target: Any, sources: Any, aggregation: str) -> Any:
-    """Returns tape.gradient(target, sources) if the tape's only op is the call of a captured function. Returns None if not."""
-    if len(tape.nodes) != 1 or aggregation != "accumulate":
-        return None
+def only_call(tape: Tape, target: Any, sources: Any, output_gradients: Any, aggregation: str) -> Any:
+    """Returns what tape.gradient does if the tape's only op is the call of a captured function. Returns None if it is not."""
     replay = tape.nodes[0][0].replay
-    return None if replay is None else replay.gradient(tape, target, sources)
+    plain = output_gradients is None and aggregation == "accumulate"
+    return replay.gradient(tape, target, sources) if plain and replay is not None else None
 
 
 def open_calls(tape: Tape) -> None:

@@ -218,7 +218,7 @@ class Tape(Listening):
         if unknown:
             raise unexpected(unknown)
         self._ready(unconnected)
-        if output_gradients is None and (found := only_call(self, target, sources, aggregation)) is not None:
+        if len(self.nodes) == 1 and (found := only_call(self, target, sources, output_gradients, aggregation)) is not None:
             return found
         (targets, nested), wanted = flatten(target), flatten(sources)
         given = beside(target, output_gradients) if nested and output_gradients is not None else [output_gradients]

@@ -109,7 +109,12 @@ def _cross_entropy_total_cost(
 ) -> dict[str, int]:
     cost = _cross_entropy_cost(logits, labels, ignore_index, label_smoothing, y)
     cost["adds"] += max(0, labels.size - 1)
-    return {**cost, "special_ops": cost["special_ops"] + 1, "integer_ops": labels.size} if mean else cost
+    return _divided(cost, labels) if mean else cost
+
+
+def _divided(cost: dict[str, int], labels: Any) -> dict[str, int]:
+    """Returns the cost with that of counting the labels and dividing by their number, for a mean."""
+    return {**cost, "special_ops": cost["special_ops"] + 1, "integer_ops": labels.size}
 
 
 def _cross_entropy_pullback_cost(g: Any, logits: Any, labels: Any, ignore_index: int, label_smoothing: float) -> dict[str, int]:
@@ -120,7 +125,7 @@ def _cross_entropy_total_pullback_cost(
     g: Any, logits: Any, labels: Any, ignore_index: int, label_smoothing: float, mean: bool
 ) -> dict[str, int]:
     cost = _cross_entropy_pullback_cost(g, logits, labels, ignore_index, label_smoothing)
-    return {**cost, "special_ops": cost["special_ops"] + 1, "integer_ops": labels.size} if mean else cost
+    return _divided(cost, labels) if mean else cost
 
 
 def _squared_error_cost(x: Any, target: Any, mean: bool, y: Any) -> dict[str, int]:

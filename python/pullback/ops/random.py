@@ -50,6 +50,11 @@ class _Drawn(threading.local):
     before: tuple[dict[Generator, dict[str, int]], ...] = ()
     alike: tuple[Batch, ...] = ()
 
+    def note(self, generator: Generator) -> None:
+        """Notes the state of a generator that is about to draw."""
+        for states in self.before:
+            states.setdefault(generator, generator.state_dict())
+
 
 drawn: Final = _Drawn()
 
@@ -101,8 +106,7 @@ class Generator:
 
     def next_state(self, device: str = "cpu") -> Any:
         """Consumes one serial and returns [seed, serial] as uint64 in the device's memory."""
-        for states in drawn.before:
-            states.setdefault(self, self.state_dict())
+        drawn.note(self)
         serial = self._serial
         self._serial += 1
         if capturing.thread.recording is not None:

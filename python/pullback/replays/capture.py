@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
@@ -29,7 +30,7 @@ from .quick import Quick
 from .recording import FUSIONS, Recording
 from .replay import Replay
 from .signature import apart, as_leaf, changed_float, difference, host_random_state, signature
-from .steps import length_of, stacked
+from .steps import length_of, run_step, stacked
 from .under_tape import QuickUnderTape
 
 if TYPE_CHECKING:
@@ -133,6 +134,12 @@ class Captured(Generic[P, R]):
         counts = [f"{n} {what}{'' if n == 1 else 's'}" for n, what in ((stats.recordings, "recording"), (stats.replays, "replay"))]
         name = getattr(self._function, "__qualname__", self._function)
         return f"capture({name}, fusion={self._fusion!r}{steps}; {', '.join(counts)})"
+
+    def __reduce__(self) -> Any:
+        """Lets pickles and copies take the function without its recordings, or its name if it is found by that in its module."""
+        name = getattr(self, "__qualname__", "")
+        rebuilt = Captured, (self._function, self._fusion, self._steps, self._cache, self._layouts)
+        return name if getattr(sys.modules.get(self.__module__), name, None) is self else rebuilt
 
     @overload
     def __get__(self, owner: None, kind: Any = None) -> Self: ...
@@ -310,7 +317,7 @@ class Captured(Generic[P, R]):
         drawn = host_random_state()
         with recording:
             args, options = _arguments(inside, spec, named)
-            outputs = _run(self._function, args, options, counted)
+            outputs = run_step(self._function, args, options, counted)
             if host_random_state() != drawn:
                 warn(
                     f"{self._name()} drew random numbers of NumPy or Python, which are constants in a replay. Use pb.random, whose "
@@ -331,7 +338,7 @@ class Captured(Generic[P, R]):
     def eagerly(self, args: Any, options: Any, counted: Any) -> Any:
         """Runs the function without a recording, step by step."""
         if self._steps is None:
-            return _run(self._function, args, options, counted)
+            return run_step(self._function, args, options, counted)
         function = self._of_one_step() if listeners.stack else self._function
         given, spec = flatten((args, options))
         leaves = [as_leaf(x) for x in given]
@@ -340,7 +347,7 @@ class Captured(Generic[P, R]):
         for step in range(steps):
             ones = [made_of(original, x[step]) if x.__class__ is Tensor else x for x, original in zip(leaves, given)]
             inner, named = unflatten(spec, ones)
-            results.append(flatten(_run(function, inner, named, counted)))
+            results.append(flatten(run_step(function, inner, named, counted)))
         columns = zip(*[ys for ys, _ in results])
         stacked = [concat([expand_dims(y, axis=0) for y in ys]) if isinstance(ys[0], Tensor) else ys[-1] for ys in columns]
         return unflatten(results[-1][1], stacked)
@@ -384,14 +391,6 @@ class Captured(Generic[P, R]):
         self._derived, self._unserved, self.under_tape = {}, set(), None
         if self._loaded is not None:
             self._loaded[1].clear()
-
-
-def _run(function: Callable[..., Any], args: Any, options: Any, counted: Any) -> Any:
-    """Runs one step eagerly, and counts it."""
-    value = function(*args, **options)
-    if counted is not None:
-        counted.done += 1
-    return value
 
 
 def _arguments(leaves: Sequence[Any], spec: Any, named: bool) -> tuple[Any, Any]:

@@ -58,9 +58,8 @@ class DrawnGenerator:
 
     def before(self) -> None:
         """Writes the generator's state to the memory if the two differ, so that the plan continues from it."""
+        random.drawn.note(self.generator)
         state = self.generator.state_dict()
-        for states in random.drawn.before:
-            states.setdefault(self.generator, state)
         now = (state["seed"], state["serial"])
         if now != self.at:
             devices.write(self.memory, devices.move(np.array(now, np.uint64), devices.device_of(self.memory)))
@@ -193,8 +192,7 @@ class Replay:
         """Notes the modes of the Modules that the function calls, for a function that will call them again."""
         for key, _ in self._effects.guards:
             if hasattr(key, "training"):
-                for modes in door.state.modes:
-                    modes.setdefault(id(key), (key, key.training))
+                door.note_mode(key)
 
     def run_plain(self, arrays: Sequence[Any]) -> None:
         """Replays a plan that is `plain`. Raises Refused as run() does."""

@@ -105,10 +105,9 @@ class Replayed(Recalled):
                         sums.add(serials[i], part)
                     return ()
         given = g.of if isinstance(g, Cotangents) else {0: g}
-        if self._repeats and len(set(serials)) == len(serials):
+        if self._repeats and sums.aggregation == "accumulate" and len(set(serials)) == len(serials):
             needed = tuple([i for i, x in enumerate(serials) if reach is tape.values or x in reach])
-            apart = sums.aggregation != "accumulate"
-            listed = tuple([i for i in needed if apart or serials[i] in sums.of])
+            listed = tuple([i for i in needed if serials[i] in sums.of])
             try:
                 backward = self._backward(tuple(given), needed, listed)
                 found = backward(*kept, *given.values())

@@ -1,8 +1,8 @@
-"""The results of several steps of a captured function."""
+"""The steps of a captured function, and their results."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ShapeError
@@ -38,3 +38,11 @@ def stacked(replay: Replay, place: int, leaves: Sequence[Any], first: Any, rest:
     if not isinstance(first, Tensor):
         return first
     return concat([expand_dims(first, axis=0), rest]) if steps > 1 else expand_dims(first, axis=0)
+
+
+def run_step(function: Callable[..., Any], args: Any, options: Any, counted: Any) -> Any:
+    """Runs one step eagerly, and counts it."""
+    value = function(*args, **options)
+    if counted is not None:
+        counted.done += 1
+    return value
