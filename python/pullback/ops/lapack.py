@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +18,7 @@ FROM_LAPACK: Final = "LAPACK or cuSOLVER computes it, and its rounding depends o
 
 
 @contextlib.contextmanager
-def failures(xp: Any) -> Iterator[None]:
+def failures(xp: Any) -> Generator[None]:
     """Makes CuPy raise LinAlgError where NumPy does. By default it does not look at cuSOLVER's status."""
     if xp.__name__ != "cupy":
         yield

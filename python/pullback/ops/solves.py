@@ -40,8 +40,9 @@ def matrices_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], para
 
 def half_diagonal(x: Tensor) -> Tensor:
     """Returns the lower triangle of each matrix with its diagonal halved."""
-    n, like = x.shape[-1], {"dtype": x.dtype, "device": x.device}
-    return x * (tril(ones((n, n), **like)) - 0.5 * eye(n, **like))
+    n = x.shape[-1]
+    ones_below = tril(ones((n, n), dtype=x.dtype, device=x.device))
+    return x * (ones_below - 0.5 * eye(n, dtype=x.dtype, device=x.device))
 
 
 def substituted(a: Tensor, b: Tensor, *, upper: bool, unit: bool = False) -> Tensor:
