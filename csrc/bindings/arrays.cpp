@@ -25,6 +25,7 @@ namespace {
 // Classes of pullback.launch.refusal and pullback.errors.
 PyObject* refused = nullptr;
 PyObject* bad_index = nullptr;
+PyObject* bad_matrix = nullptr;  // a function that returns the exception
 PyObject* out_of_memory = nullptr;
 PyObject* device_error = nullptr;
 PyArray_Descr* descriptors[kDTypes] = {};
@@ -91,6 +92,16 @@ void raise_late(const OutOfRange& e) {
                "%s: index %lld is out of range for an axis of length %lld (at position %lld of the flattened indices). The GPU "
                "found it after the op had returned; run again with PULLBACK_CUDA_SYNC=1 to see the line.",
                e.kernel ? e.kernel : "an op", (long long)e.index, (long long)e.length, (long long)e.where);
+}
+
+// Raises LinAlgError for a matrix that a kernel cannot factorise.
+void raise_bad(const BadMatrix& e) {
+  PyObject* place = PyTuple_New(Py_ssize_t(e.place.size()));
+  for (size_t d = 0; place && d < e.place.size(); ++d) PyTuple_SET_ITEM(place, Py_ssize_t(d), PyLong_FromLongLong(e.place[d]));
+  PyObject* error =
+      place ? PyObject_CallFunction(bad_matrix, "siNL", e.kernel, int(e.fault), place, (long long)e.number) : nullptr;
+  if (error) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error)), error);
+  Py_XDECREF(error);
 }
 
 PyObject* enter(PyObject* self, PyObject* const* args, Py_ssize_t count) {
@@ -203,6 +214,8 @@ void raise_current(const char* name) {
     Py_XDECREF(facts);
   } catch (const OutOfRange& e) {
     raise_late(e);
+  } catch (const BadMatrix& e) {
+    raise_bad(e);
   } catch (const PythonError&) {
   } catch (const OutOfMemory& e) {
     PyErr_Format(out_of_memory, "%s: %s", name, e.what());
@@ -336,11 +349,12 @@ bool prepare_arrays() {
   if (!refusal || !errors) return false;
   refused = PyObject_GetAttrString(refusal, "Refused");
   bad_index = PyObject_GetAttrString(refusal, "BadIndex");
+  bad_matrix = PyObject_GetAttrString(refusal, "bad_matrix");
   out_of_memory = PyObject_GetAttrString(errors, "OutOfMemoryError");
   device_error = PyObject_GetAttrString(errors, "DeviceError");
   Py_DECREF(refusal);
   Py_DECREF(errors);
-  return refused && bad_index && out_of_memory && device_error;
+  return refused && bad_index && bad_matrix && out_of_memory && device_error;
 }
 
 }  // namespace pb

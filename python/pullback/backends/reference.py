@@ -52,7 +52,7 @@ def runner(op: Any) -> Callable[..., Any]:
 def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
     """Returns the result of the op's reference on these arrays (and weak Python numbers), run as a launch that a profile counts."""
     if capturing.thread.recording is not None:
-        why = f"whose kernel does not take {_unusual(arrays)}" if op.native else "which has no native kernel here"
+        why = f"whose kernel does not take {_unusual(arrays)}" if has_kernel(op, arrays) else "which has no native kernel here"
         capturing.refuse_opaque(f"{op.name}, {why},", "Do it outside, or with other ops.")
     number = device_number(arrays)
     xp = np if number is None else gpu.need().xp
@@ -75,6 +75,11 @@ def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
     if door.state.ledger is None and not door.profiling:  # a profile of another thread counts this launch too
         return call()
     return door.run_counted(op.shown, call, lambda y: cost_of(op, arrays, params, y))
+
+
+def has_kernel(op: Any, arrays: Sequence[Any]) -> bool:
+    """True if the op has a native kernel on the device of the arrays. Some ops have one on the CPU only."""
+    return op.native and (device_number(arrays) is None or hasattr(gpu.need().kernels, op.shown))
 
 
 def refuse_floats(op: Any, arrays: Sequence[Any]) -> None:

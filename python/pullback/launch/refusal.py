@@ -1,5 +1,11 @@
 """The exceptions that a kernel raises for its callers inside pullback. Users never see them."""
 
+from __future__ import annotations
+
+from typing import Final
+
+from ..errors import LinAlgError
+
 
 class Refused(TypeError):
     """The kernel does not support these arguments, so the caller must compute the result in a different way."""
@@ -11,3 +17,21 @@ class BadIndex(IndexError):
     def __str__(self) -> str:
         where, index, length, name = (*self.args, "an op")[:4]
         return f"{name}: index {index} is out of range for an axis of length {length} (position {where}, flattened)."
+
+
+# Of the faults of csrc/launch/failure.h, in their order: the words after the name of the matrix.
+FAULTS: Final = (
+    "has an element that is NaN or infinite, so it has no result. `with pb.debug_nans():` finds the op that made it.",
+    "is not positive definite: its leading {0} x {0} block is not. Add a small multiple of the identity to it, or use "
+    "pb.linalg.eigh.",
+    "is singular: its diagonal element {0} is 0. pb.linalg.lstsq solves a singular system in the sense of least squares.",
+    "is singular: elimination ends at a pivot of 0. pb.linalg.lstsq and pb.linalg.pinv take singular matrices.",
+    "has no result, because LAPACK's iteration did not converge.",
+)
+NOT_FINITE, NOT_POSITIVE, ZERO_ON_DIAGONAL, SINGULAR, NOT_CONVERGED = range(len(FAULTS))
+
+
+def bad_matrix(op: str, fault: int, place: tuple[int, ...], number: int = 0) -> LinAlgError:
+    """Returns the exception for a matrix that has no result. place: its index in the batch. number: a size or an index, by fault."""
+    matrix = "the matrix" if not place else f"matrix {place[0] if len(place) == 1 else place} of the batch"
+    return LinAlgError(f"{op}: {matrix} {FAULTS[fault].format(number)}")

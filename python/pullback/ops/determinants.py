@@ -24,7 +24,7 @@ EXAMPLE = well_conditioned((2, 4, 4))
 
 
 def _lu_cost(x: Any, y: Any) -> dict[str, int]:
-    return {"fmas": count(x.shape) * x.shape[-1] ** 3 // 3, "special_ops": count(x.shape) * x.shape[-1]}
+    return {"fmas": count(x.shape) * (x.shape[-1] ** 3 // 3), "special_ops": count(x.shape) * x.shape[-1]}
 
 
 def _cofactors_pullback(g: Tensor, x: Tensor) -> Tensor:

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..errors import LinAlgError
+from ..launch.refusal import NOT_FINITE, NOT_POSITIVE, SINGULAR, ZERO_ON_DIAGONAL, bad_matrix
 
 FROM_LAPACK: Final = "LAPACK or cuSOLVER computes it, and its rounding depends on the library and the machine"
+SMALL_ON_CPU: Final = f"if a matrix has more than 32 rows or is on a GPU, {FROM_LAPACK}"
 
 
 @contextlib.contextmanager
@@ -31,11 +32,6 @@ def on_host(a: Any) -> Any:
     return a.get() if hasattr(a, "get") else np.asarray(a)
 
 
-def named(place: tuple[int, ...]) -> str:
-    """Returns the words for one matrix of a batch, given its index."""
-    return "the matrix" if not place else f"matrix {place[0] if len(place) == 1 else place} of the batch"
-
-
 def mT(a: Any) -> Any:
     return a.swapaxes(-1, -2)
 
@@ -49,10 +45,7 @@ def require_finite(xp: Any, name: str, a: Any) -> None:
     """Raises LinAlgError if a matrix has an element that is NaN or infinite, with which an iteration would not converge."""
     if a.size and not bool(xp.isfinite(a).all()):
         place = next(place for place in np.ndindex(a.shape[:-2]) if not np.isfinite(on_host(a[place])).all())
-        raise LinAlgError(
-            f"{name}: {named(place)} has an element that is NaN or infinite, so it has no result. `with pb.debug_nans():` finds "
-            f"the op that made it."
-        )
+        raise bad_matrix(name, NOT_FINITE, place)
 
 
 # ---- Cholesky
@@ -69,10 +62,7 @@ def cholesky(xp: Any, x: Any) -> Any:
         place, minor = next(
             (place, minor) for place in np.ndindex(a.shape[:-2]) if (minor := _first_bad_minor(on_host(a[place]))) is not None
         )
-    raise LinAlgError(
-        f"cholesky: {named(place)} is not positive definite: its leading {minor} x {minor} block is not. Add a small multiple of "
-        f"the identity to it, or use pb.linalg.eigh."
-    )
+    raise bad_matrix("cholesky", NOT_POSITIVE, place, minor)
 
 
 def _first_bad_minor(a: Any) -> int | None:
@@ -109,10 +99,7 @@ def solve_triangular(xp: Any, a: Any, b: Any, upper: Any, unit: Any, strict: Any
     zero = a.diagonal(axis1=-2, axis2=-1) == 0
     if strict and bool(zero.any()):
         *place, row = map(int, np.argwhere(on_host(zero))[0])
-        raise LinAlgError(
-            f"solve_triangular: {named(tuple(place))} is singular: its diagonal element {row} is 0. pb.linalg.lstsq solves a "
-            f"singular system in the sense of least squares."
-        )
+        raise bad_matrix("solve_triangular", ZERO_ON_DIAGONAL, tuple(place), row)
     return _solved(xp, a, b) if upper else _solved(xp, a[..., ::-1, ::-1], b[..., ::-1, :])[..., ::-1, :]
 
 
@@ -125,10 +112,7 @@ def solve(xp: Any, a: Any, b: Any, strict: Any) -> Any:
             return xp.linalg.solve(a, b)
     except np.linalg.LinAlgError:
         place = next((place for place in np.ndindex(a.shape[:-2]) if _is_singular(a[place])), ())
-    raise LinAlgError(
-        f"solve: {named(place)} is singular: elimination ends at a pivot of 0. pb.linalg.lstsq and pb.linalg.pinv take singular "
-        f"matrices."
-    )
+    raise bad_matrix("solve", SINGULAR, place)
 
 
 def _solved(xp: Any, a: Any, b: Any) -> Any:
@@ -194,6 +178,14 @@ def eigh(xp: Any, x: Any) -> Any:
     return xp.concatenate([w[..., None, :], v], -2)
 
 
+def eigvalsh(xp: Any, x: Any) -> Any:
+    """Returns the eigenvalues of the symmetric parts."""
+    a = symmetric(x)
+    require_finite(xp, "eigvalsh", a)
+    with failures(xp):
+        return xp.linalg.eigvalsh(a)
+
+
 def svd(xp: Any, x: Any, full: Any) -> Any:
     """Returns u, the singular values as one row, and v, one above the other; zeros fill the rows that are shorter."""
     require_finite(xp, "svd", x)
@@ -209,6 +201,13 @@ def svd(xp: Any, x: Any, full: Any) -> Any:
     return y
 
 
+def svdvals(xp: Any, x: Any) -> Any:
+    """Returns the singular values."""
+    require_finite(xp, "svdvals", x)
+    with failures(xp):
+        return xp.linalg.svd(x, compute_uv=False)
+
+
 def qr(xp: Any, x: Any, complete: Any) -> Any:
     """Returns q, and below it the transposed r."""
     with failures(xp):
@@ -216,12 +215,10 @@ def qr(xp: Any, x: Any, complete: Any) -> Any:
     return xp.concatenate([q, mT(r)], -2)
 
 
-def pinv(xp: Any, x: Any, rtol: Any) -> Any:
-    """Returns the pseudo-inverses; singular values of at most rtol times the largest count as zero."""
-    require_finite(xp, "pinv", x)
-    with failures(xp):
-        u, s, v = xp.linalg.svd(x, full_matrices=False)
+def pinv(xp: Any, x: Any, parts: Any, rtol: Any) -> Any:
+    """Returns the pseudo-inverses of x, given its thin `svd`; values of at most rtol times the largest count as zero."""
+    m = x.shape[-2]
+    u, s, v = parts[..., :m, :], parts[..., m, :], parts[..., m + 1 :, :]
     kept = s > rtol[..., None] * s.max(-1, initial=0)[..., None]
     one = xp.ones((), s.dtype)
-    inverse = xp.where(kept, one / xp.where(kept, s, one), xp.zeros((), s.dtype))
-    return (mT(v) * inverse[..., None, :]) @ mT(u)
+    return xp.where(kept[..., None, :], v / xp.where(kept, s, one)[..., None, :], xp.zeros((), s.dtype)) @ mT(u)

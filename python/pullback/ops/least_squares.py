@@ -24,7 +24,7 @@ from .linalg import matmul
 from .reduce import count_nonzero, max, sum
 from .shape import broadcast_to, expand_dims, matrix_transpose, reshape
 from .solves import count, matrix
-from .spectral import svdvals
+from .spectral import packed_svd, svdvals
 
 
 def _pinv_pullback(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -37,19 +37,15 @@ def _pinv_pullback(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _example(rng: Any, dtype: Any) -> Any:
-    return (rng.standard_normal((2, 4, 3)).astype(dtype), np.full(2, 0.01, dtype)), ()
+    x = rng.standard_normal((2, 4, 3))
+    return (x.astype(dtype), lapack.svd(np, x, False).astype(dtype), np.full(2, 0.01, dtype)), ()
 
 
 _pinv = op(
-    "pinv", kind=OWN_OF_TWO, takes="float", inputs=2, reference=lapack.pinv, same_bits=FROM_LAPACK, ulp=64, example=_example,
-    batch=everywhere, pullback=(_pinv_pullback, ZERO),
-    cost=lambda x, rtol, y: {"fmas": _svd_fmas(x) + y.size * min(x.shape[-2:])},
+    "pinv", kind=OWN_OF_TWO, takes="float", inputs=3, reference=lapack.pinv, same_bits=FROM_LAPACK, ulp=64, example=_example,
+    batch=everywhere, pullback=(_pinv_pullback, ZERO, ZERO),
+    cost=lambda x, parts, rtol, y: {"fmas": y.size * min(x.shape[-2:]), "special_ops": count(x.shape) * min(x.shape[-2:])},
 )  # fmt: skip
-
-
-def _svd_fmas(x: Any) -> int:
-    n, m = sorted(x.shape[-2:])
-    return count(x.shape) * min(7 * m * n * n + 4 * n**3, 3 * m * n * n + 10 * n**3)
 
 
 def _tolerance(name: str, x: Tensor, rtol: Any) -> Tensor:
@@ -77,12 +73,13 @@ def pinv(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
     variables separate" (1973), which holds as long as the rank does not change. Raises ShapeError for fewer than two axes,
     LinAlgError if x is not finite.
     """
-    return _pseudo_inverse("pinv", matrix("pinv", x), rtol)
-
-
-def _pseudo_inverse(name: str, x: Tensor, rtol: Any) -> Tensor:
+    x = matrix("pinv", x)
     wide = widened(x)
-    return in_dtype(apply(_pinv, (wide, _tolerance(name, wide, rtol))), x.dtype)
+    return in_dtype(_pseudo_inverse(wide, packed_svd(wide), _tolerance("pinv", wide, rtol)), x.dtype)
+
+
+def _pseudo_inverse(x: Tensor, parts: Tensor, rtol: Tensor) -> Tensor:
+    return apply(_pinv, (x, parts, rtol))
 
 
 def matrix_rank(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
@@ -90,14 +87,14 @@ def matrix_rank(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
 
     The derivative is zero everywhere. Raises ShapeError for fewer than two axes, LinAlgError if x is not finite.
     """
-    return _rank("matrix_rank", widened(matrix("matrix_rank", x)), rtol)[0]
+    x = widened(matrix("matrix_rank", x))
+    return _rank(svdvals(x), _tolerance("matrix_rank", x, rtol))
 
 
-def _rank(name: str, x: Tensor, rtol: Any) -> tuple[Tensor, Tensor]:
-    """Returns the ranks and the singular values."""
-    s = svdvals(x)
-    least = _tolerance(name, x, rtol) * (max(s, axis=-1) if s.shape[-1] else 0.0)
-    return count_nonzero(greater(s, expand_dims(least, axis=-1)), axis=-1), s
+def _rank(s: Tensor, rtol: Tensor) -> Tensor:
+    """Returns the number of singular values that are greater than rtol times the largest."""
+    least = rtol * (max(s, axis=-1) if s.shape[-1] else 0.0)
+    return count_nonzero(greater(s, expand_dims(least, axis=-1)), axis=-1)
 
 
 class LstsqResult(NamedTuple):
@@ -124,9 +121,12 @@ def lstsq(a: ArrayLike, b: ArrayLike, /, rcond: ArrayLike | None = None) -> Lsts
     if b.ndim < 2 or b.shape[-2] != a.shape[-2]:
         raise ShapeError(f"lstsq: b must be a vector ({a.shape[-2]},) or matrices (…, {a.shape[-2]}, k) for a of shape {a.shape}.")
     broadcast_shapes("lstsq", [a.shape[:-2], b.shape[:-2]])
-    x = matmul(_pseudo_inverse("lstsq", a, rcond), b)
+    wide = widened(a)
+    parts, rtol = packed_svd(wide), _tolerance("lstsq", wide, rcond)
+    x = matmul(in_dtype(_pseudo_inverse(wide, parts, rtol), a.dtype), b)
     residuals = sum(square(b - matmul(a, x)), axis=-2)
-    rank, s = _rank("lstsq", widened(a), rcond)
+    s = parts[..., a.shape[-2], :]
+    rank = _rank(s, rtol)
     if vector:
         x, residuals = reshape(x, x.shape[:-1]), reshape(residuals, residuals.shape[:-1])
     return LstsqResult(x, residuals, rank, in_dtype(s, a.dtype))

@@ -1,6 +1,6 @@
 """Linear systems and the Cholesky factorisation: cholesky, solve_triangular, solve, inv.
 
-Without a native kernel they run in NumPy or CuPy (`lapack`). Where a derivative divides by zero because a matrix is singular, it
+On a CPU they are kernels, and without them or on a GPU they run in NumPy or CuPy (`lapack`). Where a derivative divides by zero because a matrix is singular, it
 is NaN for that matrix, and other matrices of the batch keep theirs: the `strict` of an op is False in the pullbacks.
 
 References for the rules: M. Giles, "Collected matrix derivative results for forward and reverse mode algorithmic differentiation"
@@ -25,7 +25,7 @@ from ._shapes import broadcast_shapes, flag
 from .by_name import aligned, in_float
 from .declare import normal, op
 from .kinds import OWN, OWN_OF_TWO, leading
-from .lapack import FROM_LAPACK
+from .lapack import SMALL_ON_CPU
 from .linalg import matmul
 from .movement import tril, triu
 from .shape import expand_dims, matrix_transpose, reshape
@@ -100,9 +100,9 @@ def _cholesky_pullback(g: Tensor, y: Tensor) -> Tensor:
 
 
 _cholesky = op(
-    "cholesky", kind=OWN, takes="float", batch=leading, reference=lapack.cholesky, same_bits=FROM_LAPACK, ulp=8,
+    "cholesky", kind=OWN, takes="float", batch=leading, reference=lapack.cholesky, same_bits=SMALL_ON_CPU, ulp=8,
     pullback=_cholesky_pullback, example=well_conditioned((2, 4, 4), positive=True),
-    cost=lambda x, y: {"fmas": count(x.shape) * x.shape[-1] ** 3 // 6, "special_ops": count(x.shape) * x.shape[-1]},
+    cost=lambda x, y: {"fmas": count(x.shape) * (x.shape[-1] ** 3 // 6), "special_ops": count(x.shape) * x.shape[-1]},
 )  # fmt: skip
 
 
@@ -116,7 +116,7 @@ def _solved_by_a(g: Tensor, a: Tensor, y: Tensor, upper: bool, unit: bool) -> Te
 
 
 _solve_triangular = op(
-    "solve_triangular", kind=OWN_OF_TWO, takes="float", inputs=2, batch=matrices_each, same_bits=FROM_LAPACK, ulp=16,
+    "solve_triangular", kind=OWN_OF_TWO, takes="float", inputs=2, batch=matrices_each, same_bits=SMALL_ON_CPU, ulp=16,
     reference=lapack.solve_triangular, example=well_conditioned((2, 4, 4), (4, 3), params=(False, False, True)),
     pullback=(
         _solved_by_a,
@@ -131,10 +131,10 @@ def _solve_turned(g: Tensor, a: Tensor) -> Tensor:
 
 
 _solve = op(
-    "solve", kind=OWN_OF_TWO, takes="float", inputs=2, batch=matrices_each, same_bits=FROM_LAPACK, ulp=16,
+    "solve", kind=OWN_OF_TWO, takes="float", inputs=2, batch=matrices_each, same_bits=SMALL_ON_CPU, ulp=16,
     reference=lapack.solve, example=well_conditioned((2, 4, 4), (4, 3), params=(True,)),
     pullback=(lambda g, a, y: -matmul(_solve_turned(g, a), matrix_transpose(y)), _solve_turned),
-    cost=lambda a, b, strict, y: {"fmas": count(a.shape) * a.shape[-1] ** 3 // 3 + y.size * a.shape[-1], "special_ops": y.size},
+    cost=lambda a, b, strict, y: {"fmas": count(y.shape) * (a.shape[-1] ** 3 // 3) + y.size * a.shape[-1], "special_ops": y.size},
 )  # fmt: skip
 
 

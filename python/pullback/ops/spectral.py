@@ -77,7 +77,24 @@ def _eigh_pullback(g: Tensor, y: Tensor) -> Tensor:
 
 _eigh = op(
     "eigh", kind=OWN, takes="float", batch=leading, reference=lapack.eigh, same_bits=FROM_LAPACK, ulp=64,
-    example=normal((2, 4, 4)), pullback=_eigh_pullback, cost=lambda x, y: {"fmas": 9 * count(x.shape) * x.shape[-1] ** 3 // 2},
+    example=normal((2, 4, 4)), pullback=_eigh_pullback, cost=lambda x, y: {"fmas": count(x.shape) * (9 * x.shape[-1] ** 3 // 2)},
+)  # fmt: skip
+
+
+def _between(left: Tensor, values: Tensor, right: Tensor) -> Tensor:
+    """Returns left diag(values) rightᵀ."""
+    return matmul(left * expand_dims(values, axis=-2), matrix_transpose(right))
+
+
+def _eigvalsh_pullback(g: Tensor, x: Tensor) -> Tensor:
+    vectors = apply(_eigh, (x,))[..., 1:, :]
+    return _between(vectors, g, vectors)
+
+
+_eigvalsh = op(
+    "eigvalsh", kind=OWN, takes="float", batch=leading, reference=lapack.eigvalsh, same_bits=FROM_LAPACK, ulp=64,
+    example=normal((2, 4, 4)), pullback=_eigvalsh_pullback,
+    cost=lambda x, y: {"fmas": count(x.shape) * (2 * x.shape[-1] ** 3 // 3)},
 )  # fmt: skip
 
 
@@ -109,7 +126,7 @@ def _svd_cost(x: Any, full: bool, y: Any) -> dict[str, int]:
     n, m = sorted(x.shape[-2:])
     plain = 4 * m * m * n + 8 * m * n * n + 9 * n**3 if full else 14 * m * n * n + 8 * n**3
     after_qr = 4 * m * m * n + 22 * n**3 if full else 6 * m * n * n + 20 * n**3
-    return {"fmas": count(x.shape) * min(plain, after_qr) // 2}
+    return {"fmas": count(x.shape) * (min(plain, after_qr) // 2)}
 
 
 _svd = op(
@@ -118,11 +135,32 @@ _svd = op(
 )  # fmt: skip
 
 
+def packed_svd(x: Tensor) -> Tensor:
+    """Returns the u, s and v of x = u diag(s) vᵀ, one above the other, with as many columns as there are singular values."""
+    return apply(_svd, (x,), (False,))
+
+
 def thin_svd(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the u, s and v of x = u diag(s) vᵀ, where u and v have as many columns as there are singular values."""
-    y = apply(_svd, (x,), (False,))
-    m = x.shape[-2]
+    """Returns the u, s and v of `packed_svd`."""
+    y, m = packed_svd(x), x.shape[-2]
     return y[..., :m, :], y[..., m, :], y[..., m + 1 :, :]
+
+
+def _svdvals_pullback(g: Tensor, x: Tensor) -> Tensor:
+    u, _, v = thin_svd(x)
+    return _between(u, g, v)
+
+
+def _svdvals_cost(x: Any, y: Any) -> dict[str, int]:
+    """Golub & Van Loan, figure 8.6.1, as above."""
+    n, m = sorted(x.shape[-2:])
+    return {"fmas": count(x.shape) * min(2 * m * n * n - 2 * n**3 // 3, m * n * n + n**3)}
+
+
+_svdvals = op(
+    "svdvals", kind=OWN, takes="float", batch=leading, reference=lapack.svdvals, same_bits=FROM_LAPACK, ulp=64,
+    example=normal((2, 5, 3)), pullback=_svdvals_pullback, cost=_svdvals_cost,
+)  # fmt: skip
 
 
 # ---- public functions
@@ -147,11 +185,12 @@ def eigh(x: ArrayLike, /) -> EighResult:
 
 
 def eigvalsh(x: ArrayLike, /) -> Tensor:
-    """Returns the eigenvalues of each symmetric matrix in ascending order, computed as in `eigh`.
+    """Returns the eigenvalues of each symmetric matrix in ascending order, of its symmetric part as in `eigh`.
 
-    The derivative is finite for equal eigenvalues, too. Raises ShapeError if x is not square, LinAlgError if it is not finite.
+    The derivative is finite for equal eigenvalues, too; it computes the eigenvectors. Raises ShapeError if x is not square,
+    LinAlgError if it is not finite. Cost: 4 n³ / 3 FLOPs.
     """
-    return apply(_eigh, (square_matrix("eigvalsh", x),))[..., 0, :]
+    return apply(_eigvalsh, (square_matrix("eigvalsh", x),))
 
 
 class SVDResult(NamedTuple):
@@ -182,12 +221,13 @@ def svd(x: ArrayLike, /, *, full_matrices: bool = True) -> SVDResult:
 
 
 def svdvals(x: ArrayLike, /) -> Tensor:
-    """Returns the singular values of each matrix in descending order, computed as in `svd`.
+    """Returns the singular values of each matrix in descending order.
 
-    The derivative is finite for equal singular values, too. At a singular value of 0 it is that of the vectors that LAPACK chooses.
-    Raises ShapeError for fewer than two axes, LinAlgError if x is not finite.
+    The derivative is finite for equal singular values, too; it computes the singular vectors. At a singular value of 0 it is that of
+    the vectors that LAPACK chooses. Raises ShapeError for fewer than two axes, LinAlgError if x is not finite. Cost: figure 8.6.1 of
+    Golub & Van Loan's Matrix Computations (4th ed.).
     """
-    return thin_svd(matrix("svdvals", x))[1]
+    return apply(_svdvals, (matrix("svdvals", x),))
 
 
 __all__ = ["eigh", "eigvalsh", "svd", "svdvals"]

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from ..errors import LinAlgError
 from ..launch import capturing, door
 from ..launch.refusal import BadIndex, Refused
 from ..ops import random
@@ -16,6 +17,7 @@ from ..tensors.storage import Storage
 from ..tensors.tensor import Tensor
 from ..tree import unflatten
 
+FOUND_IN_A_REPLAY: Final = "It was found in a replay; call the function without capture to see the line."
 END: Final = 2**31 - 1  # a number of launches that no recording has: what is counted there is counted once for each complete step
 
 
@@ -221,7 +223,8 @@ class Replay:
     def _after_error(self, error: BaseException) -> None:
         """Advances generators and ages views as an eager run with this error would have done.
 
-        The plan itself has already done the increments. A BadIndex is raised again as an IndexError that names the op.
+        The plan itself has already done the increments. A BadIndex is raised again as an IndexError that names the op, and a
+        LinAlgError, which names it already, with the place where it was found.
         """
         whole, launches, name = self._kernels.plan_done(self.plan)
         for owner, _, place in self._increments:
@@ -232,9 +235,10 @@ class Replay:
         if isinstance(error, BadIndex):
             where, index, length, _ = error.args
             raise IndexError(
-                f"{name}: index {index} at position {where} is out of range for an axis of length {length}. It was found in a "
-                f"replay; call the function without capture to see the line."
+                f"{name}: index {index} at position {where} is out of range for an axis of length {length}. {FOUND_IN_A_REPLAY}"
             ) from None
+        if isinstance(error, LinAlgError):
+            raise LinAlgError(f"{error} {FOUND_IN_A_REPLAY}") from None
 
     def argument_at(self, place: int) -> int | None:
         """Returns the number of the argument leaf that is returned as leaf `place` of the value; None if it is not an argument."""

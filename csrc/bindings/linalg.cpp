@@ -1,0 +1,147 @@
+// Binds the factorisations of matrices and what follows from them.
+#include "families/linalg.h"
+
+#include <algorithm>
+
+#include "bindings/result.h"
+#include "bindings/tables.h"
+
+namespace pb {
+namespace {
+
+using kernels::Linalg;
+
+View matrices_or_refuse(PyObject* object, bool square) {
+  const View v = view_or_refuse(object);
+  if (!is_float(v.dtype) || v.ndim < 2) throw Refused{"not matrices of floats"};
+  if (square && v.shape[v.ndim - 1] != v.shape[v.ndim - 2]) throw Refused{"matrices that are not square"};
+  return v;
+}
+
+// Returns roughly the flops of a factorisation, which are at least those of copying the matrices.
+int64_t work_of(const View& x) { return x.size() * (16 + 2 * std::min(x.shape[x.ndim - 1], x.shape[x.ndim - 2])); }
+
+// The shape of a result, for matrices of m rows and n columns. own: the axes after those of the batch.
+struct Shape {
+  int own;
+  int64_t rows, columns;
+};
+// An op of one operand, and perhaps a flag. Its name is that of the kernel.
+struct Unary {
+  const Kernel Linalg::* kernel;
+  bool square, takes_flag;
+  Shape (*shape)(int64_t m, int64_t n, bool flag);
+};
+const Unary kUnary[] = {
+    {&Linalg::cholesky, true, false, [](int64_t m, int64_t n, bool) { return Shape{2, m, n}; }},
+    {&Linalg::cofactors, true, false, [](int64_t m, int64_t n, bool) { return Shape{2, m, n}; }},
+    {&Linalg::det, true, false, [](int64_t, int64_t, bool) { return Shape{0, 0, 0}; }},
+    {&Linalg::slogdet, true, false, [](int64_t, int64_t, bool) { return Shape{1, 2, 0}; }},
+    {&Linalg::eigh, true, false, [](int64_t m, int64_t n, bool) { return Shape{2, m + 1, n}; }},
+    {&Linalg::eigvalsh, true, false, [](int64_t m, int64_t, bool) { return Shape{1, m, 0}; }},
+    {&Linalg::svdvals, false, false, [](int64_t m, int64_t n, bool) { return Shape{1, std::min(m, n), 0}; }},
+    {&Linalg::qr, false, true,
+     [](int64_t m, int64_t n, bool complete) { return Shape{2, m + n, complete ? m : std::min(m, n)}; }},
+    {&Linalg::svd, false, true,
+     [](int64_t m, int64_t n, bool full) { return Shape{2, m + 1 + n, full ? std::max(m, n) : std::min(m, n)}; }},
+};
+
+// op(x) or op(x, flag)
+PyObject* call_unary(const void* table, PyObject* const* args, Py_ssize_t count) {
+  const Unary& op = *static_cast<const Unary*>(table);
+  expect_count(count, op.takes_flag ? 2 : 1);
+  View views[2];
+  View &out = views[0], &x = views[1];
+  x = matrices_or_refuse(args[0], op.square);
+  const bool flag = op.takes_flag && to_bool(args[1]);
+  const Shape own = op.shape(x.shape[x.ndim - 2], x.shape[x.ndim - 1], flag);
+  int64_t shape[kMaxDims];
+  std::copy_n(x.shape, x.ndim - 2, shape);
+  shape[x.ndim - 2] = own.rows, shape[x.ndim - 1] = own.columns;
+  Result result(x.dtype, x.ndim - 2 + own.own, shape, out);
+  run_released({&(kernels::linalg()->*op.kernel), 1, 1, views, {flag}, {}, nullptr}, work_of(x));
+  return result.hand_out();
+}
+
+// Gives the operands of a linear system the axes of its solution. Returns the number of these axes.
+int broadcast_system(View& a, View& b, int64_t* shape) {
+  if (a.dtype != b.dtype || a.shape[a.ndim - 1] != b.shape[b.ndim - 2]) throw Refused{"another dtype or number of rows"};
+  const int ndim = std::max(a.ndim, b.ndim);
+  const auto length = [ndim](const View& v, int d) { return d < ndim - v.ndim ? 1 : v.shape[d - (ndim - v.ndim)]; };
+  for (int d = 0; d < ndim - 2; ++d) shape[d] = length(a, d) == 1 ? length(b, d) : length(a, d);
+  const int64_t rows = a.shape[a.ndim - 1], columns = b.shape[b.ndim - 1];
+  shape[ndim - 2] = shape[ndim - 1] = rows;
+  bool fits = broadcast_to(a, ndim, shape);
+  shape[ndim - 1] = columns;
+  fits = fits && broadcast_to(b, ndim, shape);
+  if (!fits) throw Refused{"shapes do not broadcast"};
+  return ndim;
+}
+
+// solve(a, b, strict), solve_triangular(a, b, upper, unit, strict)
+template <const Kernel Linalg::* kKernel, int kFlags>
+PyObject* call_system(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 2 + kFlags);
+  View views[3];
+  View &a = views[1], &b = views[2];
+  a = matrices_or_refuse(args[0], true), b = matrices_or_refuse(args[1], false);
+  int64_t shape[kMaxDims];
+  const int ndim = broadcast_system(a, b, shape);
+  Launch launch{&(kernels::linalg()->*kKernel), 1, 2, views, {}, {}, nullptr};
+  for (int k = 0; k < kFlags; ++k) launch.ints[k] = to_bool(args[2 + k]);
+  Result result(a.dtype, ndim, shape, views[0]);
+  run_released(launch, work_of(a) + work_of(b));
+  return result.hand_out();
+}
+
+// pinv(x, svd, rtol)
+PyObject* call_pinv(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 3);
+  View views[4];
+  View &x = views[1], &svd = views[2], &rtol = views[3];
+  x = matrices_or_refuse(args[0], false), svd = matrices_or_refuse(args[1], false), rtol = view_or_refuse(args[2]);
+  const int64_t m = x.shape[x.ndim - 2], n = x.shape[x.ndim - 1];
+  bool fits = svd.dtype == x.dtype && rtol.dtype == x.dtype && svd.ndim == x.ndim && rtol.ndim == x.ndim - 2 &&
+              svd.shape[x.ndim - 2] == m + 1 + n && svd.shape[x.ndim - 1] == std::min(m, n);
+  for (int d = 0; fits && d < x.ndim - 2; ++d) fits = svd.shape[d] == x.shape[d] && rtol.shape[d] == x.shape[d];
+  if (!fits) throw Refused{"not the thin svd of the matrices, and a tolerance for each"};
+  int64_t shape[kMaxDims];
+  std::copy_n(x.shape, x.ndim, shape);
+  std::swap(shape[x.ndim - 2], shape[x.ndim - 1]);
+  Result result(x.dtype, x.ndim, shape, views[0]);
+  run_released({&kernels::linalg()->pinv, 1, 3, views, {}, {}, nullptr}, work_of(x));
+  return result.hand_out();
+}
+
+// quotient(a, b)
+PyObject* call_quotient(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 2);
+  View views[3];
+  View &a = views[1], &b = views[2];
+  a = view_or_refuse(args[0]), b = view_or_refuse(args[1]);
+  if (!is_float(a.dtype) || a.dtype != b.dtype) throw Refused{"not floats of one dtype"};
+  const int ndim = std::max(a.ndim, b.ndim);
+  int64_t shape[kMaxDims];
+  for (int d = 0; d < ndim; ++d) {
+    const int64_t here = d < ndim - a.ndim ? 1 : a.shape[d - (ndim - a.ndim)];
+    shape[d] = here == 1 && d >= ndim - b.ndim ? b.shape[d - (ndim - b.ndim)] : here;
+  }
+  if (!broadcast_to(a, ndim, shape) || !broadcast_to(b, ndim, shape)) throw Refused{"shapes do not broadcast"};
+  Result result(a.dtype, ndim, shape, views[0]);
+  run_released({&kernels::linalg()->quotient, 1, 2, views, {}, {}, nullptr}, 4 * views[0].size());
+  return result.hand_out();
+}
+
+}  // namespace
+
+void bind_linalg(PyObject* module) {
+  const Linalg* const table = kernels::linalg();
+  if (!table) return;
+  for (const Unary& op : kUnary) define(module, (table->*op.kernel).name, call_unary, &op);
+  define(module, table->solve.name, call_system<&Linalg::solve, 1>, nullptr);
+  define(module, table->solve_triangular.name, call_system<&Linalg::solve_triangular, 3>, nullptr);
+  define(module, table->pinv.name, call_pinv, nullptr);
+  define(module, table->quotient.name, call_quotient, nullptr);
+}
+
+}  // namespace pb
