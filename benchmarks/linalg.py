@@ -33,10 +33,8 @@ def main() -> None:
         for run, ratio in ratios.items():
             words = f"{ratio['median']:5.2f} ({ratio['low']:.2f}-{ratio['high']:.2f})"
             missed = " missed" if ratio["median"] > TARGETS[rival] else ""
-            print(
-                f"{name + ', ' + run:50} {us[run]:9.0f}us {us[rival]:9.0f}us   {words:22}   <= {TARGETS[rival]:.2f} x {rival}{missed}",
-                flush=True,
-            )
+            target = f"<= {TARGETS[rival]:.2f} x {rival}"
+            print(f"{name + ', ' + run:50} {us[run]:9.0f}us {us[rival]:9.0f}us   {words:22}   {target}{missed}", flush=True)
     if asked.json:
         Path(asked.json).write_text(json.dumps(results, indent=1) + "\n")
 

@@ -331,11 +331,16 @@ def sized(op: Op, rng: Any) -> Iterator[Case]:
 BY_KIND: Final[dict[str, Callable[[Op, Any], Iterator[Case]]]] = {
     "unary": elementwise, "binary": elementwise, "select": elementwise, "reduce": reductions, "rows": row_ops,
 }  # fmt: skip
+def quotients(op: Op, rng: Any) -> Iterator[Case]:
+    for dtype in takes(op):
+        yield Case(f"{dtype} special", tuple([special(rng, draw(op, dtype_of(dtype), (40, 33), rng)) for _ in "ab"]))
+
+
 MAKERS: Final = {
     **dict.fromkeys(("layer_norm", "rms_norm", "cross_entropy", "cross_entropy_total"), row_ops),
     **dict.fromkeys(SIZED, sized),
     "matmul": products, "linear": layers, "linear_activated": layers, **dict.fromkeys(("rnn", "lstm", "gru"), recurrent),
     **dict.fromkeys(("convolution", "convolution_input", "convolution_weight"), convolutions),
     **dict.fromkeys(("max_pool", "max_pool_indices", "avg_pool", "avg_unpool"), pools),
-    "channel_norm": channels,
+    "channel_norm": channels, "quotient": quotients,
 }  # fmt: skip

@@ -264,7 +264,8 @@ def assert_ulps(got: Any, expected: Any, ulp: float, *, scale: Any = 0.0, signed
 
 def ops(*kinds: str) -> list[Op]:
     """Returns every declared op, or the ops of these kinds, for parametrize."""
-    import pullback.nn  # noqa: F401  (the import declares its ops)
+    import pullback.linalg
+    import pullback.nn  # noqa: F401  (the imports declare their ops)
 
     return [op for op in OPS.values() if not kinds or op.kind.name in kinds]
 

@@ -94,22 +94,22 @@ PyObject* call_system(const void*, PyObject* const* args, Py_ssize_t count) {
   return result.hand_out();
 }
 
-// pinv(x, svd, rtol)
+// pinv(x, rtol, values)
 PyObject* call_pinv(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 3);
-  View views[4];
-  View &x = views[1], &svd = views[2], &rtol = views[3];
-  x = matrices_or_refuse(args[0], false), svd = matrices_or_refuse(args[1], false), rtol = view_or_refuse(args[2]);
-  const int64_t m = x.shape[x.ndim - 2], n = x.shape[x.ndim - 1];
-  bool fits = svd.dtype == x.dtype && rtol.dtype == x.dtype && svd.ndim == x.ndim && rtol.ndim == x.ndim - 2 &&
-              svd.shape[x.ndim - 2] == m + 1 + n && svd.shape[x.ndim - 1] == std::min(m, n);
-  for (int d = 0; fits && d < x.ndim - 2; ++d) fits = svd.shape[d] == x.shape[d] && rtol.shape[d] == x.shape[d];
-  if (!fits) throw Refused{"not the thin svd of the matrices, and a tolerance for each"};
+  View views[3];
+  View &x = views[1], &rtol = views[2];
+  x = matrices_or_refuse(args[0], false), rtol = view_or_refuse(args[1]);
+  const bool values = to_bool(args[2]);
+  const int last = x.ndim - 1;
+  bool fits = rtol.dtype == x.dtype && rtol.ndim == x.ndim - 2;
+  for (int d = 0; fits && d < rtol.ndim; ++d) fits = rtol.shape[d] == x.shape[d];
+  if (!fits) throw Refused{"not one tolerance for each matrix"};
   int64_t shape[kMaxDims];
-  std::copy_n(x.shape, x.ndim, shape);
-  std::swap(shape[x.ndim - 2], shape[x.ndim - 1]);
+  std::copy_n(x.shape, last - 1, shape);
+  shape[last - 1] = x.shape[last] + values, shape[last] = x.shape[last - 1];
   Result result(x.dtype, x.ndim, shape, views[0]);
-  run_released({&kernels::linalg()->pinv, 1, 3, views, {}, {}, nullptr}, work_of(x));
+  run_released({&kernels::linalg()->pinv, 1, 2, views, {values}, {}, nullptr}, work_of(x));
   return result.hand_out();
 }
 

@@ -184,21 +184,31 @@ template <class T> struct Cofactors {
   }
 };
 
+// LAPACK is given the transposed matrix, as for the cofactors.
 template <class T> struct Pinv {
   static void run(const Launch& launch) {
     const auto [rows, columns, count] = matrices_of(launch.in());
-    const int64_t m = rows, n = columns, least = std::min(m, n), packed = (m + 1 + n) * least;
+    const int64_t m = rows, n = columns, least = std::min(m, n), all_rows = n + launch.ints[0];
     Operands<T> all(launch);
-    const T *const parts = all.in(1), *const tolerances = all.in(2);
-    each_matrix(count, double(m) * double(n) * double(least), [&](int64_t i) {
-      const T *const u = parts + i * packed, *const s = u + m * least, *const v = s + least;
+    const T *const from = all.in(0), *const tolerances = all.in(1);
+    std::fill_n(all.y, launch.out().size(), T(0));
+    if (least == 0) return all.finish();
+    const Svd<T> svd('S', n, m);
+    Faults faults(count);
+    each_matrix(count, 8 * double(m) * double(n) * double(least), [&](int64_t i) {
+      if (!all_finite(from + i * m * n, m * n)) return faults.note(i, Fault::not_finite);
       Scratch scratch;
-      T* const scaled = scratch.take<T>(n * least);
-      const T bound = least ? tolerances[i] * *std::max_element(s, s + least) : T(0);
-      for (int64_t r = 0; r < n; ++r)
-        for (int64_t k = 0; k < least; ++k) scaled[r * least + k] = s[k] > bound ? v[r * least + k] / s[k] : T(0);
-      gemm(false, true, n, m, least, T(1), scaled, least, u, least, T(0), all.y + i * n * m, m);
+      T *const a = scratch.take<T>(m * n), *const s = scratch.take<T>(least);
+      T *const v = scratch.take<T>(n * least), *const u = scratch.take<T>(m * least);
+      std::copy_n(from + i * m * n, m * n, a);
+      if (!svd(a, s, v, u)) return faults.note(i, Fault::not_converged);
+      for (int64_t r = 0; r < m; ++r)
+        for (int64_t k = 0; k < least; ++k) u[r * least + k] = s[k] > tolerances[i] * s[0] ? u[r * least + k] / s[k] : T(0);
+      T* const y = all.y + i * all_rows * m;
+      gemm(true, true, n, m, least, T(1), v, n, u, least, T(0), y, m);
+      if (launch.ints[0]) std::copy_n(s, least, y + n * m);
     });
+    faults.check(launch, launch.in());
     all.finish();
   }
 };

@@ -1,4 +1,4 @@
-"""Factorisations of random, ill-conditioned and structured matrices, and their derivatives, against SciPy, PyTorch and differences."""
+"""Factorisations of random, ill-conditioned and structured matrices, and their derivatives, against NumPy and PyTorch."""
 
 from __future__ import annotations
 
@@ -74,7 +74,10 @@ def test_systems_and_cholesky_factors(rows: int, dtype: str) -> None:
     near(y @ y.mT, exact, dtype, size)
     assert not np.triu(host(y), 1).any()
     b, right = rounded(RNG.standard_normal((5, rows, 3)), dtype)
-    for got, a in ((L.solve(x, b), exact), *[(L.solve_triangular(x, b, upper=u), np.triu(exact) if u else np.tril(exact)) for u in (False, True)]):
+    for got, a in (
+        (L.solve(x, b), exact),
+        *[(L.solve_triangular(x, b, upper=u), np.triu(exact) if u else np.tril(exact)) for u in (False, True)],
+    ):
         condition = np.linalg.cond(a).max()
         near(got, np.linalg.solve(a, right), dtype, rows * condition * np.abs(np.linalg.solve(a, right)).max())
     if dtype == "float64":
@@ -99,7 +102,8 @@ def test_the_layout_of_the_operands_makes_no_difference(rows: int) -> None:
     x, b = positive(3, rows, rows), RNG.standard_normal((3, rows, 2))
     layouts: list[Callable[[Any], Any]] = [
         lambda x: pb.asarray(np.asfortranarray(x)), lambda x: pb.asarray(np.repeat(x, 2, axis=-1))[..., ::2],
-        lambda x: pb.flip(pb.asarray(np.flip(x, 0).copy()), axis=0), lambda x: pb.matrix_transpose(pb.asarray(x.swapaxes(-1, -2).copy())),
+        lambda x: pb.flip(pb.asarray(np.flip(x, 0).copy()), axis=0),
+        lambda x: pb.matrix_transpose(pb.asarray(x.swapaxes(-1, -2).copy())),
     ]  # fmt: skip
     for f in (L.cholesky, L.qr, L.eigh, L.eigvalsh, L.svd, L.svdvals, L.pinv, L.det, L.slogdet, lambda x: L.solve(x, b)):
         wanted = f(x)
@@ -145,7 +149,8 @@ DERIVATIVES: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[Any, 
     ),
     "svdvals": (L.svdvals, lambda t, x: t.linalg.svdvals(x), (A[:, :3],)),
     "singular vectors": (
-        lambda x: pb.square(L.svd(x, full_matrices=False).U), lambda t, x: t.linalg.svd(x, full_matrices=False).U ** 2, (A[:, :, :3],)
+        lambda x: pb.square(L.svd(x, full_matrices=False).U), lambda t, x: t.linalg.svd(x, full_matrices=False).U ** 2,
+        (A[:, :, :3],),
     ),
     "pinv": (L.pinv, lambda t, x: t.linalg.pinv(x), (A[:, :3],)),
     "lstsq": (lambda a, b: L.lstsq(a, b).solution, lambda t, a, b: t.linalg.lstsq(a, b).solution, (A[:, :, :2], B)),
@@ -162,7 +167,7 @@ def test_values_and_gradients_are_torchs(on_cpu: Any, torch: Any, name: str) -> 
 @pytest.mark.parametrize("name", DERIVATIVES)
 def test_two_derivatives_are_differences(name: str) -> None:
     ours, _, arrays = DERIVATIVES[name]
-    pb.check_gradients(ours, [x[0, :, :] for x in arrays], order=2)
+    pb.check_gradients(ours, [x[0, :, :2] if x is B else x[0] for x in arrays], order=2)
 
 
 @pytest.mark.parametrize("name", DERIVATIVES)

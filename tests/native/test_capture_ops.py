@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from captured_step import needs_kernels, same as same_bits
+from captured_step import UNREPEATABLE, needs_kernels, same as same_bits
 from conftest import call, example, ops, rng_for, takes
 from pullback.autodiff.primitive import ZERO, Op
 
-# These ops have no kernel. Capture refuses them by name.
-UNREPEATABLE = ("nextafter", "place", "to_device")
 ALL = [op for op in ops() if op.names[:1] != ("state",) and op.name not in UNREPEATABLE]
 DTYPES = ("float32", "float64", "float16", "int32", "bool")
 CASES = [(op, dtype) for op in ALL for dtype in DTYPES if dtype in takes(op)]

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from captured_step import needs_kernels, same
+from captured_step import UNREPEATABLE, needs_kernels, same
 from conftest import call, example, ops, rng_for
 from pullback.autodiff.primitive import ZERO, Op
 
 pytestmark = needs_kernels
-UNREPEATABLE = ("nextafter", "place", "to_device")  # capture refuses these ops by name
 ALL = [op for op in ops() if op.names[:1] != ("state",) and op.name not in UNREPEATABLE]
 DIFFERENTIABLE = [op for op in ALL if op.pullback is not None and op.pullback is not ZERO]
 

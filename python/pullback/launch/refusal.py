@@ -32,6 +32,9 @@ NOT_FINITE, NOT_POSITIVE, ZERO_ON_DIAGONAL, SINGULAR, NOT_CONVERGED = range(len(
 
 
 def bad_matrix(op: str, fault: int, place: tuple[int, ...], number: int = 0) -> LinAlgError:
-    """Returns the exception for a matrix that has no result. place: its index in the batch. number: a size or an index, by fault."""
+    """Returns the exception for a matrix that has no result.
+
+    place: the index of the matrix in the batch. number: the size or the index that the words of the fault take.
+    """
     matrix = "the matrix" if not place else f"matrix {place[0] if len(place) == 1 else place} of the batch"
     return LinAlgError(f"{op}: {matrix} {FAULTS[fault].format(number)}")

@@ -215,10 +215,18 @@ def qr(xp: Any, x: Any, complete: Any) -> Any:
     return xp.concatenate([q, mT(r)], -2)
 
 
-def pinv(xp: Any, x: Any, parts: Any, rtol: Any) -> Any:
-    """Returns the pseudo-inverses of x, given its thin `svd`; values of at most rtol times the largest count as zero."""
-    m = x.shape[-2]
-    u, s, v = parts[..., :m, :], parts[..., m, :], parts[..., m + 1 :, :]
+def pinv(xp: Any, x: Any, rtol: Any, values: Any) -> Any:
+    """Returns the pseudo-inverses; singular values of at most rtol times the largest count as zero.
+
+    values: below each, one row with the singular values, filled with zeros.
+    """
+    require_finite(xp, "pinv", x)
+    with failures(xp):
+        u, s, v = xp.linalg.svd(x, full_matrices=False)
     kept = s > rtol[..., None] * s.max(-1, initial=0)[..., None]
-    one = xp.ones((), s.dtype)
-    return xp.where(kept[..., None, :], v / xp.where(kept, s, one)[..., None, :], xp.zeros((), s.dtype)) @ mT(u)
+    one, zero = xp.ones((), s.dtype), xp.zeros((), s.dtype)
+    y = mT(v) @ mT(xp.where(kept[..., None, :], u / xp.where(kept, s, one)[..., None, :], zero))
+    if not values:
+        return y
+    row = xp.concatenate([s, xp.zeros((*s.shape[:-1], x.shape[-2] - s.shape[-1]), s.dtype)], -1)
+    return xp.concatenate([y, row[..., None, :]], -2)

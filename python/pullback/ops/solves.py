@@ -1,7 +1,7 @@
 """Linear systems and the Cholesky factorisation: cholesky, solve_triangular, solve, inv.
 
-On a CPU they are kernels, and without them or on a GPU they run in NumPy or CuPy (`lapack`). Where a derivative divides by zero because a matrix is singular, it
-is NaN for that matrix, and other matrices of the batch keep theirs: the `strict` of an op is False in the pullbacks.
+The CPU has kernels for them. On a GPU they run in CuPy (`lapack`). Where a derivative divides by zero because a matrix is singular,
+it is NaN for that matrix, and other matrices of the batch keep theirs: the `strict` of an op is False in the pullbacks.
 
 References for the rules: M. Giles, "Collected matrix derivative results for forward and reverse mode algorithmic differentiation"
 (2008); I. Murray, "Differentiation of the Cholesky decomposition" (2016).

@@ -53,6 +53,7 @@ def _divisors(rng: Any, dtype: Any) -> Any:
 
 _divided = op(
     "quotient", kind=OWN_OF_TWO, takes="float", inputs=2, reference=_quotient, example=_divisors,
+    same_bits="on a GPU CuPy computes it, and keeps denormal numbers",
     batch=lambda op, size, xs, on, params: apply(op, tuple(aligned(xs, on))),
     pullback=(lambda g, b: quotient(g, b), lambda g, b, y: -quotient(g * y, b)), cost=lambda a, b, y: {"special_ops": y.size},
 )  # fmt: skip
@@ -81,14 +82,14 @@ _eigh = op(
 )  # fmt: skip
 
 
-def _between(left: Tensor, values: Tensor, right: Tensor) -> Tensor:
+def between(left: Tensor, values: Tensor, right: Tensor) -> Tensor:
     """Returns left diag(values) rightᵀ."""
     return matmul(left * expand_dims(values, axis=-2), matrix_transpose(right))
 
 
 def _eigvalsh_pullback(g: Tensor, x: Tensor) -> Tensor:
     vectors = apply(_eigh, (x,))[..., 1:, :]
-    return _between(vectors, g, vectors)
+    return between(vectors, g, vectors)
 
 
 _eigvalsh = op(
@@ -135,20 +136,16 @@ _svd = op(
 )  # fmt: skip
 
 
-def packed_svd(x: Tensor) -> Tensor:
-    """Returns the u, s and v of x = u diag(s) vᵀ, one above the other, with as many columns as there are singular values."""
-    return apply(_svd, (x,), (False,))
-
-
 def thin_svd(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the u, s and v of `packed_svd`."""
-    y, m = packed_svd(x), x.shape[-2]
+    """Returns the u, s and v of x = u diag(s) vᵀ, where u and v have as many columns as there are singular values."""
+    y = apply(_svd, (x,), (False,))
+    m = x.shape[-2]
     return y[..., :m, :], y[..., m, :], y[..., m + 1 :, :]
 
 
 def _svdvals_pullback(g: Tensor, x: Tensor) -> Tensor:
     u, _, v = thin_svd(x)
-    return _between(u, g, v)
+    return between(u, g, v)
 
 
 def _svdvals_cost(x: Any, y: Any) -> dict[str, int]:
@@ -223,9 +220,9 @@ def svd(x: ArrayLike, /, *, full_matrices: bool = True) -> SVDResult:
 def svdvals(x: ArrayLike, /) -> Tensor:
     """Returns the singular values of each matrix in descending order.
 
-    The derivative is finite for equal singular values, too; it computes the singular vectors. At a singular value of 0 it is that of
-    the vectors that LAPACK chooses. Raises ShapeError for fewer than two axes, LinAlgError if x is not finite. Cost: figure 8.6.1 of
-    Golub & Van Loan's Matrix Computations (4th ed.).
+    The derivative is finite for equal singular values, too; it computes the singular vectors. At a singular value of 0 it is that
+    of the vectors that LAPACK chooses. Raises ShapeError for fewer than two axes, LinAlgError if x is not finite. Cost: figure
+    8.6.1 of Golub & Van Loan's Matrix Computations (4th ed.).
     """
     return apply(_svdvals, (matrix("svdvals", x),))
 

@@ -133,7 +133,8 @@ def _on_host(tree: Any) -> Any:
     if isinstance(tree, DeviceArray):
         return host(tree)
     if isinstance(tree, (list, tuple)):
-        return type(tree)([_on_host(x) for x in tree])
+        moved = [_on_host(x) for x in tree]
+        return type(tree)(*moved) if hasattr(tree, "_fields") else type(tree)(moved)
     if isinstance(tree, dict):
         return {key: _on_host(x) for key, x in tree.items()}
     return tree
