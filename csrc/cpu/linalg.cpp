@@ -52,7 +52,7 @@ template <class T> struct Cholesky {
     if (is_small(n)) small_cholesky<T>(count, n, x, all.y, faults);
     else {
       const int64_t rows = n;
-      each_matrix(count, double(n) * double(n) * double(n) / 6, [&, rows](int64_t i) {
+      each_matrix(count, n * n * n / 6, [&, rows](int64_t i) {
         T* const y = all.y + i * rows * rows;
         symmetric_part(true, rows, x + i * rows * rows, y);
         if (!all_finite(y, rows * rows)) return faults.note(i, Fault::not_finite);
@@ -79,7 +79,7 @@ template <class T> struct SolveTriangular {
     if (is_small(n, columns)) small_triangular<T>(count, n, columns, upper, unit, a, b, all.y, faults);
     else {
       const int64_t rows = n, width = columns;
-      each_matrix(count, double(n) * double(n) * double(columns), [&, rows, width](int64_t i) {
+      each_matrix(count, n * n * columns, [&, rows, width](int64_t i) {
         const T* const left = a + i * rows * rows;
         T* const y = all.y + i * rows * width;
         for (int64_t j = 0; j < rows && !unit; ++j)
@@ -106,7 +106,7 @@ template <class T> struct Solve {
     if (is_small(n, columns)) small_solve<T>(count, n, columns, a, b, all.y, faults);
     else {
       const int64_t rows = n, width = columns;
-      each_matrix(count, double(n) * double(n) * double(n + columns), [&, rows, width](int64_t i) {
+      each_matrix(count, n * n * (n + columns), [&, rows, width](int64_t i) {
         Scratch scratch;
         T *const left = scratch.take<T>(rows * rows), *const right = scratch.take<T>(rows * width);
         int* const pivots = scratch.take<int>(rows);
@@ -134,7 +134,7 @@ template <class T, bool kLogarithm> void determinants(const Launch& launch) {
   Operands<T> all(launch);
   const T* const x = all.in(0);
   const int64_t rows = n;
-  each_matrix(count, double(n) * double(n) * double(n) / 3, [&, rows](int64_t i) {
+  each_matrix(count, n * n * n / 3, [&, rows](int64_t i) {
     Scratch scratch;
     T* const a = scratch.take<T>(rows * rows);
     transpose(rows, rows, x + i * rows * rows, a, rows);

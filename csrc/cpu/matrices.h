@@ -66,11 +66,11 @@ class Faults {
   std::vector<int64_t> found_;
 };
 
-constexpr double kLeastWork = 20e3;  // of a thread, in multiply-adds
+constexpr int64_t kLeastWork = 20'000;  // of a thread, in multiply-adds
 
 // Calls body(i) for each of `count` matrices, which take about `work` multiply-adds each.
-template <class Body> void each_matrix(int64_t count, double work, const Body& body) {
-  const auto grain = int64_t(std::max(1.0, std::min(1e9, kLeastWork / std::max(work, 1.0))));
+template <class Body> void each_matrix(int64_t count, int64_t work, const Body& body) {
+  const int64_t grain = std::max<int64_t>(1, kLeastWork / std::max<int64_t>(1, work));
   parallel_for(count, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) body(i);
   });

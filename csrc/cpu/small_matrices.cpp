@@ -51,7 +51,7 @@ template <class T> Vector<T>* take(Scratch& scratch, int64_t length) {
   return reinterpret_cast<Vector<T>*>(scratch.take_bytes(size_t(padded(length, kWidth<T>)) * sizeof(Vector<T>)));
 }
 
-template <class T, class Body> void each_group(int64_t count, double work, const Body& body) {
+template <class T, class Body> void each_group(int64_t count, int64_t work, const Body& body) {
   constexpr int64_t kLanes = kWidth<T>;
   each_matrix((count + kLanes - 1) / kLanes, work,
               [&](int64_t k) { body(Group{k * kLanes, int(std::min(kLanes, count - k * kLanes))}); });
@@ -153,7 +153,7 @@ template <class T> void store_solutions(const Vector<T>* b, Group group, int64_t
 }  // namespace
 
 template <class T> void small_cholesky(int64_t count, int64_t n, const T* x, T* y, Faults& faults) {
-  each_group<T>(count, double(n * n * (n + 12)), [&](Group group) {
+  each_group<T>(count, n * n * (n + 12), [&](Group group) {
     Scratch scratch;
     Vector<T>* const a = take<T>(scratch, n * n);
     interleave(x, group, n * n, a);
@@ -173,7 +173,7 @@ template <class T> void small_cholesky(int64_t count, int64_t n, const T* x, T* 
 template <class T>
 void small_triangular(int64_t count, int64_t n, int64_t columns, bool upper, bool unit, const T* a, const T* b, T* y,
                       Faults& faults) {
-  each_group<T>(count, double(n * (n + 8) * (columns + 4)), [&](Group group) {
+  each_group<T>(count, n * (n + 8) * (columns + 4), [&](Group group) {
     Scratch scratch;
     Vector<T>*const left = take<T>(scratch, n * n), *const right = take<T>(scratch, n * columns);
     interleave(a, group, n * n, left), interleave(b, group, n * columns, right);
@@ -188,7 +188,7 @@ void small_triangular(int64_t count, int64_t n, int64_t columns, bool upper, boo
 
 template <class T>
 void small_solve(int64_t count, int64_t n, int64_t columns, const T* a, const T* b, T* y, Faults& faults) {
-  each_group<T>(count, double(n * (n + 8) * (n + columns)), [&](Group group) {
+  each_group<T>(count, n * (n + 8) * (n + columns), [&](Group group) {
     Scratch scratch;
     Vector<T>*const left = take<T>(scratch, n * n), *const right = take<T>(scratch, n * columns);
     interleave(a, group, n * n, left), interleave(b, group, n * columns, right);

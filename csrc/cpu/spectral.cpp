@@ -27,7 +27,7 @@ template <class T> struct Qr {
     Operands<T> all(launch);
     const T* const from = all.in(0);
     const int64_t work = Lapack<T>::work_qr(int(m), int(n), int(least));
-    each_matrix(count, double(m) * double(n) * double(least), [&](int64_t i) {
+    each_matrix(count, m * n * least, [&](int64_t i) {
       Scratch scratch;
       T *const a = scratch.take<T>(m * length), *const tau = scratch.take<T>(least), *const near = scratch.take<T>(work);
       transpose(m, n, from + i * m * n, a, m);
@@ -51,7 +51,7 @@ template <class T, bool kVectors> void eigenvalues(const Launch& launch) {
   const T* const from = all.in(0);
   const auto sizes = Lapack<T>::work_syevd(kVectors, int(n));
   Faults faults(count);
-  each_matrix(count, 4 * double(n) * double(n) * double(n), [&](int64_t i) {
+  each_matrix(count, 4 * n * n * n, [&](int64_t i) {
     Scratch scratch;
     T *const a = scratch.take<T>(n * n), *const near = scratch.take<T>(sizes.numbers);
     int* const integers = scratch.take<int>(sizes.integers);
@@ -109,7 +109,7 @@ template <class T> struct SvdRows {
       return all.finish();
     }
     const Svd<T> svd(launch.ints[0] ? 'A' : 'S', m, n);
-    each_matrix(count, 8 * double(m) * double(n) * double(least), [&](int64_t i) {
+    each_matrix(count, 8 * m * n * least, [&](int64_t i) {
       if (!all_finite(from + i * m * n, m * n)) return faults.note(i, Fault::not_finite);
       Scratch scratch;
       T *const a = scratch.take<T>(m * n), *const u = scratch.take<T>(m * svd.columns_of_u());
@@ -133,7 +133,7 @@ template <class T> struct Svdvals {
     const T* const from = all.in(0);
     Faults faults(count);
     const Svd<T> svd('N', n, m);  // of the transposed matrices, which have the same singular values
-    each_matrix(count, 2 * double(length) * double(svd.least), [&](int64_t i) {
+    each_matrix(count, 2 * length * svd.least, [&](int64_t i) {
       Scratch scratch;
       T* const a = scratch.take<T>(length);
       std::copy_n(from + i * length, length, a);
@@ -155,7 +155,7 @@ template <class T> struct Cofactors {
     const T* const from = all.in(0);
     const Svd<T> svd('S', n, n);
     Faults faults(count);
-    each_matrix(count, 12 * double(n) * double(n) * double(n), [&](int64_t i) {
+    each_matrix(count, 12 * n * n * n, [&](int64_t i) {
       T* const y = all.y + i * n * n;
       if (!all_finite(from + i * n * n, n * n)) return fill_nan(y, n * n);
       Scratch scratch;
@@ -195,7 +195,7 @@ template <class T> struct Pinv {
     if (least == 0) return all.finish();
     const Svd<T> svd('S', n, m);
     Faults faults(count);
-    each_matrix(count, 8 * double(m) * double(n) * double(least), [&](int64_t i) {
+    each_matrix(count, 8 * m * n * least, [&](int64_t i) {
       if (!all_finite(from + i * m * n, m * n)) return faults.note(i, Fault::not_finite);
       Scratch scratch;
       T *const a = scratch.take<T>(m * n), *const s = scratch.take<T>(least);
