@@ -326,14 +326,17 @@ def sized(op: Op, rng: Any) -> Iterator[Case]:
             yield Case(f"{dtype} {n}", *SIZED[op.name](rng, dtype_of(dtype), n), light=n < SHARED)
 
 
+def quotients(op: Op, rng: Any) -> Iterator[Case]:
+    """Yields quotients of numbers with every special value among them."""
+    for dtype in takes(op):
+        yield Case(f"{dtype} special", tuple([special(rng, draw(op, dtype_of(dtype), (40, 33), rng)) for _ in "ab"]))
+
+
 # ---- the makers of each op's cases
 
 BY_KIND: Final[dict[str, Callable[[Op, Any], Iterator[Case]]]] = {
     "unary": elementwise, "binary": elementwise, "select": elementwise, "reduce": reductions, "rows": row_ops,
 }  # fmt: skip
-def quotients(op: Op, rng: Any) -> Iterator[Case]:
-    for dtype in takes(op):
-        yield Case(f"{dtype} special", tuple([special(rng, draw(op, dtype_of(dtype), (40, 33), rng)) for _ in "ab"]))
 
 
 MAKERS: Final = {
