@@ -296,6 +296,7 @@ def drawn(*params: Any, count: bool = False) -> Sized:
 SIZED: Final[dict[str, Sized]] = {
     "cumulative_sum": along(0, False),
     "cumulative_prod": along(0, False),
+    "linear_recurrence": lambda rng, dtype, n: normal((n, 3), (n, 3), params=(0, False, False))(rng, dtype),
     "sort": along(0, True, True),
     "argsort": along(0, False, True),
     "topk_indices": lambda rng, dtype, n: normal((n, 3), params=(max(1, n // 3), 0, True))(rng, dtype),

@@ -86,8 +86,16 @@ def recurrent(sequence: bool) -> Any:
     return run
 
 
+def lru(kind: Any) -> Any:
+    """Runs a layer whose Parameters are all 0.5 on X, as two steps."""
+    made = kind(3, 2, dtype=pb.float64)
+    for p in made.parameters():
+        p.assign(np.full(p.shape, 0.5))
+    return made(pb.tensor(X))[0]
+
+
 def steps_of(kind: str) -> Any:
-    """Returns h after each of the two steps of `recurrent`, by the formulas."""
+    """Returns the result after each of the two steps of `recurrent` or `lru`, by the formulas."""
     h, c, found = np.zeros(2), np.zeros(2), []
     sigmoid = scipy.special.expit
     for x in X:
@@ -95,6 +103,13 @@ def steps_of(kind: str) -> Any:
         if kind == "LSTM":
             c = sigmoid(a + p) * (c + np.tanh(a + p))
             h = sigmoid(a + p) * np.tanh(c)
+        elif kind == "MinGRU":
+            h = (1 - sigmoid(a)) * h + sigmoid(a) * a
+        elif kind == "LRU":
+            rates = np.exp(-np.exp(0.5)) * np.exp(1j * np.exp(0.5))  # every Parameter is 0.5
+            h = rates * h + np.exp(0.5) * (0.5 + 0.5j) * x.sum()
+            found.append((h.sum() * (0.5 + 0.5j)).real + 0.5 * x)
+            continue
         elif kind == "GRU":
             gate = sigmoid(a + p)
             h = (1 - gate) * np.tanh(a + gate * p) + gate * h
@@ -194,6 +209,7 @@ LAYERS: dict[str, Row] = {
     "nn.Linear": (linear_layer, X @ WEIGHT.T + BIAS),
     "nn.Embedding": (embedding, np.array([[8.0, 9.0], [0.0, 1.0]], np.float32)),
     **{f"nn.{kind}": (recurrent(True), steps_of(kind)) for kind in ("RNN", "LSTM", "GRU")},
+    "nn.MinGRU": (recurrent(True), steps_of("MinGRU")), "nn.LRU": (lru, steps_of("LRU")),
     **{f"nn.{kind}Cell": (recurrent(False), steps_of(kind)[:1]) for kind in ("RNN", "LSTM", "GRU")},
     "nn.LayerNorm": (layer(3), normed(X, 1e-5, True)),
     "nn.RMSNorm": (layer(3), normed(X, float(np.finfo(np.float64).eps), False)),

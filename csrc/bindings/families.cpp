@@ -16,6 +16,7 @@ void bind_families(PyObject* module) {
   bind_segment(module);
   bind_sort(module);
   bind_cumulative(module);
+  bind_linear_recurrence(module);
   bind_random(module);
   bind_update(module);
   bind_projection(module);

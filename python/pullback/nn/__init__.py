@@ -15,6 +15,7 @@ from .layers import Dropout, Embedding, Flatten, Identity, Linear, Sequential
 from .losses import bce_with_logits, binary_cross_entropy, cross_entropy, huber, kl_div, l1, mse, nll, smooth_l1
 from .module import Buffer, Module
 from .norms import LayerNorm, RMSNorm
+from .linear_recurrent import LRU, MinGRU
 from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from .pools import AdaptiveAvgPool2d, AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d
 

@@ -58,6 +58,8 @@ from .module import Buffer as Buffer
 from .module import Module as Module
 from .norms import LayerNorm as LayerNorm
 from .norms import RMSNorm as RMSNorm
+from .linear_recurrent import LRU as LRU
+from .linear_recurrent import MinGRU as MinGRU
 from .recurrent import GRU as GRU
 from .recurrent import LSTM as LSTM
 from .recurrent import RNN as RNN
