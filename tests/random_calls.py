@@ -144,12 +144,6 @@ def scan(name: str) -> Call:
     return run
 
 
-def linear_recurrence(rng: Any) -> None:
-    b, axis = along(rng, rng.choice(FLOATS))
-    a, reverse = tensor(rng, b.shape, b.dtype), bool(rng.random() < 0.5)
-    with_gradients(rng, lambda a, b: pb.linear_recurrence(a, b, axis, reverse=reverse), a, b)
-
-
 # ---- rows, products
 
 
@@ -346,7 +340,6 @@ FAMILIES: dict[str, dict[str, Call]] = {
     "reduce": {
         **{op.name: reduction(op) for op in ops("reduce")},
         **{name: scan(name) for name in ("cumulative_sum", "cumulative_prod", "cumulative_max", "cumulative_min")},
-        "linear_recurrence": linear_recurrence,
     },
     "rows": {
         **{op.name: rows(op) for op in ops("rows")},

@@ -1,3 +1,4 @@
+// The work of linear recurrences.
 #include "families/linear_recurrence.h"
 
 namespace pb::kernels {

@@ -22,7 +22,6 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "make_jaxpr": "a captured function lists its kernels, pb.capture(f).explain(), and a tape its ops, tape.explain(loss).",
         "eval_shape": "run it once and read t.shape; pb.flops(f, x) runs on shapes alone and counts.", "Array": "pb.Tensor",
         "default_device": DEVICE, "devices": DEVICE, "vectorize": "pb.vmap(f)",
-        "associative_scan": "pb.cumulative_sum, pb.cumulative_prod and pb.cummax are some; pb.scan takes any function.",
         "ravel_pytree": "pb.concat([t.flatten() for t in pb.tree.leaves(tree)])",
         "flatten_util": "write pb.concat([t.flatten() for t in pb.tree.leaves(tree)]).", "pure_callback": "pb.black_box(f)",
         "io_callback": "pb.black_box(f)",
