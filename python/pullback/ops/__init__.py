@@ -9,6 +9,7 @@ The families build on each other in this order; each imports only families liste
     scatter, index              writing at indices; t[...]
     linalg, linear, conv, rows, losses  matrix products; linear layers; convolutions; softmax and normalization of rows; losses
     recurrent                   all steps of a recurrent layer
+    attention                   scaled dot-product attention
     channels, pools             norms of channels; maxima and means of windows
     sort, segment, draws, random
     matrices, factors           functions composed of ops of several families
