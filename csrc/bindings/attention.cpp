@@ -30,6 +30,7 @@ void read_inputs(PyObject* const* args, View* views) {
   expect_same_axes(q, k, 3), expect_same_axes(k, v, 1);
   const int64_t heads = q.shape[n - 3], groups = k.shape[n - 3];
   if (q.shape[n - 1] != k.shape[n - 1] || (groups ? heads % groups != 0 : heads != 0)) throw Refused{"heads do not fit"};
+  if (!kernels::fits_attention(q.shape[n - 2], k.shape[n - 2], q.shape[n - 1], v.shape[n - 1])) throw Refused{"too many keys"};
   mask = args[3] == Py_None ? absent(q.dtype) : view_or_refuse(args[3]);
   if (args[3] == Py_None) return;
   int64_t scores[kMaxDims];

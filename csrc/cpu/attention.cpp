@@ -383,6 +383,8 @@ template <class C> void add_tiles(const Attention& a, bool forward, bool gq, boo
 
 namespace pb::kernels {
 
+bool fits_attention(int64_t, int64_t, int64_t, int64_t) { return true; }
+
 void run_attention(const Launch& launch) {
   const ForwardAttention a(launch);
   if (a.empty() || a.value_width == 0) return;

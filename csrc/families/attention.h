@@ -91,6 +91,7 @@ struct BackwardAttention : Attention {
 };
 
 // Each backend defines the following functions.
+bool fits_attention(int64_t queries, int64_t keys, int64_t width, int64_t value_width);  // false if its kernels have no room
 void run_attention(const Launch& launch);
 void run_attention_pullback(const Launch& launch);
 void executed_attention(const Launch& launch, Counts& work);

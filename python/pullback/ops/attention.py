@@ -1,14 +1,14 @@
 """Scaled dot-product attention as one op: softmax(scale · query @ keyᵀ + mask) @ value, without an array of all scores.
 
-The kernels compute the scores of a block of queries at a time, and compute them again in the pullback. The definition of the pullback,
-which gives second derivatives, forms the scores in ops, of at most `BLOCK` scores at a time: it halves the batch, or the heads, until
-a part is small enough.
+The kernels compute the scores of a block of queries at a time, and compute them again in the pullback. The definition of the
+pullback, which gives second derivatives, forms the scores in ops, of at most `BLOCK` scores at a time: it halves the batch, or the
+heads, until a part is small enough.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..autodiff.batching import pull
@@ -25,12 +25,12 @@ from .kinds import OWN
 from .linalg import matmul
 from .linear import ABSENT, exact_product
 from .movement import concat
-from .reduce import all as all_of
-from .reduce import sum_over
+from .reduce import all as all_of, sum_over
 from .rows import softmax, wide
 from .shape import expand_dims, matrix_transpose
 
 BLOCK = 1 << 22  # the most scores that the definition of the pullback forms at once
+GPU_WIDTH = 128  # the longest queries and values for which the kernels of a GPU have room, and an eighth of the most keys
 
 
 # ---- the reference
@@ -285,4 +285,17 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, ca
             where bools are False, the score is left out.
         causal: query i sees keys 0 to i only.
     """
+    if query.device != "cpu" and max(key.shape[-2] // 8, query.shape[-1], value.shape[-1]) > GPU_WIDTH:
+        return composed(query, key, value, mask, causal, scale)[0]
     return apply(_attention, (query, key, value, ABSENT if mask is None else mask), (causal, scale))
+
+
+def composed(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, scale: float,
+    change: Callable[[Tensor], Tensor] = lambda weights: weights,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Returns what `attention` does, with `change` applied to the weights, and the weights (…, heads, queries, keys) before it."""
+    half, dtype = query.array.itemsize == 2, query.dtype
+    q, k, v = map(widened, (query, key, value))
+    weights = weights_of(scores_of(half, q * scale, k), ABSENT if mask is None else mask, causal)
+    return in_dtype(values_of(half, change(weights), v), dtype), in_dtype(weights, dtype)
