@@ -176,7 +176,7 @@ template <class T, class Tile> __device__ void weigh(const Problem<T>& p, const 
   __syncthreads();
 }
 
-template <class T> __global__ void __launch_bounds__(kThreads) attend(const __grid_constant__ Problem<T> p, T* out) {
+template <class T> __global__ void __launch_bounds__(kThreads, 3) attend(const __grid_constant__ Problem<T> p, T* out) {
   using C = acc_t<T>;
   __shared__ QueryTile<C> t;
   const auto b = QueryBlock::own(p);
@@ -212,7 +212,7 @@ template <class T, class Tile> __device__ void read_cotangents(const Problem<T>&
 }
 
 // Computes the gradient of the queries, unless gq is null, and what pull_keys reads of each row.
-template <class T> __global__ void __launch_bounds__(kThreads)
+template <class T> __global__ void __launch_bounds__(kThreads, 3)
     pull_queries(const __grid_constant__ Problem<T> p, T* gq, bool to_scores) {
   using C = acc_t<T>;
   __shared__ QueryTile<C> t;
@@ -332,7 +332,7 @@ template <class T> struct KeyGradients {
   int blocks;
 };
 
-template <class T> __global__ void __launch_bounds__(kThreads)
+template <class T> __global__ void __launch_bounds__(kThreads, 3)
     pull_keys(const __grid_constant__ Problem<T> p, const __grid_constant__ KeyGradients<T> to) {
   using C = acc_t<T>;
   using Tile = KeyTile<C>;
@@ -360,7 +360,7 @@ template <class T> __global__ void __launch_bounds__(kThreads)
 }
 
 // Combines the blocks of each element of a gradient of n elements per task, in pairs of neighbours and in place.
-template <class T> __global__ void __launch_bounds__(kThreads)
+template <class T> __global__ void __launch_bounds__(kThreads, 3)
     combine_keys(acc_t<T>* partial, T* out, int blocks, int64_t n, int64_t elements) {
   const int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= elements) return;
