@@ -406,6 +406,8 @@ template <class T> void run_backward(const BackwardAttention& a) {
   if (!a.gk.data && !a.gv.data) return;
   const int64_t blocks = kernels::order_blocks(a.rows()), keys = a.tasks() * a.keys;
   KeyGradients<T> to{a.gk.template as<T>(), a.gv.template as<T>(), nullptr, nullptr, int(blocks)};
+  if (a.width == 0) to.gk = nullptr;
+  if (a.value_width == 0) to.gv = nullptr;
   if (blocks > 1) {
     if (to.gk) to.of_k = scratch.take<C>(blocks * keys * a.width);
     if (to.gv) to.of_v = scratch.take<C>(blocks * keys * a.value_width);
