@@ -21,7 +21,7 @@ using kernels::kCausalRows;
 using kernels::Precision;
 
 constexpr int64_t kGrain = 200000;          // the fewest multiply-adds per thread
-constexpr int64_t kScoreBytes = 48 * 1024;  // of the scores of a block of queries
+constexpr int64_t kScoreBytes = 36 * 1024;  // of the scores of a block of queries
 constexpr int64_t kFewestRows = 12, kMostRows = 48;
 
 // Returns the number of columns of a buffer whose rows are whole vectors.
@@ -128,12 +128,23 @@ template <class C> class Heads {
   }
 
  protected:
-  // Reads a row in the type C.
-  static void read(const View& of, const char* row, int64_t n, C* to) {
-    load(of.dtype, compute_of<C>, row, of.stride[of.ndim - 1], n, to);
+  // True if rows of the operand are contiguous numbers of the type C.
+  static bool is_plain(const View& of) {
+    return of.dtype == storage_of(compute_of<C>) &&
+           (of.stride[of.ndim - 1] == int64_t(sizeof(C)) || of.shape[of.ndim - 1] <= 1);
   }
-  static void write(const View& of, char* row, int64_t n, const C* from) {
-    store(compute_of<C>, of.dtype, from, n, row, of.stride[of.ndim - 1]);
+  // Returns a row in the type C: in place if possible, otherwise in `room`.
+  static const C* read(const View& of, const char* row, int64_t n, C* room) {
+    if (is_plain(of)) return reinterpret_cast<const C*>(row);
+    load(of.dtype, compute_of<C>, row, of.stride[of.ndim - 1], n, room);
+    return room;
+  }
+  // Writes a row times a factor. May change `from`.
+  static void write(const View& of, char* row, int64_t n, C* from, C factor) {
+    C* const to = is_plain(of) ? reinterpret_cast<C*>(row) : from;
+#pragma GCC ivdep
+    for (int64_t d = 0; d < n; ++d) to[d] = from[d] * factor;
+    if (to == from) store(compute_of<C>, of.dtype, from, n, row, of.stride[of.ndim - 1]);
   }
   bool rounds() const { return std::is_same_v<C, float> && precision_ > Precision::tf32; }
 
@@ -144,8 +155,10 @@ template <class C> class Heads {
         down % int64_t(sizeof(C)) == 0)
       return {reinterpret_cast<const C*>(a_.key(of, task, 0)), down / int64_t(sizeof(C))};
     for (int64_t j = 0; j < keys_; ++j) {
-      read(of, a_.key(of, task, j), n, room + j * ld);
-      std::fill(room + j * ld + n, room + (j + 1) * ld, C(0));
+      C* const to = room + j * ld;
+      const C* const from = read(of, a_.key(of, task, j), n, to);
+      if (from != to) std::copy_n(from, n, to);
+      std::fill(to + n, to + ld, C(0));
     }
     round_to(precision_, keys_ * ld, room);
     return {room, ld};
@@ -165,9 +178,10 @@ template <class C> class Heads {
     const int64_t n = of.shape[of.ndim - 1], ld = whole<C>(n);
     for (int64_t i = 0; i < m; ++i) {
       C* const row = to + i * ld;
-      read(of, a_.row(of, task, r + i), n, row);
+      const C* const from = read(of, a_.row(of, task, r + i), n, row);
       const C by = factor(i);
-      for (int64_t d = 0; d < n; ++d) row[d] = row[d] * by;
+#pragma GCC ivdep
+      for (int64_t d = 0; d < n; ++d) row[d] = from[d] * by;
       std::fill(row + n, row + ld, C(0));
     }
   }
@@ -178,16 +192,27 @@ template <class C> class Heads {
       for (int64_t j = 0; j < n; ++j)
         if (!*reinterpret_cast<const bool*>(row + j * step)) s[j] = m::lowest<C>();
     } else {
-      load(a_.mask.dtype, compute_of<C>, row, step, n, room);
-      for (int64_t j = 0; j < n; ++j) s[j] = s[j] + room[j];
+      const C* const added = read(a_.mask, row, n, room);
+      for (int64_t j = 0; j < n; ++j) s[j] = s[j] + added[j];
     }
+  }
+  // Returns the largest score. It may ignore NaN, because the sum of exponentials is NaN anyway.
+  static C largest(int64_t n, const C* s) {
+    constexpr int64_t kLanes = 4 * kWidth<C>;
+    C top[kLanes];
+    std::fill_n(top, kLanes, m::lowest<C>());
+    int64_t j = 0;
+    for (; j + kLanes <= n; j += kLanes)
+      for (int64_t l = 0; l < kLanes; ++l) top[l] = kernels::largest::combine(top[l], s[j + l]);
+    for (; j < n; ++j) top[0] = kernels::largest::combine(top[0], s[j]);
+    for (int64_t l = 1; l < kLanes; ++l) top[0] = kernels::largest::combine(top[0], top[l]);
+    return top[0];
   }
   // Turns the scores of a query into exponentials, and those beyond n, up to `limit`, into zeros. Returns one over their sum.
   static C exponentials(int64_t n, int64_t limit, C* s) {
-    const Loop over{n};
-    C top = over.fold<kernels::largest>([=](int64_t j) { return s[j]; });
+    C top = largest(n, s);
     top = m::select(top == m::lowest<C>(), C(0), top);
-    const C sum = over.fold<sum_reduce>([=](int64_t j) { return s[j] = m::exp_nonpositive(C(s[j] - top)); });
+    const C sum = Loop{n}.fold<sum_reduce>([=](int64_t j) { return s[j] = m::exp_nonpositive(C(s[j] - top)); });
     std::fill(s + n, s + limit, C(0));
     const C scale = C(1) / sum;
     return m::select(sum == C(0), C(0), scale);
@@ -236,9 +261,7 @@ template <class C> class Forward : Heads<C> {
       this->weights(task, r, m, q, columns, s, inverse, room);
       multiply(m, a_.value_width, a_.limit((end - 1) % a_.queries), s, pitch_, v.panels(), out, value_width_);
       for (int64_t i = 0; i < m; ++i) {
-        C* const row = out + i * value_width_;
-        for (int64_t d = 0; d < a_.value_width; ++d) row[d] = row[d] * inverse[i];
-        this->write(a_.y, a_.row(a_.y, task, r + i), a_.value_width, row);
+        this->write(a_.y, a_.row(a_.y, task, r + i), a_.value_width, out + i * value_width_, inverse[i]);
       }
     }
   }
@@ -312,9 +335,9 @@ template <class C> class Backward : Heads<C> {
   void scores(int64_t task, int64_t r, int64_t m, C* g, const C* s, C* gs, C* along, C* room) const {
     const int64_t n = a_.value_width, l = r % a_.queries, limit = a_.limit(l + m - 1);
     for (int64_t i = 0; i < m; ++i) {
-      this->read(a_.y, a_.row(a_.y, task, r + i), n, room);
+      const C* const y = this->read(a_.y, a_.row(a_.y, task, r + i), n, room);
       const C* const row = g + i * value_width_;
-      along[i] = Loop{n}.template fold<sum_reduce>([=](int64_t d) { return C(row[d] * room[d]); });
+      along[i] = Loop{n}.template fold<sum_reduce>([=](int64_t d) { return C(row[d] * y[d]); });
     }
     round_to(precision_, m * value_width_, g);
     multiply(m, limit, n, g, value_width_, values_, gs, pitch_);
@@ -323,6 +346,7 @@ template <class C> class Backward : Heads<C> {
       const C* const weight = s + i * pitch_;
       C* const row = gs + i * pitch_;
       const C sum = along[i];
+#pragma GCC ivdep
       for (int64_t j = 0; j < visible; ++j) row[j] = weight[j] * (row[j] - sum);
       std::fill(row + visible, row + whole<C>(limit), C(0));
       round_to(precision_, visible, row);
@@ -331,16 +355,15 @@ template <class C> class Backward : Heads<C> {
   void queries(int64_t task, int64_t r, int64_t m, const C* gs, C* room) const {
     multiply(m, a_.width, a_.limit((r + m - 1) % a_.queries), gs, pitch_, k_.panels(), room, width_);
     for (int64_t i = 0; i < m; ++i) {
-      C* const row = room + i * width_;
-      for (int64_t d = 0; d < a_.width; ++d) row[d] = row[d] * C(a_.scale);
-      this->write(b_.gq, a_.row(b_.gq, task, r + i), a_.width, row);
+      this->write(b_.gq, a_.row(b_.gq, task, r + i), a_.width, room + i * width_, C(a_.scale));
     }
   }
   // Writes the gradients of the keys or the values; those that no query sees are 0.
   void write_keys(const View& to, int64_t task, C* from, int64_t ld) const {
+    const int64_t n = to.shape[to.ndim - 1];
     for (int64_t j = 0; j < a_.keys; ++j) {
       if (j == keys_) std::fill_n(from, ld, C(0));
-      this->write(to, a_.key(to, task, j), to.shape[to.ndim - 1], from + std::min(j, keys_) * (j < keys_ ? ld : 0));
+      store(compute_of<C>, to.dtype, from + (j < keys_ ? j * ld : 0), n, a_.key(to, task, j), to.stride[to.ndim - 1]);
     }
   }
 
