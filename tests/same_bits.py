@@ -140,7 +140,10 @@ def others(x: Any, first: bool) -> Any:
 
 
 def evaluate(op: Op) -> dict[str, Bits]:
-    """Returns the digests of all cases of an op, in every way. A way that raises an error has the error instead of a digest."""
+    """Returns the digests of all cases of an op, in every way.
+
+    Left out are the ways that cannot be recorded, and those whose rearranged numbers are a matrix without a factorisation.
+    """
     found: dict[str, Bits] = {}
     for case in cases(op):
         evaluation = Evaluation(op, case)
@@ -148,7 +151,7 @@ def evaluate(op: Op) -> dict[str, Bits]:
             try:
                 for name, y in zip(evaluation.names, run(), strict=True):
                     found.setdefault(f"{case.words}: {name}", {})[way] = digest(y)
-            except pb.CaptureError:
+            except (pb.CaptureError, pb.LinAlgError):
                 pass
         for way, name, y in evaluation.rows() if case.rows else ():
             found.setdefault(f"{case.words}: {name}", {})[way] = digest(y)

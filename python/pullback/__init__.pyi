@@ -49,6 +49,7 @@ from .errors import DeviceError as DeviceError
 from .errors import DTypeError as DTypeError
 from .errors import FileFormatError as FileFormatError
 from .errors import GradientCheckError as GradientCheckError
+from .errors import LinAlgError as LinAlgError
 from .errors import NonFiniteError as NonFiniteError
 from .errors import OutOfMemoryError as OutOfMemoryError
 from .errors import PrecisionWarning as PrecisionWarning

@@ -6,6 +6,8 @@ import math
 import sys
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -48,6 +50,10 @@ class NonFiniteError(PullbackError, ArithmeticError):
 
 class GradientCheckError(PullbackError, AssertionError):
     """A derivative that differs from finite differences, found by `check_gradients` or `tape.check`."""
+
+
+class LinAlgError(PullbackError, np.linalg.LinAlgError):
+    """A matrix that a function of `pb.linalg` cannot factorise: singular, not positive definite, or not finite."""
 
 
 class CaptureError(PullbackError):

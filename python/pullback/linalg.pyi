@@ -1,6 +1,12 @@
 # Written by tools/generate.py from linalg.py.
 # ruff: noqa
 
+from .errors import LinAlgError as LinAlgError
+from .ops.determinants import det as det
+from .ops.determinants import slogdet as slogdet
+from .ops.least_squares import lstsq as lstsq
+from .ops.least_squares import matrix_rank as matrix_rank
+from .ops.least_squares import pinv as pinv
 from .ops.linalg import matmul as matmul
 from .ops.linalg import outer as outer
 from .ops.linalg import tensordot as tensordot
@@ -8,7 +14,17 @@ from .ops.linalg import vecdot as vecdot
 from .ops.matrices import cross as cross
 from .ops.matrices import diagonal as diagonal
 from .ops.matrices import matrix_norm as matrix_norm
+from .ops.matrices import matrix_power as matrix_power
 from .ops.matrices import norm as norm
 from .ops.matrices import trace as trace
 from .ops.matrices import vector_norm as vector_norm
+from .ops.qr import qr as qr
 from .ops.shape import matrix_transpose as matrix_transpose
+from .ops.solves import cholesky as cholesky
+from .ops.solves import inv as inv
+from .ops.solves import solve as solve
+from .ops.solves import solve_triangular as solve_triangular
+from .ops.spectral import eigh as eigh
+from .ops.spectral import eigvalsh as eigvalsh
+from .ops.spectral import svd as svd
+from .ops.spectral import svdvals as svdvals

@@ -28,6 +28,7 @@ Q = np.abs(B) + 1.0
 I, J = np.array([[6, 3, -5], [1, 0, 7]]), np.array([[2, 3, 1], [1, 1, 2]])
 T = np.array([[True, False, True], [False, False, True]])
 V, W = np.array([3.0, 1.0, 2.0, 1.0]), np.array([0.5, -1.0, 4.0, 1.0])
+S = A.T @ A + np.eye(3)
 PAIRS = np.array([[0, 2], [1, 1]])
 IDS = np.array([0, 2, 0, 2])
 
@@ -174,6 +175,12 @@ ROWS: dict[str, tuple[Callable[[Any], Any], Any]] = {
         "matmul": numpys("matmul", A, B.T), "outer": numpys("outer", V, W), "tensordot": numpys("tensordot", A, B),
         "vecdot": numpys("vecdot", A, B), "matrix_transpose": numpys("matrix_transpose", A)}.items()},
     "pb.einsum": numpys("einsum", "ij,ij->j", A, B),
+    **{f"linalg.{name}": (of(S), getattr(np.linalg, name)(S)) for name in words("cholesky det eigh eigvalsh inv qr slogdet")},
+    **{f"linalg.{name}": (of(A), getattr(np.linalg, name)(A)) for name in words("matrix_rank pinv svd svdvals")},
+    "linalg.matrix_power": (of(S, 3), S @ S @ S),
+    "linalg.solve": (of(S, V[:3]), np.linalg.solve(S, V[:3])),
+    "linalg.solve_triangular": (lambda f: f(pb.tensor(S), pb.tensor(V[:3]), upper=True), np.linalg.solve(np.triu(S), V[:3])),
+    "linalg.lstsq": (of(B.T, V[:3]), [x[0] if i == 1 else x for i, x in enumerate(np.linalg.lstsq(B.T, V[:3]))]),
     "linalg.cross": numpys("cross", A, B),
     "linalg.diagonal": numpys("diagonal", A),
     "linalg.trace": numpys("trace", A),

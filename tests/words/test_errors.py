@@ -23,7 +23,8 @@ def test_every_error_is_a_pullback_error_and_an_ordinary_one() -> None:
     for name, also in {
         "ShapeError": ValueError, "AxisError": IndexError, "DTypeError": TypeError, "NonFiniteError": ArithmeticError,
         "GradientCheckError": AssertionError,
-        "FileFormatError": ValueError, "OutOfMemoryError": MemoryError, "UnconnectedError": pb.TapeError,
+        "FileFormatError": ValueError, "LinAlgError": np.linalg.LinAlgError,
+        "OutOfMemoryError": MemoryError, "UnconnectedError": pb.TapeError,
         "StaleValueError": pb.TapeError,
         "DeviceError": Exception, "CaptureError": Exception,
     }.items():  # fmt: skip

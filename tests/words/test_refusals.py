@@ -135,7 +135,7 @@ SHAPES: list[tuple[str, Any]] = [
     ("cross", lambda: pb.linalg.cross(pb.ones(3), pb.ones(4))),
     ("cross", lambda: pb.linalg.cross(pb.ones(4), pb.ones(3))),
     ("matrix_norm", lambda: pb.linalg.matrix_norm(SIX)),
-    ("matrix_norm", lambda: pb.linalg.matrix_norm(ROWS, ord=2)),
+    ("matrix_norm", lambda: pb.linalg.matrix_norm(ROWS, ord=3)),
     ("init", lambda: nn.init.kaiming_normal(parameter(3))),
     ("init", lambda: nn.init.xavier_uniform(parameter(3))),
     ("orthogonal", lambda: nn.init.orthogonal(parameter(3))),

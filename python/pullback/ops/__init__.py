@@ -12,6 +12,7 @@ The families build on each other in this order; each imports only families liste
     attention                   scaled dot-product attention
     channels, pools             norms of channels; maxima and means of windows
     sort, segment, draws, random
+    lapack, solves, spectral, determinants, qr, least_squares  factorisations, linear systems, singular values
     matrices, factors           functions composed of ops of several families
     accumulate, operators, writing      sums of gradients; methods of Tensor; updates of Parameters
 

@@ -263,3 +263,4 @@ VIEW = Kind("view", **ALONG_AXES, issue=lambda op, inputs, params: view(op, inpu
 BILINEAR = Kind("bilinear", batch=no_rule, tangent=bilinear, promotes=True, widens=True)
 ROWS = Kind("rows", batch=leading, pull=pull_leading, tangent=transposed, widens=True)
 OWN = Kind("own", batch=no_rule, tangent=transposed, widens=True)
+OWN_OF_TWO = Kind("own", batch=no_rule, tangent=transposed, promotes=True, widens=True)  # converts both inputs to one dtype

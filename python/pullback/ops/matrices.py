@@ -1,7 +1,8 @@
-"""Diagonals, cross products and norms of vectors and matrices, composed of other ops."""
+"""Diagonals, cross products, powers, and norms of vectors and matrices, composed of other ops."""
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Sequence
 from numbers import Real
@@ -9,18 +10,22 @@ from typing import Any, Literal, NoReturn
 
 from ..errors import ShapeError
 from ..interop.unknown_names import unexpected
-from ..tensors.creation import arange
+from ..tensors.creation import arange, eye
 from ..tensors.dtypes import is_float
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
 from ._shapes import integer, normalize_axis
-from .by_name import in_dtype
+from .by_name import in_dtype, in_float, widened
+from .conversion import copy
 from .elementwise import abs as absolute, equal, sign, sqrt, square, where
 from .gather import take_along_axis
+from .linalg import matmul
 from .movement import concat
 from .reduce import count_nonzero, max, min, sum
 from .shape import broadcast_to, moveaxis, reshape
+from .solves import inv
+from .spectral import svdvals
 
 
 def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Tensor:
@@ -85,11 +90,12 @@ def vector_norm(
     return where(zero, 0.0 if ord > 0 else math.inf, sqrt(inside) if ord == 2 else inside ** (1 / ord))
 
 
-def matrix_norm(x: ArrayLike, *, keepdims: bool = False, ord: float | Literal["fro"] = "fro", **unknown: NoReturn) -> Tensor:
+def matrix_norm(x: ArrayLike, *, keepdims: bool = False, ord: float | Literal["fro", "nuc"] = "fro", **unknown: NoReturn) -> Tensor:
     """Returns a norm of each matrix in the last two axes.
 
-    ord: "fro" for the Frobenius norm; 1 or -1 for the largest or smallest absolute column sum; inf or -inf for the largest or
-    smallest absolute row sum. Raises ShapeError for fewer than two axes or a norm that needs singular values.
+    ord: "fro" for the Frobenius norm; "nuc" for the sum of the singular values, 2 or -2 for the largest or smallest of them; 1 or
+    -1 for the largest or smallest absolute column sum; inf or -inf for the largest or smallest absolute row sum. Raises ShapeError
+    for fewer than two axes or another ord.
     """
     if unknown:
         raise unexpected(unknown)
@@ -98,16 +104,46 @@ def matrix_norm(x: ArrayLike, *, keepdims: bool = False, ord: float | Literal["f
         raise ShapeError(f"matrix_norm: shape {x.shape} has no two last axes.")
     if ord == "fro":
         return vector_norm(x, axis=(-2, -1), keepdims=keepdims)
-    if ord not in (1, -1, math.inf, -math.inf):
-        raise ShapeError(f"matrix_norm: ord={ord!r} needs singular values, which are not here yet; use 'fro', 1, -1, inf or -inf.")
+    if ord not in ("nuc", 2, -2, 1, -1, math.inf, -math.inf):
+        raise ShapeError(f"matrix_norm: ord={ord!r} is not one of 'fro', 'nuc', 2, -2, 1, -1, inf and -inf.")
+    if ord in ("nuc", 2, -2):
+        s = in_dtype(svdvals(widened(x)), in_float(x).dtype)
+        y = sum(s, axis=-1) if ord == "nuc" else max(s, axis=-1) if ord == 2 else min(s, axis=-1)
+        return reshape(y, (*y.shape, 1, 1)) if keepdims else y
     sums = sum(absolute(x), axis=-2 if ord in (1, -1) else -1, keepdims=True)
     largest = max(sums, axis=(-2, -1), keepdims=True) if ord > 0 else min(sums, axis=(-2, -1), keepdims=True)
     return largest if keepdims else reshape(largest, x.shape[:-2])
 
 
+def matrix_power(x: ArrayLike, n: int, /) -> Tensor:
+    """Returns the n-th power of each square matrix by repeated squaring, and that of its inverse if n is negative.
+
+    Raises ShapeError if x is not square, LinAlgError if it is singular and n negative.
+    """
+    exponent = integer("matrix_power", "n", n)
+    x = inv(x) if exponent < 0 else as_tensor(x)
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise ShapeError(
+            f"matrix_power: shape {x.shape}: the last two axes must have one length, because the matrices must be square."
+        )
+    exponent = builtins.abs(exponent)
+    if not exponent:
+        return copy(broadcast_to(eye(x.shape[-1], dtype=x.dtype, device=x.device), x.shape))
+    if exponent in (1, 3):
+        return copy(x) if exponent == 1 else matmul(matmul(x, x), x)
+    result = None
+    while exponent:
+        if exponent & 1:
+            result = x if result is None else matmul(result, x)
+        exponent >>= 1
+        x = matmul(x, x) if exponent else x
+    assert result is not None
+    return result
+
+
 def norm(
     x: ArrayLike,
-    ord: float | Literal["fro"] | None = None,
+    ord: float | Literal["fro", "nuc"] | None = None,
     axis: int | Sequence[int] | None = None,
     keepdims: bool = False,
     **unknown: NoReturn,

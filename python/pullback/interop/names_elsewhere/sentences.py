@@ -37,7 +37,12 @@ EXPONENTIAL: Final = (
 )
 CROSS_ENTROPY: Final = 'it is nn.cross_entropy with reduction="none"; the default is the mean.'
 RULES: Final = "this rule is not here yet. `dir(pullback.optim)` lists those that are."
-FACTORS: Final = "factorisations are not here yet. NumPy's take a copy and have no derivative: np.linalg.solve(t.numpy(), x)."
+FACTORS: Final = "this factorisation is not here yet. pb.linalg has cholesky, qr, eigh, svd and what is solved with them."
+LOGDET: Final = "pb.linalg.slogdet(t) has the sign of the determinant and the logarithm of its absolute value."
+EIGENVALUES: Final = (
+    "matrices that are not symmetric have complex eigenvalues, and there are no complex dtypes. pb.linalg.eigh is for symmetric "
+    "ones; for others NumPy's takes a copy and has no derivative: np.linalg.eig(t.numpy())."
+)
 CONTROL: Final = (
     "write a Python if, for or while: a tape records the ops that ran. pb.where(condition, a, b) chooses per element, and pb.scan "
     "repeats a function; both can be captured."

@@ -1,0 +1,135 @@
+"""Pseudo-inverses and what follows from them: pinv, lstsq, matrix_rank."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..autodiff.primitive import ZERO, apply
+from ..errors import ShapeError
+from ..tensors.creation import full
+from ..tensors.operand import as_tensor
+from ..tensors.tensor import Tensor
+from ..typing import ArrayLike
+from . import lapack
+from ._shapes import broadcast_shapes
+from .by_name import in_dtype, in_float, widened
+from .declare import op
+from .elementwise import greater, square
+from .kinds import OWN_OF_TWO, everywhere
+from .lapack import FROM_LAPACK
+from .linalg import matmul
+from .reduce import count_nonzero, max, sum
+from .shape import broadcast_to, expand_dims, matrix_transpose, reshape
+from .solves import count, matrix
+from .spectral import svdvals
+
+
+def _pinv_pullback(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Golub & Pereyra's rule, for changes of x that keep its rank."""
+    turned, gt = matrix_transpose(y), matrix_transpose(g)
+    beside = matmul(matmul(gt, y), turned)
+    above = matmul(matmul(turned, y), gt)
+    inside = -matmul(matmul(turned, g), turned)
+    return inside + (beside - matmul(x, matmul(y, beside))) + (above - matmul(matmul(above, y), x))
+
+
+def _example(rng: Any, dtype: Any) -> Any:
+    return (rng.standard_normal((2, 4, 3)).astype(dtype), np.full(2, 0.01, dtype)), ()
+
+
+_pinv = op(
+    "pinv", kind=OWN_OF_TWO, takes="float", inputs=2, reference=lapack.pinv, same_bits=FROM_LAPACK, ulp=64, example=_example,
+    batch=everywhere, pullback=(_pinv_pullback, ZERO),
+    cost=lambda x, rtol, y: {"fmas": _svd_fmas(x) + y.size * min(x.shape[-2:])},
+)  # fmt: skip
+
+
+def _svd_fmas(x: Any) -> int:
+    n, m = sorted(x.shape[-2:])
+    return count(x.shape) * min(7 * m * n * n + 4 * n**3, 3 * m * n * n + 10 * n**3)
+
+
+def _tolerance(name: str, x: Tensor, rtol: Any) -> Tensor:
+    """Returns the relative tolerance of each matrix, in the dtype of x. Raises ShapeError if it does not broadcast."""
+    batch = x.shape[:-2]
+    if rtol is None:
+        rtol = builtins.max(x.shape[-2:]) * float(np.finfo(x.dtype).eps)
+        return full(batch, rtol, dtype=x.dtype, device=x.device)
+    tolerance = in_dtype(as_tensor(rtol), x.dtype)
+    if broadcast_shapes(name, [tolerance.shape, batch]) != batch:
+        raise ShapeError(f"{name}: the tolerance has shape {tolerance.shape}; it must broadcast to {batch}, one for each matrix.")
+    return broadcast_to(tolerance, batch)
+
+
+# ---- public functions
+
+
+def pinv(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
+    """Returns the Moore-Penrose inverse (…, n, m) of each matrix (…, m, n), by its singular values.
+
+    rtol: singular values of at most rtol times the largest count as zero; a number, or one for each matrix. None is max(m, n) times
+    the epsilon of the dtype (of float32 for half precision, which is computed in float32).
+
+    The derivative is that of Golub & Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems whose
+    variables separate" (1973), which holds as long as the rank does not change. Raises ShapeError for fewer than two axes,
+    LinAlgError if x is not finite.
+    """
+    return _pseudo_inverse("pinv", matrix("pinv", x), rtol)
+
+
+def _pseudo_inverse(name: str, x: Tensor, rtol: Any) -> Tensor:
+    wide = widened(x)
+    return in_dtype(apply(_pinv, (wide, _tolerance(name, wide, rtol))), x.dtype)
+
+
+def matrix_rank(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
+    """Returns the number of singular values of each matrix that are greater than rtol times the largest, with `rtol` as in `pinv`.
+
+    The derivative is zero everywhere. Raises ShapeError for fewer than two axes, LinAlgError if x is not finite.
+    """
+    return _rank("matrix_rank", widened(matrix("matrix_rank", x)), rtol)[0]
+
+
+def _rank(name: str, x: Tensor, rtol: Any) -> tuple[Tensor, Tensor]:
+    """Returns the ranks and the singular values."""
+    s = svdvals(x)
+    least = _tolerance(name, x, rtol) * (max(s, axis=-1) if s.shape[-1] else 0.0)
+    return count_nonzero(greater(s, expand_dims(least, axis=-1)), axis=-1), s
+
+
+class LstsqResult(NamedTuple):
+    """The result of `lstsq`. `residuals` are the sums of squares |b - a x|² of each column of b."""
+
+    solution: Tensor
+    residuals: Tensor
+    rank: Tensor
+    singular_values: Tensor
+
+
+def lstsq(a: ArrayLike, b: ArrayLike, /, rcond: ArrayLike | None = None) -> LstsqResult:
+    """Returns the x of least norm among those that minimise |b - a x|: pinv(a) b.
+
+    a: matrices (…, m, n). b: matrices (…, m, k), or one vector (m,). Leading axes broadcast.
+    rcond: as `rtol` of `pinv`.
+
+    Unlike in NumPy and PyTorch the residuals are never left out, whatever the rank. The derivative is that of `pinv`. Raises
+    ShapeError, and LinAlgError if a is not finite.
+    """
+    a, b = matrix("lstsq", a), in_float(as_tensor(b))
+    vector = b.ndim == 1
+    b = expand_dims(b, axis=1) if vector else b
+    if b.ndim < 2 or b.shape[-2] != a.shape[-2]:
+        raise ShapeError(f"lstsq: b must be a vector ({a.shape[-2]},) or matrices (…, {a.shape[-2]}, k) for a of shape {a.shape}.")
+    broadcast_shapes("lstsq", [a.shape[:-2], b.shape[:-2]])
+    x = matmul(_pseudo_inverse("lstsq", a, rcond), b)
+    residuals = sum(square(b - matmul(a, x)), axis=-2)
+    rank, s = _rank("lstsq", widened(a), rcond)
+    if vector:
+        x, residuals = reshape(x, x.shape[:-1]), reshape(residuals, residuals.shape[:-1])
+    return LstsqResult(x, residuals, rank, in_dtype(s, a.dtype))
+
+
+__all__ = ["lstsq", "matrix_rank", "pinv"]

@@ -1,0 +1,215 @@
+"""Linear systems and the Cholesky factorisation: cholesky, solve_triangular, solve, inv.
+
+Without a native kernel they run in NumPy or CuPy (`lapack`). Where a derivative divides by zero because a matrix is singular, it
+is NaN for that matrix, and other matrices of the batch keep theirs: the `strict` of an op is False in the pullbacks.
+
+References for the rules: M. Giles, "Collected matrix derivative results for forward and reverse mode algorithmic differentiation"
+(2008); I. Murray, "Differentiation of the Cholesky decomposition" (2016).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..autodiff.primitive import Op, apply
+from ..errors import ShapeError
+from ..tensors.creation import eye, ones
+from ..tensors.operand import as_tensor
+from ..tensors.tensor import Tensor
+from ..typing import ArrayLike
+from . import lapack
+from ._shapes import broadcast_shapes, flag
+from .by_name import aligned, in_float
+from .declare import normal, op
+from .kinds import OWN, OWN_OF_TWO, leading
+from .lapack import FROM_LAPACK
+from .linalg import matmul
+from .movement import tril, triu
+from .shape import expand_dims, matrix_transpose, reshape
+
+# ---- tools of the rules
+
+
+def matrices_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
+    """The batching rule of ops on several matrices, whose leading axes broadcast."""
+    return apply(op, tuple(aligned(xs, on)), tuple(params))
+
+
+def half_diagonal(x: Tensor) -> Tensor:
+    """Returns the lower triangle of each matrix with its diagonal halved."""
+    n = x.shape[-1]
+    ones_below = tril(ones((n, n), dtype=x.dtype, device=x.device))
+    return x * (ones_below - 0.5 * eye(n, dtype=x.dtype, device=x.device))
+
+
+def substituted(a: Tensor, b: Tensor, *, upper: bool, unit: bool = False) -> Tensor:
+    """Returns a⁻¹ b for a triangular a, and NaN if a has a zero on its diagonal."""
+    return apply(_solve_triangular, (a, b), (upper, unit, False))
+
+
+def inverse_transposed(x: Tensor) -> Tensor:
+    """Returns the transposed inverses, and NaN for a singular matrix."""
+    return apply(_solve, (matrix_transpose(x), eye(x.shape[-1], dtype=x.dtype, device=x.device)), (False,))
+
+
+def count(shape: Sequence[int]) -> int:
+    """Returns the number of matrices in an array of this shape."""
+    return int(np.prod(shape[:-2]))
+
+
+def square(name: str, x: Any) -> Tensor:
+    """Returns x as a tensor of floats. Raises ShapeError if its last two axes are not those of square matrices."""
+    x = matrix(name, x)
+    if x.shape[-1] != x.shape[-2]:
+        raise ShapeError(f"{name}: shape {x.shape}: the last two axes must have one length, because the matrices must be square.")
+    return x
+
+
+def matrix(name: str, x: Any) -> Tensor:
+    """Returns x as a tensor of floats. Raises ShapeError if it has fewer than two axes."""
+    x = in_float(as_tensor(x))
+    if x.ndim < 2:
+        raise ShapeError(f"{name}: shape {x.shape} has no two last axes, which hold the rows and columns of a matrix.")
+    return x
+
+
+def well_conditioned(*shapes: tuple[int, ...], positive: bool = False, params: tuple[Any, ...] = ()) -> Callable[..., Any]:
+    """Returns an example: square matrices with a dominant diagonal, or as `positive`, positive definite ones, then other arrays."""
+
+    def example(rng: Any, dtype: Any) -> Any:
+        first = rng.standard_normal(shapes[0])
+        first = 0.2 * (first + first.swapaxes(-1, -2)) if positive else 0.3 * first
+        rest, _ = normal(*shapes[1:])(rng, dtype)
+        return ((first + 2 * np.eye(shapes[0][-1])).astype(dtype), *rest), params
+
+    return example
+
+
+# ---- ops
+
+
+def _cholesky_pullback(g: Tensor, y: Tensor) -> Tensor:
+    """Equation 10 of Murray's paper, made symmetric."""
+    turned = matrix_transpose(y)
+    middle = half_diagonal(matmul(turned, tril(g)))
+    left = substituted(turned, middle + matrix_transpose(middle), upper=True)
+    return 0.5 * matrix_transpose(substituted(turned, matrix_transpose(left), upper=True))
+
+
+_cholesky = op(
+    "cholesky", kind=OWN, takes="float", batch=leading, reference=lapack.cholesky, same_bits=FROM_LAPACK, ulp=8,
+    pullback=_cholesky_pullback, example=well_conditioned((2, 4, 4), positive=True),
+    cost=lambda x, y: {"fmas": count(x.shape) * x.shape[-1] ** 3 // 6, "special_ops": count(x.shape) * x.shape[-1]},
+)  # fmt: skip
+
+
+def _triangle(x: Tensor, upper: bool, unit: bool) -> Tensor:
+    return triu(x, k=int(unit)) if upper else tril(x, k=-int(unit))
+
+
+def _solved_by_a(g: Tensor, a: Tensor, y: Tensor, upper: bool, unit: bool) -> Tensor:
+    gb = substituted(matrix_transpose(a), g, upper=not upper, unit=unit)
+    return -_triangle(matmul(gb, matrix_transpose(y)), upper, unit)
+
+
+_solve_triangular = op(
+    "solve_triangular", kind=OWN_OF_TWO, takes="float", inputs=2, batch=matrices_each, same_bits=FROM_LAPACK, ulp=16,
+    reference=lapack.solve_triangular, example=well_conditioned((2, 4, 4), (4, 3), params=(False, False, True)),
+    pullback=(
+        _solved_by_a,
+        lambda g, a, upper, unit: substituted(matrix_transpose(a), g, upper=not upper, unit=unit),
+    ),
+    cost=lambda a, b, upper, unit, strict, y: {"fmas": y.size * a.shape[-1] // 2, "special_ops": 0 if unit else y.size},
+)  # fmt: skip
+
+
+def _solve_turned(g: Tensor, a: Tensor) -> Tensor:
+    return apply(_solve, (matrix_transpose(a), g), (False,))
+
+
+_solve = op(
+    "solve", kind=OWN_OF_TWO, takes="float", inputs=2, batch=matrices_each, same_bits=FROM_LAPACK, ulp=16,
+    reference=lapack.solve, example=well_conditioned((2, 4, 4), (4, 3), params=(True,)),
+    pullback=(lambda g, a, y: -matmul(_solve_turned(g, a), matrix_transpose(y)), _solve_turned),
+    cost=lambda a, b, strict, y: {"fmas": count(a.shape) * a.shape[-1] ** 3 // 3 + y.size * a.shape[-1], "special_ops": y.size},
+)  # fmt: skip
+
+
+# ---- public functions
+
+
+def cholesky(x: ArrayLike, /, *, upper: bool = False) -> Tensor:
+    """Returns the lower triangular L of x = L Lᵀ for each symmetric positive definite matrix; with `upper`, Lᵀ.
+
+    As in JAX, x stands for its symmetric part (x + xᵀ) / 2, so the gradient is symmetric. The derivative is that of Murray,
+    "Differentiation of the Cholesky decomposition" (2016). Raises ShapeError if x is not square, LinAlgError if it is not positive
+    definite or not finite. Cost: n³ / 3 FLOPs.
+    """
+    upper = flag("cholesky", "upper", upper)
+    y = apply(_cholesky, (square("cholesky", x),))
+    return matrix_transpose(y) if upper else y
+
+
+def solve_triangular(a: ArrayLike, b: ArrayLike, /, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
+    """Returns the x of a x = b, or of x a = b if not `left`, as PyTorch's function does. Only one triangle of a is read.
+
+    b: matrices (…, n, k), or (…, k, n) if not `left`, or one vector (n,). Leading axes broadcast.
+    upper: a is upper triangular. unitriangular: its diagonal is 1 and not read.
+
+    The derivative is that of Giles (2008). Raises ShapeError, and LinAlgError if a diagonal element is zero. Cost: n² FLOPs for
+    each of the k columns.
+    """
+    name = "solve_triangular"
+    upper, left, unit = flag(name, "upper", upper), flag(name, "left", left), flag(name, "unitriangular", unitriangular)
+    a, b = square(name, a), in_float(as_tensor(b))
+    vector = b.ndim == 1
+    b = expand_dims(b, axis=1 if left else 0) if vector else b
+    _check_sides(name, a, b, left)
+    if left:
+        y = apply(_solve_triangular, (a, b), (upper, unit, True))
+    else:
+        y = matrix_transpose(apply(_solve_triangular, (matrix_transpose(a), matrix_transpose(b)), (not upper, unit, True)))
+    return reshape(y, (*y.shape[:-2], a.shape[-1])) if vector else y
+
+
+def solve(a: ArrayLike, b: ArrayLike, /) -> Tensor:
+    """Returns the x of a x = b, by LU with partial pivoting.
+
+    b: matrices (…, n, k), or one vector (n,). Leading axes broadcast, as in the array API.
+
+    The derivative is that of Giles (2008). An a with NaN gives NaN. Raises ShapeError, and LinAlgError if a is singular.
+    Cost: 2 n³ / 3 FLOPs, and 2 n² for each of the k columns.
+    """
+    a, b = square("solve", a), in_float(as_tensor(b))
+    vector = b.ndim == 1
+    b = expand_dims(b, axis=1) if vector else b
+    _check_sides("solve", a, b, True)
+    y = apply(_solve, (a, b), (True,))
+    return reshape(y, y.shape[:-1]) if vector else y
+
+
+def inv(x: ArrayLike, /) -> Tensor:
+    """Returns the inverse of each matrix: `solve` of x and the identity, which is faster and more exact if it is given b instead.
+
+    The derivative is that of Giles (2008). Raises ShapeError if x is not square, LinAlgError if it is singular.
+    """
+    x = square("inv", x)
+    return apply(_solve, (x, eye(x.shape[-1], dtype=x.dtype, device=x.device)), (True,))
+
+
+def _check_sides(name: str, a: Tensor, b: Tensor, left: bool) -> None:
+    if b.ndim < 2:
+        raise ShapeError(f"{name}: b has shape {b.shape}; it must be a vector (n,) or matrices (…, n, k).")
+    axis = -2 if left else -1
+    if b.shape[axis] != a.shape[-1]:
+        raise ShapeError(
+            f"{name}: shapes {a.shape} and {b.shape} do not fit: axis {axis} of the second must have length {a.shape[-1]}, as "
+            f"the square matrices have. Several vectors (…, n) are matrices with one column each: pb.expand_dims(b, axis=-1)."
+        )
+    broadcast_shapes(name, [a.shape[:-2], b.shape[:-2]])
+
+
+__all__ = ["cholesky", "inv", "solve", "solve_triangular"]

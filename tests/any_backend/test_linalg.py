@@ -1,0 +1,129 @@
+"""Factorisations and linear systems: values, derivatives where matrices are degenerate, and bad matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from conftest import close, host
+
+RNG = np.random.default_rng(5)
+A = RNG.standard_normal((2, 4, 4))
+S = A @ A.swapaxes(-1, -2) + np.eye(4)
+B = RNG.standard_normal((4, 3))
+L = pb.linalg
+FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...]]] = {
+    "cholesky": (lambda x: L.cholesky(x, upper=True), lambda x: np.linalg.cholesky(x).swapaxes(-1, -2), (S,)),
+    "solve": (L.solve, np.linalg.solve, (S, B)),
+    "inv": (L.inv, np.linalg.inv, (S,)),
+    "det": (L.det, np.linalg.det, (A,)),
+    "slogdet": (L.slogdet, np.linalg.slogdet, (A,)),
+    "qr": (L.qr, np.linalg.qr, (A[:, :3],)),
+    "pinv": (L.pinv, np.linalg.pinv, (A[:, :, :2],)),
+    "svd": (lambda x: L.svd(x, full_matrices=False), lambda x: np.linalg.svd(x, full_matrices=False), (A[:, :3],)),
+    "eigh": (L.eigh, np.linalg.eigh, (S,)),
+}
+
+
+def leaves(y: Any) -> list[Any]:
+    return list(y) if isinstance(y, tuple) else [y]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_values_are_numpys_in_every_layout_and_under_vmap(name: str) -> None:
+    f, numpys, args = FUNCTIONS[name]
+    for layout in (np.ascontiguousarray, lambda x: np.repeat(x, 2, axis=-1)[..., ::2], np.asfortranarray):
+        for got, wanted in zip(leaves(f(*[pb.asarray(layout(x)) for x in args])), leaves(numpys(*args))):
+            close(got, wanted, 1e-9)
+    axes = (0,) + (None,) * (len(args) - 1)
+    for got, wanted in zip(leaves(pb.vmap(f, in_axes=axes)(*[pb.tensor(x) for x in args])), leaves(numpys(*args))):
+        close(got, wanted, 1e-9)
+    for dtype in ("float16", "bfloat16", "float32"):
+        assert all([y.dtype == pb.tensor([0.0], dtype=dtype).dtype for y in leaves(f(*[pb.tensor(x, dtype=dtype) for x in args]))])
+
+
+def test_triangular_systems_from_both_sides() -> None:
+    lower, upper = np.tril(S), np.triu(S)
+    close(L.solve_triangular(S, B, upper=False), np.linalg.solve(lower, np.broadcast_to(B, (2, 4, 3))), 1e-9)
+    close(L.solve_triangular(S, B.T, upper=True, left=False), B.T @ np.linalg.inv(upper), 1e-9)
+    pb.check_gradients(
+        lambda a, b: L.solve_triangular(a, b, upper=True, unitriangular=True), [0.1 * A[0, :2, :2], B[:2, 0]], order=2
+    )
+
+
+def test_empty_matrices() -> None:
+    assert L.cholesky(pb.zeros((2, 0, 0))).shape == (2, 0, 0)
+    assert L.det(pb.zeros((0, 0))).item() == 1
+    assert [y.shape for y in L.svd(pb.zeros((0, 3)))] == [(0, 0), (0,), (3, 3)]
+    assert [y.shape for y in L.qr(pb.zeros((2, 0, 3)))] == [(2, 0, 0), (2, 0, 3)]
+    assert [y.shape for y in L.eigh(pb.zeros((0, 2, 2)))] == [(0, 2), (0, 2, 2)]
+    assert L.solve(pb.eye(2), pb.zeros((2, 0))).shape == (2, 0)
+    assert L.pinv(pb.zeros((0, 3))).shape == (3, 0)
+
+
+# ---- degenerate matrices
+
+
+def test_eigenvalues_that_are_equal_have_a_gradient_and_their_vectors_have_none() -> None:
+    one = pb.eye(3, dtype="float64")
+    close(pb.grad(lambda x: pb.sum(L.eigvalsh(x)))(one), np.eye(3))
+    close(pb.grad(lambda x: pb.sum(L.svdvals(x)))(one), np.eye(3))
+    weights = pb.tensor(B[:3])
+    assert not np.isfinite(host(pb.grad(lambda x: pb.sum(L.eigh(x).eigenvectors * weights))(one))).all()
+
+
+def test_the_determinant_of_a_singular_matrix_has_two_derivatives() -> None:
+    for x in (np.zeros((3, 3)), np.eye(3), np.outer([1.0, 2, 3], [1, 0, 1])):
+        pb.check_gradients(L.det, [x], order=2)
+
+
+def test_one_singular_matrix_spoils_only_its_own_gradient() -> None:
+    x = pb.tensor(np.stack([np.zeros((2, 2)), 2 * np.eye(2)]))
+    gradient = host(pb.grad(lambda x: pb.sum(L.slogdet(x).logabsdet))(x))
+    assert np.isnan(gradient[0]).all()
+    close(gradient[1], np.eye(2) / 2)
+    close(pb.grad(lambda x: L.slogdet(x).logabsdet[1])(x)[0], np.zeros((2, 2)))
+
+
+def test_least_squares_of_deficient_rank() -> None:
+    a = np.array([[1.0, 1], [2, 2], [3, 3]])
+    found, wanted = L.lstsq(a, np.array([1.0, 0, 1])), np.linalg.lstsq(a, np.array([1.0, 0, 1]))
+    close(found.solution, wanted[0])
+    assert found.rank.item() == L.matrix_rank(a).item() == 1
+    close(found.residuals, np.sum((a @ wanted[0] - [1, 0, 1]) ** 2))
+
+
+# ---- bad matrices
+
+
+@pytest.mark.parametrize(
+    ("f", "words"),
+    [
+        (lambda: L.cholesky(np.stack([np.eye(3), np.diag([1.0, -1, 1])])), "matrix 1 of the batch.*leading 2 x 2"),
+        (lambda: L.solve(np.stack([np.eye(2), np.ones((2, 2))]), np.ones(2)), "matrix 1 of the batch is singular"),
+        (lambda: L.inv(np.zeros((2, 2))), "the matrix is singular"),
+        (lambda: L.solve_triangular(np.diag([1.0, 0]), np.ones(2), upper=True), "diagonal element 1 is 0"),
+        (lambda: L.svd(np.full((2, 2), np.nan)), "NaN or infinite"),
+        (lambda: L.eigh(np.full((2, 2), np.inf)), "NaN or infinite"),
+    ],
+)  # fmt: skip
+def test_a_bad_matrix_is_named(f: Any, words: str) -> None:
+    with pytest.raises(pb.LinAlgError, match=words):
+        f()
+    with pytest.raises(np.linalg.LinAlgError):
+        f()
+
+
+def test_other_refusals() -> None:
+    for f in (L.cholesky, L.inv, L.det, L.eigh):
+        with pytest.raises(pb.ShapeError, match="square"):
+            f(pb.ones((2, 3)))
+    with pytest.raises(pb.ShapeError, match="do not fit"):
+        L.solve(pb.eye(3), pb.ones(2))
+    with pytest.raises(pb.PullbackError, match="no derivative"):
+        pb.grad(lambda x: pb.sum(L.qr(x, mode="complete").Q))(pb.tensor(A[0, :, :2]))
+    assert np.isnan(host(L.solve(np.full((2, 2), np.nan), np.ones(2)))).all()
