@@ -4,10 +4,9 @@
 
 #include <cmath>
 
-#include "cuda/attention.h"
+#include "cuda/attention.cuh"
 #include "cuda/copy.cuh"
 #include "cuda/operand.cuh"
-#include "cuda/order.cuh"
 #include "families/matmul.h"
 #include "families/rows.h"
 
@@ -17,96 +16,6 @@ namespace {
 using kernels::Attention;
 using kernels::BackwardAttention;
 using kernels::ForwardAttention;
-using kernels::Precision;
-
-constexpr int kMostBlocksOfKeys = int(kAttentionKeys / kOrderBlock);
-static_assert(kMostBlocksOfKeys == 4);
-
-// The operands, which are contiguous but for the mask, and what the kernels of a backward pass hand on for each row.
-template <class T> struct Problem {
-  using C = acc_t<T>;
-  const T *q, *k, *v, *g, *y;
-  View mask;  // its data is null if there is none
-  C scale;
-  Precision precision;  // to which factors of float32 are rounded
-  bool causal;
-  int groups, shared, queries, keys, seen, width, value_width;
-  C *top, *inverse, *along;
-
-  __device__ int visible(int l) const { return causal ? min(keys, l + 1) : keys; }
-  __device__ int limit(int l) const {
-    constexpr int kTile = int(kernels::kCausalRows);
-    return causal ? min(seen, (l / kTile + 1) * kTile) : keys;
-  }
-  // Rounds a factor of a product.
-  __device__ C factor(C x) const {
-    if constexpr (std::is_same_v<T, float>) {
-      if (precision == Precision::bf16) return float(bfloat16(x));
-      if (precision == Precision::f16) return float(float16(x));
-    }
-    return x;
-  }
-  // Returns the mask of query l of a head: heads are counted through all tasks.
-  __device__ const char* mask_row(int64_t head, int l) const {
-    const int n = mask.ndim;
-    const int64_t all = int64_t(groups) * shared;
-    int64_t outer = head / all;
-    const char* p = mask.data + head % all * mask.stride[n - 3] + l * mask.stride[n - 2];
-#pragma unroll 1
-    for (int d = n - 4; d >= 0; --d) {
-      p += outer % mask.shape[d] * mask.stride[d];
-      outer /= mask.shape[d];
-    }
-    return p;
-  }
-  __device__ C masked(C s, const char* row, int j) const {
-    const char* at = row + j * mask.stride[mask.ndim - 1];
-    if (mask.dtype == DType::b8) return *at ? s : m::lowest<C>();
-    return s + C(*reinterpret_cast<const T*>(at));
-  }
-};
-
-// Returns the results of up to four blocks, combined in pairs of neighbours.
-template <class C> __device__ __forceinline__ C combine_blocks(int blocks, const C (&of)[kMostBlocksOfKeys]) {
-  if (blocks <= 1) return of[0];
-  const C first = of[0] + of[1];
-  if (blocks == 2) return first;
-  return first + (blocks == 3 ? of[2] : C(of[2] + of[3]));
-}
-
-// Returns the sum of n products, n <= kAttentionKeys. add(j, a) adds product j to a.
-template <class C, class F> __device__ __forceinline__ C sum_products(int n, const F& add) {
-  C of[kMostBlocksOfKeys];
-#pragma unroll
-  for (int b = 0; b < kMostBlocksOfKeys; ++b) {
-    of[b] = C(0);
-    const int end = min(n, (b + 1) * int(kOrderBlock));
-#pragma unroll 4
-    for (int j = b * int(kOrderBlock); j < end; ++j) of[b] = add(j, of[b]);
-  }
-  return combine_blocks(int(kernels::order_blocks(n)), of);
-}
-
-// All lanes of a warp get the sum of at(0) to at(n - 1), n <= kAttentionKeys.
-template <class C, class F> __device__ __forceinline__ C sum_of_warp(int n, const F& at) {
-  const int lane = int(threadIdx.x % kWarp), blocks = int(kernels::order_blocks(n));
-  C of[kMostBlocksOfKeys];
-#pragma unroll
-  for (int b = 0; b < kMostBlocksOfKeys; ++b) {
-    of[b] = C(0);
-    if (b >= blocks) continue;
-    C a[kShare];
-#pragma unroll
-    for (int s = 0; s < kShare; ++s) {
-      const int j = b * int(kOrderBlock) + s * int(kWarp) + lane;
-      a[s] = j < n ? at(j) : no_term<sum_reduce, C>();
-    }
-    of[b] = fold_share<sum_reduce>(a);
-#pragma unroll
-    for (int far = kWarp / 2; far > 0; far /= 2) of[b] = of[b] + shuffle_xor(of[b], far);
-  }
-  return combine_blocks(blocks, of);
-}
 
 // The queries of a block of threads, and their scores.
 template <class C> struct QueryTile {
@@ -120,7 +29,7 @@ template <class C> struct QueryTile {
 struct QueryBlock {
   int64_t head;
   int l, rows;
-  template <class T> __device__ static QueryBlock own(const Problem<T>& p) {
+  template <class T> __device__ static QueryBlock own(const AttentionOperands<T>& p) {
     constexpr int kRows = kQueryRows<acc_t<T>>;
     const int tiles = (p.queries + kRows - 1) / kRows, l = int(blockIdx.x % unsigned(tiles)) * kRows;
     return {int64_t(blockIdx.x / unsigned(tiles)), l, min(kRows, p.queries - l)};
@@ -128,7 +37,8 @@ struct QueryBlock {
 };
 
 // Computes the exponentials of row i, and one over their sum. A warp does one row.
-template <class T, class Tile> __device__ void exponentials(const Problem<T>& p, const QueryBlock& b, int i, Tile& t) {
+template <class T, class Tile> __device__ void exponentials(const AttentionOperands<T>& p, const QueryBlock& b, int i,
+                                                            Tile& t) {
   using C = acc_t<T>;
   const int lane = int(threadIdx.x % kWarp), n = p.visible(b.l + i), limit = p.limit(b.l + b.rows - 1);
   C top = m::lowest<C>();
@@ -147,7 +57,7 @@ template <class T, class Tile> __device__ void exponentials(const Problem<T>& p,
 }
 
 // Computes the exponentials of all rows of a tile.
-template <class T, class Tile> __device__ void weigh(const Problem<T>& p, const QueryBlock& b, Tile& t) {
+template <class T, class Tile> __device__ void weigh(const AttentionOperands<T>& p, const QueryBlock& b, Tile& t) {
   using C = acc_t<T>;
   const int limit = p.limit(b.l + b.rows - 1), warp = int(threadIdx.x / kWarp);
   const T* const q = p.q + (b.head * p.queries + b.l) * p.width;
@@ -176,7 +86,8 @@ template <class T, class Tile> __device__ void weigh(const Problem<T>& p, const 
   __syncthreads();
 }
 
-template <class T> __global__ void __launch_bounds__(kThreads, 3) attend(const __grid_constant__ Problem<T> p, T* out) {
+template <class T> __global__ void __launch_bounds__(kThreads, 3)
+    attend(const __grid_constant__ AttentionOperands<T> p, T* out) {
   using C = acc_t<T>;
   __shared__ QueryTile<C> t;
   const auto b = QueryBlock::own(p);
@@ -192,7 +103,7 @@ template <class T> __global__ void __launch_bounds__(kThreads, 3) attend(const _
 }
 
 // Reads the cotangents of y over the sums of the exponentials, and sums their products with y.
-template <class T, class Tile> __device__ void read_cotangents(const Problem<T>& p, const QueryBlock& b, Tile& t) {
+template <class T, class Tile> __device__ void read_cotangents(const AttentionOperands<T>& p, const QueryBlock& b, Tile& t) {
   using C = acc_t<T>;
   const int width = p.value_width, warp = int(threadIdx.x / kWarp);
   const int64_t first = (b.head * p.queries + b.l) * width;
@@ -213,7 +124,7 @@ template <class T, class Tile> __device__ void read_cotangents(const Problem<T>&
 
 // Computes the gradient of the queries, unless gq is null, and what pull_keys reads of each row.
 template <class T> __global__ void __launch_bounds__(kThreads, 3)
-    pull_queries(const __grid_constant__ Problem<T> p, T* gq, bool to_scores) {
+    pull_queries(const __grid_constant__ AttentionOperands<T> p, T* gq, bool to_scores) {
   using C = acc_t<T>;
   __shared__ QueryTile<C> t;
   const auto b = QueryBlock::own(p);
@@ -256,7 +167,7 @@ template <class C> struct KeyTile {
 };
 
 // Reads the keys and the values from key j0 on. Those that do not exist are 0.
-template <class T, class Tile> __device__ void read_keys(const Problem<T>& p, int64_t task, int j0, Tile& t) {
+template <class T, class Tile> __device__ void read_keys(const AttentionOperands<T>& p, int64_t task, int j0, Tile& t) {
   using C = acc_t<T>;
   const T *const k = p.k + (task * p.keys + j0) * p.width, *const v = p.v + (task * p.keys + j0) * p.value_width;
   for (int at = int(threadIdx.x); at < Tile::kSide * p.width; at += int(kThreads))
@@ -266,7 +177,7 @@ template <class T, class Tile> __device__ void read_keys(const Problem<T>& p, in
 }
 
 // Reads `rows` rows of a task from row r on.
-template <class T, class Tile> __device__ void read_rows(const Problem<T>& p, int64_t row, int r, int rows, Tile& t) {
+template <class T, class Tile> __device__ void read_rows(const AttentionOperands<T>& p, int64_t row, int r, int rows, Tile& t) {
   using C = acc_t<T>;
   for (int at = int(threadIdx.x); at < rows * p.width; at += int(kThreads))
     t.q[at / p.width][at % p.width] = p.factor(C(C(p.q[row * p.width + at]) * p.scale));
@@ -279,7 +190,7 @@ template <class T, class Tile> __device__ void read_rows(const Problem<T>& p, in
 
 // Computes the exponentials of all pairs of a row and a key, and the cotangents of their scores.
 template <class T, class Tile>
-__device__ void pair_up(const Problem<T>& p, int64_t row, int r, int rows, int j0, bool to_scores, Tile& t) {
+__device__ void pair_up(const AttentionOperands<T>& p, int64_t row, int r, int rows, int j0, bool to_scores, Tile& t) {
   using C = acc_t<T>;
   for (int at = int(threadIdx.x); at < rows * Tile::kSide; at += int(kThreads)) {
     const int i = at / Tile::kSide, j = at % Tile::kSide, l = (r + i) % p.queries;
@@ -333,7 +244,7 @@ template <class T> struct KeyGradients {
 };
 
 template <class T> __global__ void __launch_bounds__(kThreads, 3)
-    pull_keys(const __grid_constant__ Problem<T> p, const __grid_constant__ KeyGradients<T> to) {
+    pull_keys(const __grid_constant__ AttentionOperands<T> p, const __grid_constant__ KeyGradients<T> to) {
   using C = acc_t<T>;
   using Tile = KeyTile<C>;
   constexpr int kSums = Tile::kSide * int(kAttentionWidth) / int(kThreads);
@@ -374,9 +285,9 @@ template <class T> __global__ void __launch_bounds__(kThreads, 3)
 
 // ---- the host
 
-template <class T> Problem<T> problem_of(const Attention& a, Scratch& scratch) {
+template <class T> AttentionOperands<T> problem_of(const Attention& a, Scratch& scratch) {
   const auto read = [&](const View& v) { return contiguous_as(v.dtype, v, scratch).template as<T>(); };
-  Problem<T> p{};
+  AttentionOperands<T> p{};
   p.q = read(a.q), p.k = read(a.k), p.v = read(a.v);
   p.mask = a.mask, p.scale = acc_t<T>(a.scale), p.precision = kernels::precision(), p.causal = a.causal;
   p.groups = int(a.groups), p.shared = int(a.shared), p.queries = int(a.queries), p.keys = int(a.keys),
@@ -391,13 +302,13 @@ template <class C> dim3 query_blocks(const Attention& a) {
 
 template <class T> void run_forward(const ForwardAttention& a) {
   Scratch scratch;
-  start(attend<T>, query_blocks<acc_t<T>>(a), dim3(kThreads), 0, problem_of<T>(a, scratch), a.y.template as<T>());
+  start(attend<T>, query_blocks<acc_t<T>>(a), dim3(kThreads), 0, operands_of<T>(a, scratch), a.y.template as<T>());
 }
 
 template <class T> void run_backward(const BackwardAttention& a) {
   using C = acc_t<T>;
   Scratch scratch;
-  Problem<T> p = problem_of<T>(a, scratch);
+  AttentionOperands<T> p = operands_of<T>(a, scratch);
   p.g = contiguous_as(a.g.dtype, a.g, scratch).template as<T>(), p.y = contiguous_as(a.y.dtype, a.y, scratch).template as<T>();
   const int64_t rows = a.tasks() * a.rows();
   p.top = scratch.take<C>(rows), p.inverse = scratch.take<C>(rows), p.along = scratch.take<C>(rows);
