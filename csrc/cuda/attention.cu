@@ -285,7 +285,7 @@ template <class T> __global__ void __launch_bounds__(kThreads, 3)
 
 // ---- the host
 
-template <class T> AttentionOperands<T> problem_of(const Attention& a, Scratch& scratch) {
+template <class T> AttentionOperands<T> operands_of(const Attention& a, Scratch& scratch) {
   const auto read = [&](const View& v) { return contiguous_as(v.dtype, v, scratch).template as<T>(); };
   AttentionOperands<T> p{};
   p.q = read(a.q), p.k = read(a.k), p.v = read(a.v);
