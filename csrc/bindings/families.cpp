@@ -21,6 +21,7 @@ void bind_families(PyObject* module) {
   bind_update(module);
   bind_projection(module);
   bind_recurrent(module);
+  bind_attention(module);
   bind_ledger(module);
   bind_recorder(module);
 }

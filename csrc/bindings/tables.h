@@ -21,6 +21,7 @@ void bind_random(PyObject* module);
 void bind_update(PyObject* module);
 void bind_projection(PyObject* module);
 void bind_recurrent(PyObject* module);
+void bind_attention(PyObject* module);
 void bind_ledger(PyObject* module);
 void bind_recorder(PyObject* module);
 

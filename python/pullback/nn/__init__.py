@@ -6,6 +6,7 @@ from .activations import (
     CELU, ELU, GELU, GLU, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyReLU, LogSoftmax, Mish, PReLU, ReLU, ReLU6, SELU,
     Sigmoid, SiLU, Softmax, Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
 )  # fmt: skip
+from .attention_layers import MultiHeadAttention, MultiheadAttention
 from .convolutions import Conv1d, Conv2d, ConvTranspose2d
 from .bilinear import Bilinear
 from .calls import functional_call, stack

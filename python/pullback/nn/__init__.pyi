@@ -27,6 +27,8 @@ from .activations import Softsign as Softsign
 from .activations import Tanh as Tanh
 from .activations import Tanhshrink as Tanhshrink
 from .activations import Threshold as Threshold
+from .attention_layers import MultiHeadAttention as MultiHeadAttention
+from .attention_layers import MultiheadAttention as MultiheadAttention
 from .convolutions import Conv1d as Conv1d
 from .convolutions import Conv2d as Conv2d
 from .convolutions import ConvTranspose2d as ConvTranspose2d
