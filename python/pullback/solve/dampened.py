@@ -18,6 +18,7 @@ from ..tensors.tensor import Tensor
 from ..transforms.jacobian import batched_pull, jacobian
 from ..transforms.jvp import jvp, linearize, pushed
 from ..transforms.vjp import vjp
+from ..transforms.vmap import vmap
 from .jacobians import TensorNamespace, flat, host
 from .normal import Launches, Normal
 
@@ -36,14 +37,21 @@ class Recordings:
         self.f, self._parameters = f, lm.parameters
         dtype = lm.dtype
 
-        def values(*args: Any) -> Tensor:
+        def one(*args: Any) -> Tensor:
             return in_dtype(flat("LevenbergMarquardt", f(*args)), dtype)
 
+        def values(*args: Any) -> Tensor:
+            return reshape(vmap(one)(*args), (-1,)) if lm.per_example else one(*args)
+
         self.plain = values
-        derivative = jacobian(lambda parameters, *args: (values(*args),) * 2, has_aux=True)
+        whole = jacobian(lambda parameters, *args: (one(*args),) * 2, has_aux=True)
+
+        def derivative(*args: Any) -> Any:
+            return whole(self._parameters, *args)
 
         def both(*args: Any) -> tuple[Tensor, Tensor]:
-            blocks, r = derivative(self._parameters, *args)
+            blocks, r = (vmap(derivative) if lm.per_example else derivative)(*args)
+            r = reshape(r, (-1,))
             rows = [reshape(in_dtype(j, dtype), (r.size, -1)) for j in blocks]
             return rows[0] if len(rows) == 1 else concat(rows, axis=1), r
 
@@ -167,7 +175,7 @@ class ByColumns(Linear):
         self.normal = Normal(lm.count, self.on)
         self.jacobian: Any = None
         whole = r.size * lm.count * lm.dtype.itemsize <= WHOLE_BYTES
-        if whole or lm.solver == "qr" or lm.capture:
+        if whole or lm.solver == "qr" or lm.capture or lm.per_example:
             j, _ = self.recorded.both(*args)
             self.jacobian = (j if self.rows is None else j * expand_dims(self.rows, axis=1)).array
             self.normal.add(self.jacobian)

@@ -131,6 +131,15 @@ class Unknowns:
             start += size
         return unflatten(self.spec, found)
 
+    def tree_of_all(self, rows: Tensor) -> Any:
+        """Returns a row for each problem in the structure of x0."""
+        found, start = [], 0
+        for x, shape, size in zip(self.leaves, self.shapes, self.sizes):
+            part = rows if len(self.sizes) == 1 else rows[:, start : start + size]
+            found.append(in_dtype(reshape(part, (self.count, *shape)), x.dtype))
+            start += size
+        return unflatten(self.spec, found)
+
     def limits(self, bounds: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Returns the lower and the upper bounds as one vector each. Raises ShapeError, ValueError."""
         low, high = np.full(self.size, -np.inf), np.full(self.size, np.inf)

@@ -220,14 +220,15 @@ def least_squares(
         return solve_batch(residual_fn, unknowns, given, (low, high), rule, stop, mode)
     x, scale = host(unknowns.vector), _scale(owner, x_scale, unknowns)
     _check_inside(owner, x, low, high)
-    residuals = Residuals(residual_fn, unknowns, prepared(_settled(given)), mode, capture)
+    residuals = Residuals(residual_fn, unknowns, settled(given), mode, capture)
     check_start(owner, residuals(x))
     search = Search(residuals, x, low, high, rule, scale, stop)
     status = search.run()
     return _result(search, status, unknowns, residual_fn, given, rule)
 
 
-def _settled(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def settled(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns the arguments as constants, because the iterations are not differentiated."""
     return tuple(mapped(lambda x: constant(x) if type(x) is Tensor else x, args))
 
 

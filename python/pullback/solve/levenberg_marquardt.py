@@ -56,6 +56,8 @@ class LevenbergMarquardt:
         scaling: "none", or "columns", which measures a step by the largest norms of the Jacobian's columns so far. Then the
             result does not depend on the units of the Parameters.
         trials: the most dampings that one step tries.
+        per_example: residual_fn is written for one example, and the arguments of `step` have a leading axis of examples. Then the
+            Jacobian costs about as much as a gradient of each example, because a residual depends on one example only.
         capture: record the residuals and their Jacobian with `pb.capture`. Pass the same function at each step, and pass batches
             as arguments.
 
@@ -66,7 +68,7 @@ class LevenbergMarquardt:
     def __init__(
         self, params: Any, damping: float = 1e-3, solver: Solver = "auto", *, loss: str = "linear", f_scale: float = 1.0,
         bounds: Any = None, geodesic: bool = False, scaling: Literal["none", "columns"] = "none", trials: int = 4,
-        capture: bool = False,
+        per_example: bool = False, capture: bool = False,
     ) -> None:  # fmt: skip
         owner = "LevenbergMarquardt"
         self.parameters = _parameters(owner, params)
@@ -79,6 +81,7 @@ class LevenbergMarquardt:
         if not isinstance(trials, int) or trials < 1:
             raise ValueError(f"{owner}: trials={trials!r} must be a positive integer: how many dampings a step tries.")
         self.solver, self.geodesic, self.trials, self.capture = solver, geodesic, trials, capture
+        self.per_example = per_example
         self.loss, self.scaled = Loss(owner, loss, f_scale), scaling == "columns"
         self.damping = float(damping)
         self._growth = 2.0
