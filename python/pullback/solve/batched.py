@@ -37,7 +37,9 @@ Array = np.ndarray[Any, Any]
 BLOCK_ELEMENTS: Final = 2**18  # elements of the Jacobians of a block
 UNROLLED: Final = 8  # the most unknowns whose Cholesky factors are computed element by element, for all problems at once
 FIRST_DAMPING: Final = 1e-3
+CAREFUL_DAMPING: Final = 1.0  # the first one with a robust loss, in whose flat tail a long step may end
 MOST_DAMPING: Final = 1e30
+MOST_GROWTH: Final = 16.0  # of the damping at once, so that it does not jump over good steps
 
 
 class Batch:
@@ -95,8 +97,9 @@ class Block:
     def __init__(self, batch: Batch, start: int, stop: int, x: Tensor, tolerances: Any) -> None:
         self.batch, self.stop = batch, tolerances
         self.x = x[start:stop]
+        first = FIRST_DAMPING if batch.loss.linear else CAREFUL_DAMPING
         count, like = stop - start, {"dtype": batch.dtype, "device": x.device}
-        self.damping, self.growth = full((count,), FIRST_DAMPING, **like), full((count,), 2.0, **like)
+        self.damping, self.growth = full((count,), first, **like), full((count,), 2.0, **like)
         self.scale = full((count, batch.unknowns.size), 0.0, **like)
         self.args = batch.some(slice(start, stop))
         self.index = np.arange(start, stop)
@@ -150,7 +153,7 @@ class Block:
         moved = accepted & ~(model.optimality < stop.gtol)
         self.x = where(expand_dims(moved, axis=-1), trial, self.x)
         self.damping = maximum(where(accepted, lower, self.damping * self.growth), full_like(self.damping, 1e-12))
-        self.growth = where(accepted, full_like(self.growth, 2.0), minimum(2 * self.growth, full_like(self.growth, 1e3)))
+        self.growth = where(accepted, full_like(self.growth, 2.0), minimum(2 * self.growth, full_like(self.growth, MOST_GROWTH)))
         gradient, gain, step, bad, zero = host_flags(flags)
         status = np.full(len(self.index), 9)
         status[gain], status[step], status[gain & step] = 2, 3, 4

@@ -33,7 +33,7 @@ class TensorNamespace:
 
 def host(t: Any) -> np.ndarray[Any, Any]:
     """Returns the elements of a tensor as float64 numbers on the host. Tapes are not told."""
-    return devices.move(t.array, "cpu").astype(np.float64)
+    return devices.move(t.array, "cpu").astype(np.float64, order="C")
 
 
 def flat(owner: str, value: Any) -> Tensor:
@@ -168,22 +168,33 @@ class Unknowns:
         return low.astype(dtype).astype(np.float64), high.astype(dtype).astype(np.float64)
 
     def _fill(self, side: Any, given: Any) -> None:
-        leaves = flatten(given)[0] if given is not None else []
-        if leaves and all([_is_number(x) for x in leaves]):
-            leaves = [np.asarray(given, np.float64)] if not isinstance(given, dict) else leaves
-        if len(leaves) not in (0, 1, len(self.sizes)):
-            raise ShapeError(f"{self.owner}: {len(leaves)} arrays of bounds for {len(self.sizes)} tensors in x0. Give one for each.")
-        if not leaves:
+        """Writes the bounds of one side, a number, a vector or a structure like x0, into `side`."""
+        if given is None:
             return
-        numbers = [host(x) if isinstance(x, Tensor) else np.asarray(x, np.float64) for x in leaves]
-        numbers = numbers * len(self.sizes) if len(numbers) == 1 else numbers
+        if isinstance(given, dict) or (isinstance(given, (list, tuple)) and self.spec is not None):
+            parts = prefix(unflatten(self.spec, list(range(len(self.sizes)))), given)
+        else:
+            parts = [given] * len(self.sizes)
+        if len(parts) != len(self.sizes):
+            raise ShapeError(f"{self.owner}: {len(parts)} arrays of bounds for {len(self.sizes)} tensors in x0. Give one for each.")
         start = 0
-        for bound, shape, size in zip(numbers, self.shapes, self.sizes):
-            try:
-                side[start : start + size] = np.broadcast_to(bound, shape).reshape(-1)
-            except ValueError:
-                raise ShapeError(f"{self.owner}: a bound of shape {bound.shape} does not fit x0 of shape {shape}.") from None
+        for part, shape, size in zip(parts, self.shapes, self.sizes):
+            bound = host(part) if isinstance(part, Tensor) else np.asarray(np.nan if part is None else part, np.float64)
+            if part is not None:
+                try:
+                    side[start : start + size] = np.broadcast_to(bound, shape).reshape(-1)
+                except ValueError:
+                    raise ShapeError(f"{self.owner}: a bound of shape {bound.shape} does not fit x0 of shape {shape}.") from None
             start += size
+
+
+def prefix(tree: Any, given: Any) -> list[Any]:
+    """Returns the part of `given` that stands at the place of each leaf of nested lists, tuples and dicts."""
+    if isinstance(tree, dict) and isinstance(given, dict) and tree.keys() == given.keys():
+        return [part for key in sorted(tree) for part in prefix(tree[key], given[key])]
+    if isinstance(tree, (list, tuple)) and isinstance(given, (list, tuple)) and len(tree) == len(given):
+        return [part for x, y in zip(tree, given) for part in prefix(x, y)]
+    return [given] if isinstance(tree, int) else []
 
 
 def _vector(owner: str, x0: Any) -> Tensor:

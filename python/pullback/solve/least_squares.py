@@ -28,7 +28,7 @@ EPS: Final = float(np.finfo(np.float64).eps)
 SLOW: Final = 0.1  # the share of the step before that a step has at least if convergence is linear
 NEWTON: Final = 3  # the most Newton steps at the end
 MOST_SECOND: Final = 100  # the most unknowns whose Hessian is computed for these steps
-FACTOR: Final = 100.0  # the first radius as a multiple of |D x0|, or the first radius itself if x0 is 0 (MINPACK's)
+FACTOR: Final = 100.0  # the first radius is this multiple of |D x0|, or of 1 if x0 is 0 (MINPACK's)
 
 
 @dataclass
@@ -69,7 +69,8 @@ class Search:
             first = self.radius < 0
             self.scale = np.where(columns > 0, columns, 1.0) if first else np.maximum(self.scale, columns)
         if self.radius < 0:
-            self.radius = FACTOR * float(np.linalg.norm(self.scale * self.x)) or FACTOR
+            factor = FACTOR if self.loss.linear else 1.0  # a long step may end in the flat tail of a robust loss
+            self.radius = factor * (float(np.linalg.norm(self.scale * self.x)) or 1.0)
         towards = np.where(self.gradient > 0, self.x - self.low, self.high - self.x)
         self.optimality = float(np.max(np.abs(self.gradient) * np.where(np.isfinite(towards), towards, 1.0)))
         return Model(j, scaled.residuals)

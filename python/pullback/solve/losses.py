@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import PullbackError
 
 NAMES: Final = ("linear", "soft_l1", "huber", "cauchy", "arctan")
-FLOOR: Final = 2.0**-52  # the smallest curvature that a residual keeps where rho is concave
+FLOOR: Final = 0.1  # the least curvature of a residual where rho is concave, as a share of its weight rho'
 
 
 def _linear(xp: Any, z: Any) -> tuple[Any, Any, Any]:
@@ -91,13 +91,14 @@ class Loss:
         return found if np.isfinite(r).all() and math.isfinite(found) else math.inf
 
     def scaled(self, xp: Any, r: Any) -> Scaled:
-        """Returns what a step needs. Where rho is so concave that the curvature is negative, FLOOR takes its place."""
+        """Returns what a step needs. Where rho is so concave that the curvature is nearly negative, a share of rho' takes its
+        place: with all of it, the model is an upper bound of the cost."""
         if self.linear:
             return Scaled(r * r, r, None, r)
         c = self.scale
         z = (r / c) * (r / c)
         rho, slope, bend = self._rule(xp, z)
         curvature = slope + 2 * bend * z
-        rows = xp.sqrt(xp.where(curvature > FLOOR, curvature, FLOOR * xp.ones_like(z)))
+        rows = xp.sqrt(xp.where(curvature > FLOOR * slope, curvature, FLOOR * slope))
         weighted = slope * r
         return Scaled(rho * (c * c), weighted, rows, weighted / rows)
