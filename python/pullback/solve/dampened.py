@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ..autodiff.batching import Batch, Batched
+from ..autodiff.node import named
 from ..autodiff.tape import Tape
+from ..errors import LinAlgError
 from ..ops.by_name import in_dtype, of_all
 from ..ops.movement import concat
 from ..ops.shape import broadcast_to, expand_dims, reshape
@@ -152,8 +154,14 @@ class Linear:
         self.free = xp.where(held, xp.zeros_like(x), xp.ones_like(x))
 
     def measure(self, squares: Any) -> None:
-        """Notes the squared norms of the columns of J."""
+        """Notes the squared norms of the columns of J. Raises LinAlgError if they are not finite."""
         self.largest = float(squares.max()) or 1.0
+        if not np.isfinite(self.largest):
+            column = int(self.xp.argmax(~self.xp.isfinite(squares)))
+            raise LinAlgError(
+                f"LevenbergMarquardt: the system of the step is singular, and none was tried: the Jacobian has a NaN or an infinity in "
+                f"the column of element {column} of the Parameters. `with pb.debug_nans():` finds the op that made it."
+            )
         if self.lm.scaled:
             norms = self.xp.sqrt(squares)
             norms = norms if self.lm.columns is None else self.xp.maximum(self.lm.columns, norms)
@@ -201,7 +209,7 @@ class ByColumns(Linear):
         with tape:
             y = self.recorded.plain(*self.args)
         size = max(32, n // 16)
-        if r.size > 2 * n and not any([getattr(node.op, "formula", False) for node in tape.nodes]):
+        if r.size > 2 * n and not any([getattr(node.op, "formula", False) for node in named(tape.nodes)]):
             seeds = expand_dims(self.weighted, axis=0)
             self.gradient = self._pulled(tape, y, seeds, retain=True)[0].array
             for start, tangents in self._columns(size):
