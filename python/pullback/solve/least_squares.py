@@ -27,6 +27,7 @@ Array = np.ndarray[Any, Any]
 EPS: Final = float(np.finfo(np.float64).eps)
 SLOW: Final = 0.1  # the share of the step before that a step has at least if convergence is linear
 NEWTON: Final = 3  # the most Newton steps at the end
+TIGHT: Final = 1e-12  # from this ftol on, rounding of the cost may have ended the iteration before the gradient is small
 MOST_SECOND: Final = 100  # the most unknowns whose Hessian is computed for these steps
 FACTOR: Final = 100.0  # the first radius is this multiple of |D x0|, or of 1 if x0 is 0 (MINPACK's)
 
@@ -133,7 +134,8 @@ class Search:
 
     def _finish(self) -> None:
         """Takes Newton steps at the end if Gauss-Newton steps, which lack the curvature of the residuals, shrink slowly."""
-        if self.x.size > MOST_SECOND or self.sizes[1] <= SLOW * self.sizes[0]:
+        slow = self.sizes[1] > SLOW * self.sizes[0] or self.stop.ftol <= TIGHT
+        if self.x.size > MOST_SECOND or not slow:
             return
         for _ in range(NEWTON):
             before = (self.x, self.r, self.j, self.cost, self.gradient, self.optimality)
