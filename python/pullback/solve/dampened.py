@@ -21,7 +21,7 @@ from ..transforms.jacobian import batched_pull, jacobian
 from ..transforms.jvp import jvp, linearize, pushed
 from ..transforms.vjp import vjp
 from ..transforms.vmap import vmap
-from .jacobians import TensorNamespace, flat, host
+from .jacobians import TensorNamespace, check_start, flat, host
 from .normal import Launches, Normal
 
 if TYPE_CHECKING:
@@ -76,7 +76,6 @@ class Linear:
     """The residuals r, J, and the steps of least |r + J delta|² + damping |delta|² / scale².
 
     Attributes:
-        first: the residuals as float64 numbers on the host.
         cost: the cost at the present Parameters.
         largest: the largest element of the diagonal of JᵀJ.
         solver: how the last step was solved, for the report.
@@ -85,8 +84,9 @@ class Linear:
 
     def __init__(self, lm: LevenbergMarquardt, args: tuple[Any, ...], r: Tensor) -> None:
         self.lm, self.args, self.recorded = lm, args, lm.recorded
-        self.first = host(r)
-        self.cost = lm.loss.cost(self.first)
+        first = host(r)
+        check_start("LevenbergMarquardt", first)
+        self.cost = lm.loss.cost(first)
         scaled = lm.loss.scaled(TensorNamespace, r)
         self.rows, self.r, self.weighted = scaled.rows, scaled.residuals, scaled.weighted
         self.on: Launches = lm.launches

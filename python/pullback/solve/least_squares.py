@@ -82,9 +82,13 @@ class Search:
 
     def run(self) -> int:
         """Iterates until a condition is met, and returns its number."""
+        with np.errstate(all="ignore"):
+            return self._run()
+
+    def _run(self) -> int:
         model = self.linearize()
         while True:
-            if model is None:
+            if model is None or not np.isfinite(self.cost):
                 return -2
             if self.optimality < self.stop.gtol or self.optimality == 0:
                 return 1

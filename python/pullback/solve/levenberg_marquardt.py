@@ -28,7 +28,7 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..tree import in_order
 from .dampened import Linear, linear_model
-from .jacobians import TensorNamespace, Unknowns, check_start, host
+from .jacobians import TensorNamespace, Unknowns, host
 from .losses import Loss
 from .normal import Launches
 from .results import StepInfo
@@ -122,7 +122,6 @@ class LevenbergMarquardt:
             raise TypeError(f"LevenbergMarquardt: step takes a function that returns residuals, not a {type(residual_fn).__name__}.")
         with Heard(()):
             model = linear_model(self, residual_fn, args)
-            check_start("LevenbergMarquardt", model.first)
             if self._relative:
                 self.damping, self._relative = self._clipped(self.damping * model.largest), False
             before = [copy(p) for p in self.parameters]
