@@ -20,7 +20,6 @@ from turns import Library, options, spread
 ROWS = {
     "sine net to MSE 1e-6": ("sine", "sine", 5),
     "the same, per example": ("sine, per example", "sine, per example", 5),
-    "the same, per example and captured": ("sine, per example, captured", "sine, per example", 5),
     "100,000 fits of a Gaussian": ("fits", "fits", 20),
 }
 
@@ -41,7 +40,10 @@ def main() -> None:
         results["rows"][name] = {"seconds": {"pullback": statistics.median(fast), "scipy": statistics.median(slow)}, "ratio": ratio}
         words = f"{ratio['median']:5.1f} ({ratio['low']:.1f}-{ratio['high']:.1f})"
         missed = " missed" if ratio["median"] < target else ""
-        print(f"{name:38} {statistics.median(fast):10.3f}s {statistics.median(slow):10.3f}s   {words:22}   >= {target}{missed}", flush=True)
+        print(
+            f"{name:38} {statistics.median(fast):10.3f}s {statistics.median(slow):10.3f}s   {words:22}   >= {target}{missed}",
+            flush=True,
+        )
     if asked.json:
         Path(asked.json).write_text(json.dumps(results, indent=1) + "\n")
 

@@ -218,7 +218,9 @@ def test_a_batch_in_several_blocks_and_dtypes() -> None:
 
 def test_a_member_that_diverges_is_told_and_stops_no_other() -> None:
     scale = pb.tensor([1.0, np.nan, 2.0, 0.0])
-    found = least_squares(lambda x, s: pb.stack([s * (x[0] - 3), x[0] / s]), pb.ones((4, 1), dtype=pb.float64), (scale,), batch=True)
+    found = least_squares(
+        lambda x, s: pb.stack([s * (x[0] - 3), x[0] / s]), pb.ones((4, 1), dtype=pb.float64), (scale,), batch=True
+    )
     assert found.success.tolist() == [True, False, True, False]
     assert found.status[1] == found.status[3] == -2 and "NaN" in found.message[1]
     np.testing.assert_allclose(found.x[0].numpy(), [1.5], rtol=1e-6)

@@ -40,9 +40,8 @@ def fits():
 
 
 WORKLOADS = {
-    "sine": levenberg_marquardt,
-    "sine, per example": lambda: levenberg_marquardt(per_example=True),
-    "sine, per example, captured": lambda: levenberg_marquardt(per_example=True, capture=True),
+    "sine": lambda: levenberg_marquardt(capture=True),
+    "sine, per example": lambda: levenberg_marquardt(per_example=True, capture=True),
     "fits": fits,
 }
 

@@ -255,7 +255,10 @@ class ByColumns(Linear):
                 if self.jacobian is None:
                     raise np.linalg.LinAlgError("JᵀJ is too ill-conditioned for this damping")
                 self._factorise_rows(damping)
-        return self.again(self.gradient)
+        if self._triangle is None:
+            return self.again(self.gradient)
+        xp, r, q = self.xp, self._triangle, self._target
+        return self._outside(self.on.run("solver_substitution", lambda: xp.linalg.solve(r, -q[:, None])[:, 0], q.size**2 // 2))
 
     def _cholesky(self, damping: float) -> float:
         self.solver, self.tried = "cholesky", "Cholesky of JᵀJ + damping I"
@@ -272,11 +275,13 @@ class ByColumns(Linear):
         if not hasattr(self, "_system"):
             j = self.jacobian if self.scale is None else self.jacobian * self.scale
             self._system = j if self.free is None else j * self.free
-        m = self._system.shape[0]
-        below = xp.eye(n, dtype=self.lm.dtype) * self.lm.dtype.type(np.sqrt(damping))
-        fmas = (m + n) * n * n - n**3 // 3
-        stacked = xp.concatenate([self._system, below])
-        self._triangle = self.on.run("solver_qr", lambda: xp.linalg.qr(stacked, mode="r"), fmas, n)
+        m, dtype = self._system.shape[0], self.lm.dtype
+        stacked = xp.zeros((m + n, n + 1), dtype)
+        stacked[:m, :n], stacked[:m, n] = self._system, self.r.array
+        stacked[m:, :n] = xp.eye(n, dtype=dtype) * dtype.type(np.sqrt(damping))
+        fmas = (m + n) * (n + 1) ** 2 - (n + 1) ** 3 // 3
+        whole = self.on.run("solver_qr", lambda: xp.linalg.qr(stacked, mode="r"), fmas, n)
+        self._triangle, self._target = whole[:n, :n], whole[:n, n]
         if not bool(xp.isfinite(self._triangle).all()) or float(abs(self._triangle.diagonal()).min()) == 0:
             raise np.linalg.LinAlgError("the triangle of QR is singular")
 
@@ -292,6 +297,10 @@ class ByColumns(Linear):
                 return y[:, 0]
 
             p = self.on.run("solver_substitution", substituted, self.lm.count**2)
+        return self._outside(p)
+
+    def _outside(self, p: Any) -> Any:
+        """Returns a solution of the scaled system in the Parameters' space."""
         p = p if self.free is None else p * self.free
         return p if self.scale is None else p * self.scale
 

@@ -53,7 +53,9 @@ def flat(owner: str, value: Any) -> Tensor:
             )
         t = leaf if isinstance(leaf, Tensor) else asarray(_real(owner, "the residuals", leaf))
         if not dtypes.is_float(t.dtype):
-            raise DTypeError(f"{owner}: the residuals have dtype {t.dtype}; they must be floating-point. Convert them with .astype.")
+            raise DTypeError(
+                f"{owner}: the residuals have dtype {t.dtype}; they must be floating-point. Convert them with .astype."
+            )
         parts.append(t if t.ndim == 1 else reshape(t, (-1,)))
     return parts[0] if len(parts) == 1 else concat(parts)
 
@@ -104,7 +106,9 @@ class Unknowns:
 
     def _leaf(self, x: Any) -> Tensor:
         if isinstance(x, Batched):
-            raise VmapError(f"{self.owner}: cannot run inside vmap, because it reads numbers. Many problems are one call with batch=True.")
+            raise VmapError(
+                f"{self.owner}: cannot run inside vmap, because it reads numbers. Many problems are one call with batch=True."
+            )
         t = constant(x) if isinstance(x, Tensor) else asarray(_real(self.owner, "x0", x), copy=True)
         if not dtypes.is_float(t.dtype):
             raise DTypeError(
@@ -148,7 +152,9 @@ class Unknowns:
         if hasattr(bounds, "lb") and hasattr(bounds, "ub"):  # scipy.optimize.Bounds
             bounds = (bounds.lb, bounds.ub)
         if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
-            raise ShapeError(f"{self.owner}: bounds must be a pair (lower, upper), each a number or like x0; None stands for no bound.")
+            raise ShapeError(
+                f"{self.owner}: bounds must be a pair (lower, upper), each a number or like x0; None stands for no bound."
+            )
         for side, given in zip((low, high), bounds):
             self._fill(side, given)
         if np.isnan(low).any() or np.isnan(high).any():

@@ -45,7 +45,9 @@ class Tolerances:
 class Search:
     """The iteration of one problem: a trust region of scaled unknowns, whose radius grows and shrinks with the gain ratio."""
 
-    def __init__(self, residuals: Any, x: Array, low: Array, high: Array, loss: Loss, scale: Array | None, stop: Tolerances) -> None:
+    def __init__(
+        self, residuals: Any, x: Array, low: Array, high: Array, loss: Loss, scale: Array | None, stop: Tolerances
+    ) -> None:
         self.residuals, self.x, self.low, self.high, self.loss, self.stop = residuals, x, low, high, loss, stop
         self.eps = residuals.eps
         self._fixed_scale = scale
@@ -152,7 +154,12 @@ class Search:
             x[free] -= counted("solver_cholesky", lambda: np.linalg.solve(hessian, self.gradient[free]), n**3 // 3, n)
             self.x = self.residuals.rounded(x)
             inside = bool(((self.x >= self.low) & (self.x <= self.high)).all())
-            if not inside or self.linearize() is None or self.optimality > 0.5 * before[5] or self.cost > before[3] * (1 + 8 * self.eps):
+            if (
+                not inside
+                or self.linearize() is None
+                or self.optimality > 0.5 * before[5]
+                or self.cost > before[3] * (1 + 8 * self.eps)
+            ):
                 self.x, self.r, self.j, self.cost, self.gradient, self.optimality = before
                 return
 

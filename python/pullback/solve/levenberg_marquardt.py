@@ -22,7 +22,7 @@ from ..ops.elementwise import maximum, minimum, sqrt
 from ..ops.movement import concat
 from ..ops.reduce import sum
 from ..ops.shape import reshape
-from ..tensors import dtypes
+from ..tensors import devices, dtypes
 from ..tensors.creation import asarray
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
@@ -119,8 +119,10 @@ class LevenbergMarquardt:
         Raises ValueError for residuals that are not finite, and LinAlgError if no damping makes the system solvable.
         """
         if not callable(residual_fn):
-            raise TypeError(f"LevenbergMarquardt: step takes a function that returns residuals, not a {type(residual_fn).__name__}.")
-        with Heard(()):
+            raise TypeError(
+                f"LevenbergMarquardt: step takes a function that returns residuals, not a {type(residual_fn).__name__}."
+            )
+        with Heard(()), devices.working(self.device):
             model = linear_model(self, residual_fn, args)
             if self._relative:
                 self.damping, self._relative = self._clipped(self.damping * model.largest), False
@@ -231,7 +233,9 @@ def _parameters(owner: str, params: Any) -> list[Parameter]:
         if not dtypes.is_float(p.dtype):
             raise DTypeError(f"{owner}: {p.label()} has dtype {p.dtype}; only floating-point Parameters can be trained.")
         if p.device != found[0].device:
-            raise PullbackError(f"{owner}: {found[0].label()} is on {found[0].device}, {p.label()} on {p.device}. Move them to one device.")
+            raise PullbackError(
+                f"{owner}: {found[0].label()} is on {found[0].device}, {p.label()} on {p.device}. Move them to one device."
+            )
     return found
 
 

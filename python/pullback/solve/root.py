@@ -104,7 +104,9 @@ def _newton(residuals: Residuals, x: Array, values: Array, xtol: float, most: in
                 break
             if share == 1 and np.linalg.norm(step) <= max(xtol, 8 * residuals.eps) * np.linalg.norm(x):
                 return x, values, 1  # rounding keeps |f| from falling further
-            share *= 0.5 if not np.isfinite(reached) else float(np.clip(share * size / (reached + (2 * share - 1) * size), 0.1, 0.5))
+            share *= (
+                0.5 if not np.isfinite(reached) else float(np.clip(share * size / (reached + (2 * share - 1) * size), 0.1, 0.5))
+            )
         else:
             return x, values, -2 if residuals.nfev < most else 0
         x, values = trial, found
