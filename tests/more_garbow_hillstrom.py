@@ -33,6 +33,11 @@ def _join(*parts):
     return pb.concat([p if p.ndim else p[None] for p in parts])
 
 
+def _jennrich(x):
+    i = _range(10)
+    return 2 + 2 * i - (pb.exp(i * x[0]) + pb.exp(i * x[1]))
+
+
 def _helical(x):
     r = pb.sqrt(x[0] ** 2 + x[1] ** 2)
     theta = pb.atan(x[1] / x[0]) / (2 * pi) + pb.where(x[0] < 0, 0.5, 0.0)
@@ -242,7 +247,7 @@ PROBLEMS = [
     Problem("Powell badly scaled", _two(lambda x: [1e4 * x[0] * x[1] - 1, pb.exp(-x[0]) + pb.exp(-x[1]) - 1.0001]), [0, 1], (0.0,)),
     Problem("Brown badly scaled", _two(lambda x: [x[0] - 1e6, x[1] - 2e-6, x[0] * x[1] - 2]), [1, 1], (0.0,)),
     Problem("Beale", lambda x: BEALE - x[0] * (1 - x[1] ** _range(3)), [1, 1], (0.0,)),
-    Problem("Jennrich and Sampson", lambda x: 2 + 2 * _range(10) - (pb.exp(_range(10) * x[0]) + pb.exp(_range(10) * x[1])), [0.3, 0.4], (124.362, 259.58019)),
+    Problem("Jennrich and Sampson", _jennrich, [0.3, 0.4], (124.362, 259.58019)),
     Problem("Helical valley", _helical, [-1, 0, 0], (0.0,)),
     Problem("Bard", _bard, [1, 1, 1], (8.21487e-3, 17.4286)),
     Problem("Gaussian", _gaussian, [0.4, 1, 0], (1.12793e-8,)),

@@ -57,13 +57,10 @@ def curve(seed=2):
 
 
 @pytest.mark.parametrize("loss", ["linear", "soft_l1", "cauchy", "huber", "arctan"])
-@pytest.mark.parametrize("bounds", [None, ([0.0, 0.0], [1.6, 3.0]), ([0.0, 0.9], [1.6, 0.95])], ids=["free", "one", "all"])
+@pytest.mark.parametrize("bounds", [None, ([0.0, 0.0], [1.6, 3.0]), ([0.0, 0.7], [1.55, 0.82])], ids=["free", "one", "all"])
 def test_fits_against_differences_of_the_whole_solve(loss, bounds) -> None:
     y = curve()
-    if bounds and bounds[0][1] == 0.9:
-        start = {"bounds": ([0.0, 0.7], [1.55, 0.82])}
-    else:
-        start = {"bounds": bounds}
+    start = {"bounds": bounds}
     weights = pb.tensor([1.0, -2.0], dtype=pb.float64)
 
     def value(y):
@@ -111,7 +108,8 @@ def test_the_memory_does_not_depend_on_the_iterations() -> None:
             found = fit(y, **options)
         kept.append((len(tape.nodes), found.nfev))
         tape.gradient(found.x, y, output_gradients=pb.ones(2, dtype=pb.float64))
-    assert kept[0][0] == kept[1][0] and kept[0][1] < kept[1][1]
+    assert kept[0][0] == kept[1][0]
+    assert kept[0][1] < kept[1][1]
 
 
 def test_a_singular_hessian_is_an_error_when_a_gradient_is_asked_for() -> None:
@@ -120,18 +118,23 @@ def test_a_singular_hessian_is_an_error_when_a_gradient_is_asked_for() -> None:
 
     y = pb.tensor([1.0, 2.0])
     assert least_squares(f, [0.0, 0.0], (y,)).success
-    with pytest.raises(pb.LinAlgError, match="singular .rank 1 of 2.*ridge"):
+    with pytest.raises(pb.LinAlgError, match=r"singular .rank 1 of 2.*ridge"):
         pb.grad(lambda y: least_squares(f, [0.0, 0.0], (y,)).x[0])(y)
+    z = pb.zeros((2, 2), dtype=pb.float64)
     with pytest.raises(pb.LinAlgError, match="of problem 0 is singular"):
-        z = pb.zeros((2, 2), dtype=pb.float64)
         pb.grad(lambda y: pb.sum(least_squares(f, z, (y,), batch=True).x))(pb.tensor([[1.0, 2.0], [1.0, 3.0]]))
 
 
 def test_a_watched_tensor_that_is_no_argument_is_an_error() -> None:
     y, w = pb.tensor(curve()), pb.Parameter(1.0, dtype=pb.float64)
-    with pytest.raises(pb.TapeError, match="Pass it as an argument"), pb.GradientTape() as tape:
-        tape.watch(y)
-        least_squares(lambda x, y: w * x[0] - y, [1.0], (y,))
+
+    def solve():
+        with pb.GradientTape() as tape:
+            tape.watch(y)
+            least_squares(lambda x, y: w * x[0] - y, [1.0], (y,))
+
+    with pytest.raises(pb.TapeError, match="Pass it as an argument"):
+        solve()
 
 
 def test_arguments_in_a_dict_and_parameters() -> None:
@@ -175,7 +178,9 @@ def test_roots_and_their_derivatives(method, dtype) -> None:
     a = pb.tensor(2.0, dtype=dtype)
     x0 = pb.tensor([3.0, 1.0], dtype=dtype)
     found = root(circle, x0, (a,), method)
-    assert found.success and found.status == 1 and found["njev"] > 0
+    assert found.success
+    assert found.status == 1
+    assert found["njev"] > 0
     rtol = 1e-5 if dtype == pb.float32 else 1e-9
     np.testing.assert_allclose(found.x.numpy(), [1, 1], rtol=rtol)
     slope = np.linalg.solve([[2, 2], [1, -3]], [1, 0])
@@ -204,7 +209,9 @@ def test_roots_far_from_the_start() -> None:
 def test_a_system_without_a_root_says_so() -> None:
     for method in ("newton", "hybrid"):
         found = root(lambda x: x**2 + 1, [1.0], method=method)
-        assert not found.success and found.status < 0 and found.message
+        assert not found.success
+        assert found.status < 0
+        assert found.message
     assert root(circle, [30.0, 10.0], (2.0,), max_nfev=2).status == 0
 
 

@@ -29,4 +29,5 @@ def test_a_known_minimum_is_found(problem) -> None:
             problem.residuals, x0, ftol=1e-10, xtol=1e-10, gtol=1e-10, max_nfev=1000, capture=True
         )  # fmt: skip
         squares = 2 * found.cost
-        assert found.success and min([abs(squares - x) - 1e-4 * x for x in problem.minima]) < 1e-8, (factor, squares)
+        assert found.success, factor
+        assert min([abs(squares - x) - 1e-4 * x for x in problem.minima]) < 1e-8, (factor, squares)

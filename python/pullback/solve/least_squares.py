@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +15,7 @@ from ..tensors.tensor import Tensor
 from ..transforms.jacobian import Mode
 from ..tree import map as mapped
 from ..typing import ArrayLike
+from .batched import solve_batch
 from .implicit import of_least_squares
 from .jacobians import Residuals, Unknowns, check_start, host, prepared
 from .losses import Loss
@@ -151,7 +151,7 @@ class Search:
                 return
             x = self.x.copy()
             n = int(free.sum())
-            x[free] -= counted("solver_cholesky", lambda: np.linalg.solve(hessian, self.gradient[free]), n**3 // 3, n)
+            x[free] -= counted("solver_cholesky", lambda h=hessian, g=self.gradient[free]: np.linalg.solve(h, g), n**3 // 3, n)
             self.x = self.residuals.rounded(x)
             inside = bool(((self.x >= self.low) & (self.x <= self.high)).all())
             if (
@@ -229,8 +229,6 @@ def least_squares(
     stop = _tolerances(owner, ftol, xtol, gtol, max_nfev, unknowns.size)
     given = prepared(args)
     if batch:
-        from .batched import solve_batch
-
         return solve_batch(residual_fn, unknowns, given, (low, high), rule, stop, mode)
     x, scale = host(unknowns.vector), _scale(owner, x_scale, unknowns)
     _check_inside(owner, x, low, high)
@@ -263,7 +261,7 @@ def _check_inside(owner: str, x: Array, low: Array, high: Array) -> None:
 def _tolerances(owner: str, ftol: Any, xtol: Any, gtol: Any, max_nfev: Any, size: int) -> Tolerances:
     found = []
     for name, value in (("ftol", ftol), ("xtol", xtol), ("gtol", gtol)):
-        if value is not None and (not isinstance(value, Real) or not value >= 0):
+        if value is not None and (not isinstance(value, (int, float)) or not value >= 0):
             raise ValueError(f"{owner}: {name}={value!r} must be a number of at least 0, or None to turn the condition off.")
         found.append(float(value or 0.0))
     if max(found) < EPS:
@@ -271,7 +269,7 @@ def _tolerances(owner: str, ftol: Any, xtol: Any, gtol: Any, max_nfev: Any, size
     most = 100 * size if max_nfev is None else max_nfev
     if not isinstance(most, int) or most < 1:
         raise ValueError(f"{owner}: max_nfev={max_nfev!r} must be a positive integer, or None for 100 for each element of x.")
-    return Tolerances(*found, most)
+    return Tolerances(found[0], found[1], found[2], most)
 
 
 def _scale(owner: str, x_scale: Any, unknowns: Unknowns) -> Array | None:

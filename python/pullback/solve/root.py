@@ -63,7 +63,7 @@ def root(
     if not isinstance(xtol, Real) or not 0 < xtol < 1:
         raise ValueError(f"{owner}: xtol={xtol!r} must be a number between 0 and 1.")
     most = 100 * unknowns.size if max_nfev is None else max_nfev
-    if not isinstance(most, int) or most < 1:
+    if most < 1:
         raise ValueError(f"{owner}: max_nfev={max_nfev!r} must be a positive integer, or None.")
     given = prepared(args)
     residuals = Residuals(f, unknowns, settled(given), mode, capture)
@@ -90,7 +90,7 @@ def _newton(residuals: Residuals, x: Array, values: Array, xtol: float, most: in
         if not values.any():
             return x, values, 1
         try:
-            step = -counted("solver_lu", lambda: np.linalg.solve(j, values), n**3 // 3 + n * n, n)
+            step = -counted("solver_lu", lambda j=j, values=values: np.linalg.solve(j, values), n**3 // 3 + n * n, n)
         except np.linalg.LinAlgError:
             return x, values, -1
         if not np.isfinite(step).all():
