@@ -103,8 +103,9 @@ class Normal:
 
     def _whole(self, damping: float) -> float:
         xp, a, n = self._on.xp, self._a, self.n
-        upper = xp.triu(a, 1)
-        factor = xp.linalg.cholesky(upper + upper.T + xp.diag(self.diagonal + self._on.dtype.type(damping)))
+        lower = a.T.copy()  # of which the factorisation reads the lower triangle only
+        lower[xp.arange(n), xp.arange(n)] = self.diagonal + self._on.dtype.type(damping)
+        factor = xp.linalg.cholesky(lower)
         diagonal = factor.diagonal()
         least, most = float(diagonal.min()), float(diagonal.max())
         if not np.isfinite(least + most):
