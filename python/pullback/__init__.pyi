@@ -293,6 +293,7 @@ from .transforms.per_example import per_example_grad as per_example_grad
 from .transforms.per_example import per_example_norm as per_example_norm
 from .transforms.per_example import weighted_grad as weighted_grad
 from .transforms.scan import scan as scan
+from . import solve as solve
 from .transforms.vjp import grad as grad
 from .transforms.vjp import value_and_grad as value_and_grad
 from .transforms.vjp import vjp as vjp

@@ -1,0 +1,8 @@
+"""Solvers: least squares, minima and roots, with derivatives of what they find."""
+
+from ..exports import exported
+from .least_squares import least_squares
+from .levenberg_marquardt import LevenbergMarquardt
+from .root import root
+
+__all__ = exported(globals())
