@@ -12,7 +12,7 @@ from ..tree import flatten
 from .unknowns import Unknowns
 
 FORMS = (
-    "Give (lower, upper), each a number, None, an array or the structure of the parameters; or, for one vector, a list of a pair "
+    "Give (lower, upper), each a number, None, an array or the structure of the parameters; or, for one vector, a list with a tuple "
     "(lower, upper) for each element."
 )
 
@@ -37,7 +37,12 @@ def read_bounds(bounds: Any, unknowns: Unknowns, what: str) -> tuple[np.ndarray,
 
 
 def _are_pairs(bounds: Any, unknowns: Unknowns) -> bool:
-    """True for a pair of numbers (or None) per element of one vector, as SciPy takes bounds."""
+    """True for a pair of numbers (or None) per element of one vector, as SciPy's minimize takes bounds.
+
+    For two elements, a tuple of two lists is (lower, upper), as SciPy's least_squares takes bounds.
+    """
+    if isinstance(bounds, tuple) and unknowns.size == 2 and all([isinstance(side, list) for side in bounds]):
+        return False
     return len(bounds) == unknowns.size and all(
         [
             isinstance(pair, (tuple, list)) and len(pair) == 2 and all([x is None or np.isscalar(x) for x in pair])

@@ -129,7 +129,7 @@ class Descent:
         objective, tried = self.objective, None
         if before is None:
             state, d, report = objective.call("first", self._first, at.x, at.gradient, *state, of_f=False)
-        elif objective.eager or not objective.captures:
+        elif objective.eager:
             old = (at.x, at.gradient, before.x, before.gradient)
             state, d, report = objective.call("next", self._next, *old, *state, of_f=False)
         else:

@@ -47,7 +47,7 @@ class Objective:
         f: called with the unknowns and the arguments, or with the arguments alone if it takes no more (see `_calls`).
         args: a dict of keyword arguments, or a list of positional ones. The user may change it between iterations.
         bounds: the flat lower and upper bounds, or None.
-        capture: False runs f eagerly on each call.
+        capture: False runs f eagerly on each call. The vector algebra of a method is captured even then.
         residuals: f returns residuals, and the loss is half the sum of their squares.
     """
 
@@ -59,12 +59,11 @@ class Objective:
             raise TapeError(f"{self.what}: f is a {type(f).__name__}, and must be a function that returns the loss.")
         if not isinstance(args, (dict, list)):
             raise DTypeError(f"{self.what}: args is a {type(args).__name__}. Give a dict of keyword arguments, or a list or tuple.")
-        self.residuals, self.captures = residuals, capture
+        self.residuals, self.eager = residuals, not capture
         self.nfev = self.njev = self.nhev = 0
         self.bounds = None if bounds is None else [asarray(side, dtype=unknowns.dtype, device=unknowns.device) for side in bounds]
         self._takes_params = _calls(f, unknowns.tree, args, self.what)
         self._functions: dict[Any, Callable[..., Any]] = {}
-        self.eager = False
         self.zero, self.one = self.scalar(0.0), self.scalar(1.0)
         self.epsilon = float(np.finfo(unknowns.dtype).eps)
         self._read_args()
@@ -216,7 +215,7 @@ class Objective:
         """
         found = self._functions.get(key)
         if found is None:
-            found = self._functions[key] = capture(function) if self.captures and not (of_f and self.eager) else function
+            found = self._functions[key] = function if of_f and self.eager else capture(function)
         before = door.enter(PHASE)
         try:
             return found(*given)

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ..autodiff.tape import Tape
+from ..transforms.tape import GradientTape
 from ..errors import PullbackError
 from ..tensors.creation import asarray
 from ..tensors.tensor import Tensor
@@ -106,14 +106,24 @@ class ScipySolver:
         return None
 
     def steps(self, at: At) -> Steps:
-        """Yields one Step per iteration of SciPy."""
+        """Yields one Step per iteration of SciPy, which begins again if the user changed arguments while it ran."""
+        while True:
+            done, changed = yield from self._one_run(at)
+            at = self._at(done.x)
+            if not changed:
+                break
+        yield Step(at, Stop(int(done.status), str(done.message), bool(done.success)), False)
+
+    def _one_run(self, at: At) -> Generator[Step, bool, tuple[Any, bool]]:
+        """Yields one Step per iteration. Returns SciPy's result, and True if the user changed arguments before it ended."""
         asked = conversation(lambda ask: self._minimize(at, ask))
-        kind, x = next(asked)
+        changed = False
         try:
+            kind, x = next(asked)
             while True:
                 answer: Any = None
                 if kind == "iteration":
-                    yield Step(self._at(x), None)
+                    changed = (yield Step(self._at(x), None)) or changed
                 elif kind == "value":
                     found = self._at(x)
                     answer = (found.loss, _host(found.gradient)) if self.facts.gradient else found.loss
@@ -121,10 +131,9 @@ class ScipySolver:
                     answer = kind(x)
                 kind, x = asked.send(answer)
         except StopIteration as end:
-            done = end.value
+            return end.value, changed
         finally:
             asked.close()
-        yield Step(self._at(done.x), Stop(int(done.status), str(done.message), bool(done.success)), False)
 
     def _minimize(self, at: At, ask: Callable[[Any, Any], Any]) -> Any:
         """Runs SciPy, in the second thread."""
@@ -192,7 +201,7 @@ class ScipySolver:
             objective.unknowns.place(self._tensor(x))
             inner.args_changed()
             slots = objective.unknowns.slots
-            tape = Tape(watch_parameters=False)
+            tape = GradientTape(watch_parameters=False)
             tape.watch(slots)
             with tape:
                 found = inner.value(objective.unknowns.tree, inner.given)
