@@ -57,9 +57,9 @@ def test_a_method_agrees_with_a_direct_call_and_yields_its_iterations(name: str)
     assert result.success
     assert result.message == theirs.message
     assert result.nit == len(steps) == steps[-1][0]
-    np.testing.assert_allclose(result.x.numpy(), theirs.x, atol=1e-4)
+    np.testing.assert_allclose(result.x.numpy(), theirs.x, atol=1e-4 if facts.gradient else 2e-3)
     np.testing.assert_array_equal(result.x.numpy(), p.numpy())
-    assert result.fun == pytest.approx(theirs.fun, abs=1e-8)
+    assert result.fun == pytest.approx(theirs.fun, abs=1e-8 if facts.gradient else 1e-5)
     if facts.hessian:
         assert result.nhev > 0
 
