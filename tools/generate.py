@@ -28,7 +28,7 @@ REPRODUCIBILITY = PACKAGE.parent.parent / "docs" / "reproducibility.md"
 BEGIN, END = "<!-- the table of ops: written by tools/generate.py -->", "<!-- end of the table of ops -->"
 # Modules from which users import names that are defined elsewhere. A type checker takes such a name for private unless a stub
 # says `import a as a`, and it cannot see names that are imported at their first use.
-EXPORTING = ("", "nn", "nn.functional", "optim", "data", "profiling", "linalg", "random")
+EXPORTING = ("", "nn", "nn.functional", "optim", "data", "profiling", "linalg", "random", "solve")
 TENSOR = "pullback.tensors.tensor"
 DECLARING = ("elementwise", "gamma")  # modules of ops whose public functions are the results of declarations
 

@@ -26,7 +26,7 @@ constexpr int kTf32 = kDTypes;
 
 // The number of phases, the phase of launches that belong to no other, and the number that ends the last phase of a ledger. The
 // layer above defines the phases.
-constexpr int kPhases = 6, kOther = 5, kEnd = -1;
+constexpr int kPhases = 7, kOther = 5, kEnd = -1;
 
 // Launches with equal keys are summed up. scope: a number that the layer above defines.
 struct LedgerKey {

@@ -79,7 +79,7 @@ _LATE = {
     ".transforms.custom": ("custom_gradient", "straight_through"), ".transforms.jacobian": ("hessian", "jacobian"),
     ".transforms.jvp": ("hvp", "jvp", "linearize"), ".transforms.memo": ("memo",),
     ".transforms.per_example": ("per_example_grad", "per_example_norm", "weighted_grad"), ".transforms.scan": ("scan",),
-    ".transforms.vjp": ("grad", "value_and_grad", "vjp"), ".transforms.vmap": ("vmap",),
+    ".solve": ("solve",), ".transforms.vjp": ("grad", "value_and_grad", "vjp"), ".transforms.vmap": ("vmap",),
 }  # fmt: skip
 _HOME = {name: module for module, names in _LATE.items() for name in names}
 

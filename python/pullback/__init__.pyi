@@ -276,6 +276,7 @@ from .profiling.flops import flops as flops
 from .replays.capture import capture as capture
 from .resume import load_training as load_training
 from .resume import save_training as save_training
+from . import solve as solve
 bfloat16: numpy.dtype[Any]
 from .transforms.black_box import black_box as black_box
 from .transforms.checkpoint import checkpoint as checkpoint

@@ -29,6 +29,7 @@ from .ledger import (
     OTHER as OTHER,
     PHASES as PHASES,
     RECOMPUTE as RECOMPUTE,
+    SOLVER as SOLVER,
     Key,
     Launch,
     Ledger,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-PHASES: Final = ("forward", "backward", "recompute", "optimizer", "data", "other")
-FORWARD, BACKWARD, RECOMPUTE, OPTIMIZER, DATA, OTHER = range(6)
+PHASES: Final = ("forward", "backward", "recompute", "optimizer", "data", "other", "solver")
+FORWARD, BACKWARD, RECOMPUTE, OPTIMIZER, DATA, OTHER, SOLVER = range(7)
 END: Final = -1  # the phase of a ledger's last border
 Detail = Literal["count", "phase", "kernel"]
 DETAILS: Final[tuple[Detail, ...]] = get_args(Detail)

@@ -89,7 +89,7 @@ class Profile(Kept):
         strict, detail: as in `pb.profile`.
         dry: native kernels are counted but do not run (see `pb.flops`).
 
-    Counts come from the kernels that ran and their shapes; a captured function counts at every replay. The six phases and their
+    Counts come from the kernels that ran and their shapes; a captured function counts at every replay. The seven phases and their
     `total` are Figures, which are zero until the end of the `with`. A Profile can be used once, in one thread. Profiles nest: a
     launch in an inner profile is also in the outer ones.
 
@@ -183,6 +183,11 @@ class Profile(Kept):
     def other(self) -> Figures:
         """The figures of `tape.explain`, `tape.diagnose` and `tape.check`, which inspect a tape."""
         return self._phases["other"]
+
+    @property
+    def solver(self) -> Figures:
+        """The figures of the linear algebra of `pb.solve`. Residuals, Jacobians and gradients are in the other phases."""
+        return self._phases["solver"]
 
     @property
     def total(self) -> Figures:

@@ -1,0 +1,320 @@
+"""Many independent problems of least squares at once, each with its own damping and its own end.
+
+All work is done by pullback's ops on blocks of problems that fit the cache. A problem that has ended leaves its block, so that it
+costs nothing more. The method is that of Levenberg and Marquardt with the damping of Nielsen (1999) and scaled unknowns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from ..autodiff.kept import Heard
+from ..errors import ShapeError
+from ..launch import door
+from ..ops.by_name import in_dtype
+from ..ops.elementwise import abs as absolute, isfinite, maximum, minimum, sqrt, where
+from ..ops.gather import take
+from ..ops.linalg import matmul
+from ..ops.movement import concat, stack
+from ..ops.reduce import all as every, max as largest, sum
+from ..ops.shape import expand_dims, matrix_transpose, reshape
+from ..ops.solves import inverse_transposed
+from ..tensors.creation import asarray, eye, full, ones_like, zeros_like
+from ..tensors.tensor import Tensor
+from ..transforms.jacobian import Mode, jacobian
+from ..transforms.vmap import vmap
+from ..tree import flatten, unflatten
+from .implicit import of_least_squares
+from .jacobians import TensorNamespace, Unknowns, flat, host
+from .losses import Loss
+from .results import MESSAGES, LeastSquaresResult
+
+Array = np.ndarray[Any, Any]
+
+BLOCK_ELEMENTS: Final = 2**18  # elements of the Jacobians of a block
+UNROLLED: Final = 8  # the most unknowns whose Cholesky factors are computed element by element, for all problems at once
+FIRST_DAMPING: Final = 1e-3
+CAREFUL_DAMPING: Final = 1.0  # the first one with a robust loss, in whose flat tail a long step may end
+MOST_DAMPING: Final = 1e30
+MOST_GROWTH: Final = 16.0  # of the damping at once, so that it does not jump over good steps
+
+
+class Batch:
+    """The problems: their function, arguments, bounds and loss, and what was found.
+
+    Attributes:
+        args: the arguments, of which `shared` says what is no tensor.
+        residuals: the number of residuals of each problem.
+    """
+
+    def __init__(
+        self, f: Callable[..., Any], unknowns: Unknowns, args: tuple[Any, ...], limits: tuple[Array, Array], loss: Loss, mode: Mode
+    ) -> None:
+        self.unknowns, self.loss = unknowns, loss
+        self.leaves, self.spec = flatten(args)
+        self.tensors = [i for i, leaf in enumerate(self.leaves) if isinstance(leaf, Tensor)]
+        for i in self.tensors:
+            if not self.leaves[i].ndim or self.leaves[i].shape[0] != unknowns.count:
+                raise ShapeError(
+                    f"least_squares: with batch=True the tensors of args need a leading axis of {unknowns.count} problems, and one "
+                    f"has shape {self.leaves[i].shape}. Use what is equal for all problems inside the function, without passing it."
+                )
+
+        def values(x: Tensor, *args: Any) -> Tensor:
+            return flat("least_squares", f(unknowns.tree(x), *args))
+
+        self.values = vmap(values)
+        self.derivative = vmap(jacobian(lambda x, *args: (values(x, *args),) * 2, mode=mode, has_aux=True))
+        self.dtype = unknowns.vector.dtype
+        self.eps = float(np.finfo(self.dtype).eps)
+        bounded = np.isfinite(limits[0]).any() or np.isfinite(limits[1]).any()
+        self.limits = [asarray(x.astype(self.dtype), device=unknowns.device) for x in limits] if bounded else None
+
+    def some(self, places: Any) -> list[Tensor]:
+        """Returns the tensors of args for some problems, given as a slice or as a tensor of indices."""
+        found = [self.leaves[i] for i in self.tensors]
+        return [t[places] if isinstance(places, slice) else take(t, places, axis=0) for t in found]
+
+    def filled(self, tensors: list[Tensor]) -> tuple[Any, ...]:
+        full_leaves = list(self.leaves)
+        for i, t in zip(self.tensors, tensors):
+            full_leaves[i] = t
+        return unflatten(self.spec, full_leaves)
+
+    def costs(self, r: Tensor) -> Tensor:
+        return 0.5 * sum(in_dtype(self.loss.values(TensorNamespace, r), self.dtype), axis=-1)
+
+
+ROWS: Final = ("x", "damping", "growth", "scale")
+
+
+class Block:
+    """Some problems that have not ended. The attributes in ROWS have a row for each of them."""
+
+    def __init__(self, batch: Batch, start: int, stop: int, x: Tensor, tolerances: Any) -> None:
+        self.batch, self.stop = batch, tolerances
+        self.x = x[start:stop]
+        first = FIRST_DAMPING if batch.loss.linear else CAREFUL_DAMPING
+        count, like = stop - start, {"dtype": batch.dtype, "device": x.device}
+        self.damping, self.growth = full((count,), first, **like), full((count,), 2.0, **like)
+        self.scale = full((count, batch.unknowns.size), 0.0, **like)
+        self.args = batch.some(slice(start, stop))
+        self.index = np.arange(start, stop)
+
+    def keep(self, rows: Array) -> None:
+        """Drops all problems but these."""
+        places = asarray(rows, device=self.x.device)
+        for name in ROWS:
+            setattr(self, name, take(getattr(self, name), places, axis=0))
+        self.args = [take(t, places, axis=0) for t in self.args]
+        self.index = self.index[rows]
+
+    def iterate(self) -> Array:
+        """Tries one step of each problem. Returns the status of each, where 9 stands for a problem that goes on."""
+        batch, args = self.batch, self.batch.filled(self.args)
+        j, r = batch.derivative(self.x, *args)
+        before = door.enter(door.SOLVER)
+        try:
+            model = _Model(self, j, r)
+            delta = model.step()
+            trial = self.x + delta
+            if batch.limits is not None:
+                trial = minimum(maximum(trial, batch.limits[0]), batch.limits[1])
+                delta = trial - self.x
+            door.enter(before)
+            cost = batch.costs(batch.values(trial, *args))
+            door.enter(door.SOLVER)
+            return self._decide(model, trial, delta, cost)
+        finally:
+            door.enter(before)
+
+    def _decide(self, model: _Model, trial: Tensor, delta: Tensor, cost: Tensor) -> Array:
+        gained = model.cost - cost
+        predicted = model.predicted(delta)
+        good = isfinite(cost) & every(isfinite(delta), axis=-1) & (predicted > 0)
+        ratio = where(good, gained / where(good, predicted, ones_like(predicted)), -ones_like(gained))
+        accepted = good & (gained > 0)
+        swing = 2 * ratio - 1
+        lower = self.damping * maximum(1 - swing * swing * swing, full((), 0.1, dtype=ratio.dtype, device=ratio.device))
+        length, size = sqrt(sum(delta * delta, axis=-1)), sqrt(sum(self.x * self.x, axis=-1))
+        stop, eps = self.stop, self.batch.eps
+        flags = stack(
+            [
+                model.optimality < stop.gtol,
+                good & (((gained < stop.ftol * model.cost) & (ratio > 0.25)) | ((absolute(gained) <= eps * model.cost) & (predicted <= eps * model.cost))),
+                (length < stop.xtol * (stop.xtol + size)) & isfinite(length),
+                ~model.finite | (self.damping > MOST_DAMPING),
+                model.optimality == 0,
+            ]
+        )  # fmt: skip
+        moved = accepted & ~(model.optimality < stop.gtol)
+        self.x = where(expand_dims(moved, axis=-1), trial, self.x)
+        self.damping = maximum(where(accepted, lower, self.damping * self.growth), full_like(self.damping, 1e-12))
+        self.growth = where(accepted, full_like(self.growth, 2.0), minimum(2 * self.growth, full_like(self.growth, MOST_GROWTH)))
+        gradient, gain, step, bad, zero = host_flags(flags)
+        status = np.full(len(self.index), 9)
+        status[gain], status[step], status[gain & step] = 2, 3, 4
+        status[gradient | zero], status[bad] = 1, -2
+        return status
+
+
+def full_like(x: Tensor, value: float) -> Tensor:
+    return full(x.shape, value, dtype=x.dtype, device=x.device)
+
+
+def host_flags(flags: Tensor) -> Array:
+    return host(flags) != 0
+
+
+class _Model:
+    """The linear models of the problems of a block, and their damped steps."""
+
+    def __init__(self, block: Block, j: Tensor, r: Tensor) -> None:
+        batch = block.batch
+        self.block = block
+        scaled = batch.loss.scaled(TensorNamespace, r)
+        self.cost = batch.costs(r)
+        rows = j if scaled.rows is None else j * expand_dims(scaled.rows, axis=-1)
+        self.gradient = _times(matrix_transpose(j), scaled.weighted)
+        self.square = matmul(matrix_transpose(rows), rows)
+        n = batch.unknowns.size
+        diagonal = stack([self.square[:, i, i] for i in range(n)], axis=-1)
+        self.finite = every(isfinite(diagonal), axis=-1) & isfinite(self.cost)
+        block.scale = maximum(block.scale, sqrt(where(isfinite(diagonal), diagonal, zeros_like(diagonal))))
+        self.unit = 1 / where(block.scale > 0, block.scale, ones_like(block.scale))
+        self.optimality = largest(self._scaled_gradient(), axis=-1)
+
+    def _scaled_gradient(self) -> Tensor:
+        limits, g, x = self.block.batch.limits, self.gradient, self.block.x
+        self.free: Tensor | None = None
+        if limits is None:
+            return absolute(g)
+        low, high = limits
+        held = ((x <= low) & (g > 0)) | ((x >= high) & (g < 0))
+        self.free = where(held, zeros_like(x), ones_like(x))
+        room = where(g > 0, x - low, high - x)
+        return absolute(g) * where(isfinite(room), room, ones_like(room))
+
+    def step(self) -> Tensor:
+        """Returns the steps, NaN where a system could not be solved."""
+        block, n = self.block, self.unit.shape[-1]
+        unit = self.unit if self.free is None else self.unit * self.free
+        a = self.square * expand_dims(unit, axis=-1) * expand_dims(unit, axis=-2)
+        if n <= UNROLLED:
+            p = _solved_by_elements(a, block.damping, -self.gradient * unit)
+        else:
+            damped = a + expand_dims(expand_dims(block.damping, axis=-1), axis=-1) * eye(n, dtype=a.dtype, device=a.device)
+            good = expand_dims(expand_dims(self.finite, axis=-1), axis=-1)
+            safe = where(good, damped, eye(n, dtype=a.dtype, device=a.device))
+            p = _times(inverse_transposed(safe), -self.gradient * unit)
+        return p * unit
+
+    def predicted(self, delta: Tensor) -> Tensor:
+        """Returns the decreases of the cost by the linear models."""
+        return -sum(delta * (self.gradient + 0.5 * _times(self.square, delta)), axis=-1)
+
+
+def _times(a: Tensor, v: Tensor) -> Tensor:
+    """Returns the products of matrices (b, n, m) and vectors (b, m)."""
+    return reshape(matmul(a, expand_dims(v, axis=-1)), (a.shape[0], a.shape[1]))
+
+
+def _solved_by_elements(a: Tensor, damping: Tensor, b: Tensor) -> Tensor:
+    """Returns the solutions of (a + damping I) p = b by Cholesky factors, of which each element is one op for all problems."""
+    n = b.shape[-1]
+    columns: list[list[Tensor]] = [[] for _ in range(n)]  # row i of L, up to the diagonal, whose inverse is stored
+    for i in range(n):
+        for k in range(i + 1):
+            s = a[:, i, k] + damping if i == k else a[:, i, k]
+            for left, right in zip(columns[i][:k], columns[k][:k]):
+                s = s - left * right
+            columns[i].append(1 / sqrt(s) if i == k else s * columns[k][k])
+    y: list[Tensor] = []
+    for i in range(n):
+        s = b[:, i]
+        for k in range(i):
+            s = s - columns[i][k] * y[k]
+        y.append(s * columns[i][i])
+    for i in reversed(range(n)):
+        s = y[i]
+        for k in range(i + 1, n):
+            s = s - columns[k][i] * y[k]
+        y[i] = s * columns[i][i]
+    return stack(y, axis=-1)
+
+
+# ---- the whole batch
+
+
+def solve_batch(
+    f: Callable[..., Any], unknowns: Unknowns, args: tuple[Any, ...], limits: tuple[Array, Array], loss: Loss, stop: Any, mode: Mode
+) -> LeastSquaresResult:
+    """Solves all problems. See `least_squares`."""
+    with Heard(()):
+        batch = Batch(f, unknowns, args, limits, loss, mode)
+        start = unknowns.vector
+        _check_inside(host(start), *limits)
+        m = batch.values(start[:1], *batch.filled(batch.some(slice(0, 1)))).shape[1]
+        if not m:
+            raise ValueError("least_squares: the function returned no residuals: an array of length 0.")
+        size = max(64, BLOCK_ELEMENTS // (m * unknowns.size))
+        x = host(start)
+        status, nfev = np.zeros(unknowns.count, int), np.zeros(unknowns.count, int)
+        for begin in range(0, unknowns.count, size):
+            _run(Block(batch, begin, min(begin + size, unknowns.count), start, stop), x, status, nfev, stop.max_nfev)
+        vector = asarray(x.astype(batch.dtype), device=unknowns.device)
+        parts = [_final(batch, vector, slice(begin, begin + size)) for begin in range(0, unknowns.count, size)]
+        r, j, gradient, cost = [concat(part) if len(part) > 1 else part[0] for part in zip(*parts)]
+    return _result(batch, f, args, vector, (r, j, gradient, cost), status, nfev, limits)
+
+
+def _run(block: Block, x: Array, status: Array, nfev: Array, most: int) -> None:
+    for k in range(1, most + 1):
+        found = block.iterate()
+        nfev[block.index] = k + 1
+        ended = found != 9
+        if k == most:
+            found, ended = np.where(ended, found, 0), np.ones_like(ended)
+        if ended.any():
+            x[block.index[ended]] = host(block.x)[ended]
+            status[block.index[ended]] = found[ended]
+            if ended.all():
+                return
+            block.keep(np.flatnonzero(~ended))
+
+
+def _check_inside(x: Array, low: Array, high: Array) -> None:
+    outside = (x < low) | (x > high)
+    if outside.any():
+        problem, i = map(int, np.argwhere(outside)[0])
+        raise ValueError(
+            f"least_squares: x0 of problem {problem} is outside the bounds: element {i} is {x[problem, i]:g}, with the bounds "
+            f"{low[i]:g} and {high[i]:g}. Start inside them: pb.clip(x0, lower, upper)."
+        )
+
+
+def _final(batch: Batch, x: Tensor, rows: slice) -> tuple[Tensor, ...]:
+    """Returns residuals, Jacobians, gradients and costs at the solutions."""
+    j, r = batch.derivative(x[rows], *batch.filled(batch.some(rows)))
+    scaled = batch.loss.scaled(TensorNamespace, r)
+    return r, j, _times(matrix_transpose(j), scaled.weighted), batch.costs(r)
+
+
+def _result(
+    batch: Batch, f: Any, args: tuple[Any, ...], vector: Tensor, found: tuple[Tensor, ...], status: Array, nfev: Array,
+    limits: tuple[Array, Array],
+) -> LeastSquaresResult:  # fmt: skip
+    r, j, gradient, cost = found
+    x, g = host(vector), host(gradient)
+    mask = np.where(x <= limits[0], -1, np.where(x >= limits[1], 1, 0))
+    room = np.where(g > 0, x - limits[0], limits[1] - x)
+    with np.errstate(all="ignore"):
+        optimality = np.max(np.abs(g) * np.where(np.isfinite(room), room, 1.0), axis=-1)
+    solution = of_least_squares(f, batch.unknowns, vector, args, batch.loss, free=mask == 0, batch=True)
+    return LeastSquaresResult(
+        x=batch.unknowns.tree_of_all(solution), cost=cost, fun=r, jac=j, grad=gradient, optimality=optimality, active_mask=mask,
+        nfev=nfev, njev=nfev, status=status, message=[MESSAGES[int(k)] for k in status], success=status > 0,
+    )  # fmt: skip

@@ -1,0 +1,413 @@
+"""The damped linear systems of LevenbergMarquardt: by a normal matrix, by the products of rows, by QR, or without any matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ..autodiff.batching import Batch, Batched
+from ..autodiff.tape import Tape
+from ..ops.by_name import in_dtype, of_all
+from ..ops.movement import concat
+from ..ops.shape import broadcast_to, expand_dims, reshape
+from ..replays.capture import capture as captured
+from ..tensors.creation import asarray, eye
+from ..tensors.tensor import Tensor
+from ..transforms.jacobian import batched_pull, jacobian
+from ..transforms.jvp import jvp, linearize, pushed
+from ..transforms.vjp import vjp
+from ..transforms.vmap import vmap
+from .jacobians import TensorNamespace, flat, host
+from .normal import Launches, Normal
+
+if TYPE_CHECKING:
+    from .levenberg_marquardt import LevenbergMarquardt
+
+MATRIX_FREE: Final = 4096  # unknowns and residuals above which "auto" forms no matrix
+WHOLE_BYTES: Final = 4 * 2**20  # a Jacobian of at most these bytes is kept whole
+PRODUCTS: Final = 250  # the most products with JᵀJ of one solution by conjugate gradients
+
+
+class Recordings:
+    """The residuals of one function of the Parameters as a vector, and with their Jacobian of shape (m, P)."""
+
+    def __init__(self, lm: LevenbergMarquardt, f: Callable[..., Any]) -> None:
+        self.f, self._parameters = f, lm.parameters
+        dtype = lm.dtype
+
+        def one(*args: Any) -> Tensor:
+            return in_dtype(flat("LevenbergMarquardt", f(*args)), dtype)
+
+        def values(*args: Any) -> Tensor:
+            return reshape(vmap(one)(*args), (-1,)) if lm.per_example else one(*args)
+
+        self.plain = values
+        whole = jacobian(lambda parameters, *args: (one(*args),) * 2, has_aux=True)
+
+        def derivative(*args: Any) -> Any:
+            return whole(self._parameters, *args)
+
+        def both(*args: Any) -> tuple[Tensor, Tensor]:
+            blocks, r = (vmap(derivative) if lm.per_example else derivative)(*args)
+            r = reshape(r, (-1,))
+            rows = [reshape(in_dtype(j, dtype), (r.size, -1)) for j in blocks]
+            return rows[0] if len(rows) == 1 else concat(rows, axis=1), r
+
+        self.values = captured(values) if lm.capture else values
+        self.both = captured(both) if lm.capture else both
+
+
+def linear_model(lm: LevenbergMarquardt, f: Callable[..., Any], args: tuple[Any, ...]) -> Linear:
+    """Returns the linear model of the residuals at the present Parameters."""
+    if lm.recorded is None or lm.recorded.f is not f:
+        lm.recorded = Recordings(lm, f)
+    r = lm.recorded.values(*args)
+    m, n = r.size, lm.count
+    if lm.solver == "cg" or (lm.solver == "auto" and min(m, n) > MATRIX_FREE):
+        return MatrixFree(lm, args, r)
+    return ByRows(lm, args, r) if m < n else ByColumns(lm, args, r)
+
+
+class Linear:
+    """The residuals r, J, and the steps of least |r + J delta|² + damping |delta|² / scale².
+
+    Attributes:
+        first: the residuals as float64 numbers on the host.
+        cost: the cost at the present Parameters.
+        largest: the largest element of the diagonal of JᵀJ.
+        solver: how the last step was solved, for the report.
+        tried: the same in words, for an error.
+    """
+
+    def __init__(self, lm: LevenbergMarquardt, args: tuple[Any, ...], r: Tensor) -> None:
+        self.lm, self.args, self.recorded = lm, args, lm.recorded
+        self.first = host(r)
+        self.cost = lm.loss.cost(self.first)
+        scaled = lm.loss.scaled(TensorNamespace, r)
+        self.rows, self.r, self.weighted = scaled.rows, scaled.residuals, scaled.weighted
+        self.on: Launches = lm.launches
+        self.xp = self.on.xp
+        self.largest, self.solver, self.tried = 1.0, "cholesky", "Cholesky"
+        self.scale: Any = None  # 1 / D, the unit of each element
+        self.free: Any = None  # 0 where an element is held by a bound, otherwise 1
+
+    def residuals(self) -> Tensor:
+        """Returns the residuals at the Parameters as they are now."""
+        return self.recorded.values(*self.args)
+
+    def step(self, damping: float) -> Any:
+        """Returns the change of the Parameters as one array. Raises LinAlgError."""
+        raise NotImplementedError
+
+    def predicted(self, delta: Any) -> float:
+        """Returns the decrease of the cost by the linear model."""
+        return -float(self.gradient @ delta) - 0.5 * self.curvature(delta)
+
+    def curvature(self, delta: Any) -> float:
+        """Returns |J delta|²."""
+        raise NotImplementedError
+
+    def again(self, gradient: Any) -> Any:
+        """Returns the step of the last damping for another gradient."""
+        raise NotImplementedError
+
+    gradient: Any
+
+    def acceleration(self, delta: Any) -> Any:
+        """Returns half the second derivative of the geodesic whose velocity is delta."""
+        split = self.split(asarray(delta, device=self.on.device))
+        parameters = self.lm.parameters
+
+        def slope(given: Any) -> Any:
+            return jvp(lambda _: self.recorded.plain(*self.args), (parameters,), (split,))[1]
+
+        _, second = jvp(slope, (parameters,), (split,))
+        if self.rows is not None:
+            second = second * self.rows * self.rows
+        _, pullback = vjp(lambda _: self.recorded.plain(*self.args), parameters)
+        return 0.5 * self.again(self.joined(pullback(second)[0]).array)
+
+    def split(self, vector: Tensor) -> list[Tensor]:
+        """Returns a vector as one tensor for each Parameter, in its dtype."""
+        found, place = [], 0
+        for p in self.lm.parameters:
+            found.append(in_dtype(reshape(vector[place : place + p.size], p.shape), p.dtype))
+            place += p.size
+        return found
+
+    def joined(self, parts: Any) -> Tensor:
+        """Returns one tensor for each Parameter as one vector."""
+        flats = [in_dtype(reshape(t, (-1,)), self.lm.dtype) for t in parts]
+        return flats[0] if len(flats) == 1 else concat(flats)
+
+    def find_held(self) -> None:
+        """Finds the elements that are on a bound and that the gradient presses against it."""
+        if self.lm.limits is None:
+            return
+        xp, x = self.xp, self.joined(self.lm.parameters).array
+        low, high = [limit.array for limit in self.lm.limits]
+        held = ((x <= low) & (self.gradient > 0)) | ((x >= high) & (self.gradient < 0))
+        self.free = xp.where(held, xp.zeros_like(x), xp.ones_like(x))
+
+    def measure(self, squares: Any) -> None:
+        """Notes the squared norms of the columns of J."""
+        self.largest = float(squares.max()) or 1.0
+        if self.lm.scaled:
+            norms = self.xp.sqrt(squares)
+            norms = norms if self.lm.columns is None else self.xp.maximum(self.lm.columns, norms)
+            self.lm.columns = norms
+            self.scale = 1 / self.xp.where(norms > 0, norms, self.xp.ones_like(norms))
+            self.largest = 1.0
+
+    def inner(self, v: Any) -> Any:
+        """Returns a vector of the Parameters' space in the scaled space of the system, without the elements that are held."""
+        v = v if self.scale is None else v * self.scale
+        return v if self.free is None else v * self.free
+
+
+class ByColumns(Linear):
+    """At least as many residuals as unknowns: Cholesky of JᵀJ + damping I, or QR of J above sqrt(damping) I."""
+
+    def __init__(self, lm: LevenbergMarquardt, args: tuple[Any, ...], r: Tensor) -> None:
+        super().__init__(lm, args, r)
+        self.normal = Normal(lm.count, self.on)
+        self.jacobian: Any = None
+        whole = r.size * lm.count * lm.dtype.itemsize <= WHOLE_BYTES
+        if whole or lm.solver == "qr" or lm.capture or lm.per_example:
+            j, _ = self.recorded.both(*args)
+            self.jacobian = (j if self.rows is None else j * expand_dims(self.rows, axis=1)).array
+            self.normal.add(self.jacobian)
+            self.gradient = self._product(self.jacobian, self.r.array)
+        else:
+            self._by_blocks(r)
+        self.measure(self.normal.diagonal)
+        self.find_held()
+        if self.scale is not None:
+            self.normal.scale(self.scale)
+        if self.free is not None:
+            self.normal.hold(self.free == 0)
+        self._triangle: Any = None
+
+    def _product(self, j: Any, v: Any) -> Any:
+        return self.on.run("solver_product", lambda: j.T @ v, j.size)
+
+    def _by_blocks(self, r: Tensor) -> None:
+        """Computes JᵀJ in blocks: of rows, by pullbacks, or of columns, which are pushed forward and pulled back."""
+        lm, n = self.lm, self.lm.count
+        tape = Tape(watch_parameters=False)
+        tape.watch(lm.parameters)
+        with tape:
+            y = self.recorded.plain(*self.args)
+        size = max(32, n // 16)
+        if r.size > 2 * n and not any([getattr(node.op, "formula", False) for node in tape.nodes]):
+            seeds = expand_dims(self.weighted, axis=0)
+            self.gradient = self._pulled(tape, y, seeds, retain=True)[0].array
+            for start, tangents in self._columns(size):
+                seeds = tangents if self.rows is None else tangents * (self.rows * self.rows)
+                block = self._pulled(tape, y, seeds, retain=True)
+                self.normal.put(start, block.array)
+            return
+        self.gradient = self.xp.zeros(n, lm.dtype)
+        for start in range(0, y.size, size):
+            stop = min(start + size, y.size)
+            seeds = eye(stop - start, y.size, k=start, dtype=y.dtype, device=y.device)
+            seeds = seeds if self.rows is None else seeds * self.rows
+            block = self._pulled(tape, y, seeds, retain=stop < y.size).array
+            self.normal.add(block)
+            self.gradient += self._product(block, self.r.array[start:stop])
+
+    def _pulled(self, tape: Tape, y: Tensor, seeds: Tensor, retain: bool) -> Tensor:
+        found = batched_pull(tape, [y], [seeds], self.lm.parameters, "zero", retain=retain)
+        rows = [reshape(in_dtype(g, self.lm.dtype), (seeds.shape[0], -1)) for g in found]
+        return rows[0] if len(rows) == 1 else concat(rows, axis=1)
+
+    def _columns(self, size: int) -> Any:
+        """Yields the index of the first of a block of columns of J, and these columns as rows."""
+        parameters, place = self.lm.parameters, 0
+        for i, p in enumerate(parameters):
+            for start in range(0, p.size, size):
+                n = min(size, p.size - start)
+                basis = reshape(eye(n, p.size, k=start, dtype=p.dtype, device=p.device), (n, *p.shape))
+                with Batch(n, directions=True) as batch:
+                    directions = [Batched(batch, basis) if k == i else None for k in range(len(parameters))]
+                    _, tangent, _ = pushed(lambda *_: self.recorded.plain(*self.args), parameters, directions)
+                rows = of_all(tangent, batch)
+                yield place + start, broadcast_to(rows, (n, rows.shape[-1]))
+            place += p.size
+
+    def step(self, damping: float) -> Any:
+        self._triangle = None
+        if self.lm.solver == "qr":
+            self._factorise_rows(damping)
+        else:
+            least = self._cholesky(damping)
+            if self.lm.solver == "auto" and least * least < 8 * np.finfo(self.lm.dtype).eps:
+                if self.jacobian is None:
+                    raise np.linalg.LinAlgError("JᵀJ is too ill-conditioned for this damping")
+                self._factorise_rows(damping)
+        return self.again(self.gradient)
+
+    def _cholesky(self, damping: float) -> float:
+        self.solver, self.tried = "cholesky", "Cholesky of JᵀJ + damping I"
+        try:
+            return self.normal.factorise(damping)
+        except np.linalg.LinAlgError:
+            if self.lm.solver == "cholesky" or self.jacobian is None:
+                raise
+            return 0.0
+
+    def _factorise_rows(self, damping: float) -> None:
+        self.solver, self.tried = "qr", "QR of the Jacobian with the damping below it"
+        xp, n = self.xp, self.lm.count
+        if not hasattr(self, "_system"):
+            j = self.jacobian if self.scale is None else self.jacobian * self.scale
+            self._system = j if self.free is None else j * self.free
+        m = self._system.shape[0]
+        below = xp.eye(n, dtype=self.lm.dtype) * self.lm.dtype.type(np.sqrt(damping))
+        fmas = (m + n) * n * n - n**3 // 3
+        stacked = xp.concatenate([self._system, below])
+        self._triangle = self.on.run("solver_qr", lambda: xp.linalg.qr(stacked, mode="r"), fmas, n)
+        if not bool(xp.isfinite(self._triangle).all()) or float(abs(self._triangle.diagonal()).min()) == 0:
+            raise np.linalg.LinAlgError("the triangle of QR is singular")
+
+    def again(self, gradient: Any) -> Any:
+        b = -self.inner(gradient)
+        if self._triangle is None:
+            p = self.normal.solve(b)
+        else:
+            r, xp = self._triangle, self.xp
+
+            def substituted() -> Any:
+                y = xp.linalg.solve(r, xp.linalg.solve(r.T, b[:, None]))
+                return y[:, 0]
+
+            p = self.on.run("solver_substitution", substituted, self.lm.count**2)
+        p = p if self.free is None else p * self.free
+        return p if self.scale is None else p * self.scale
+
+    def curvature(self, delta: Any) -> float:
+        if self.jacobian is not None:
+            moved = self.on.run("solver_product", lambda: self.jacobian @ delta, self.jacobian.size)
+            return float(moved @ moved)
+        return self.normal.quadratic(delta if self.scale is None else delta / self.scale)
+
+
+class ByRows(Linear):
+    """Fewer residuals than unknowns: Cholesky of JJᵀ + damping I, or QR of Jᵀ above sqrt(damping) I."""
+
+    def __init__(self, lm: LevenbergMarquardt, args: tuple[Any, ...], r: Tensor) -> None:
+        super().__init__(lm, args, r)
+        j, _ = self.recorded.both(*args)
+        self.jacobian = (j if self.rows is None else j * expand_dims(self.rows, axis=1)).array
+        self.gradient = self._back(self.r.array, inside=False)
+        self.measure(self.on.run("solver_norms", lambda: (self.jacobian * self.jacobian).sum(0), j.size))
+        self.find_held()
+        system = self.jacobian if self.scale is None else self.jacobian * self.scale
+        self._system = system if self.free is None else system * self.free
+        self.normal = Normal(r.size, self.on)
+        self.normal.add(self._system.T)
+        self._triangle: Any = None
+
+    def _back(self, v: Any, inside: bool = True) -> Any:
+        j = self._system if inside else self.jacobian
+        return self.on.run("solver_product", lambda: j.T @ v, j.size)
+
+    def step(self, damping: float) -> Any:
+        self._damping, self._triangle = damping, None
+        least = 0.0
+        if self.lm.solver != "qr":
+            self.solver, self.tried = "dual cholesky", "Cholesky of JJᵀ + damping I"
+            try:
+                least = self.normal.factorise(damping)
+            except np.linalg.LinAlgError:
+                if self.lm.solver == "cholesky":
+                    raise
+        if self.lm.solver == "qr" or (self.lm.solver == "auto" and least * least < 8 * np.finfo(self.lm.dtype).eps):
+            self._factorise_rows(damping)
+        return self._outside(-self._back(self._solved(self.r.array)))
+
+    def _factorise_rows(self, damping: float) -> None:
+        self.solver, self.tried = "qr", "QR of the transposed Jacobian with the damping below it"
+        xp, m = self.xp, self.r.size
+        below = xp.eye(m, dtype=self.lm.dtype) * self.lm.dtype.type(np.sqrt(damping))
+        stacked = xp.concatenate([self._system.T, below])
+        fmas = stacked.shape[0] * m * m - m**3 // 3
+        self._triangle = self.on.run("solver_qr", lambda: xp.linalg.qr(stacked, mode="r"), fmas, m)
+        if not bool(xp.isfinite(self._triangle).all()) or float(abs(self._triangle.diagonal()).min()) == 0:
+            raise np.linalg.LinAlgError("the triangle of QR is singular")
+
+    def _solved(self, b: Any) -> Any:
+        if self._triangle is None:
+            return self.normal.solve(b)
+        xp, r = self.xp, self._triangle
+        solve = xp.linalg.solve
+        return self.on.run("solver_substitution", lambda: solve(r, solve(r.T, b[:, None]))[:, 0], self.r.size**2)
+
+    def _outside(self, p: Any) -> Any:
+        return p if self.scale is None else p * self.scale
+
+    def again(self, gradient: Any) -> Any:
+        """(JᵀJ + d I)⁻¹ g is (g - Jᵀ (JJᵀ + d I)⁻¹ J g) / d."""
+        g = self.inner(gradient)
+        moved = self.on.run("solver_product", lambda: self._system @ g, self._system.size)
+        return self._outside((self._back(self._solved(moved)) - g) / self._damping)
+
+    def curvature(self, delta: Any) -> float:
+        moved = self.on.run("solver_product", lambda: self.jacobian @ delta, self.jacobian.size)
+        return float(moved @ moved)
+
+
+class MatrixFree(Linear):
+    """Conjugate gradients on JᵀJ + damping I, with products by forward mode and by pullbacks."""
+
+    def __init__(self, lm: LevenbergMarquardt, args: tuple[Any, ...], r: Tensor) -> None:
+        super().__init__(lm, args, r)
+        self.solver, self.tried = "cg", "conjugate gradients"
+        self._record()
+        self.gradient = self.joined(self._pull(self.weighted)[0]).array
+        self.find_held()
+        self.largest = self.curvature(self.gradient) / (float(self.gradient @ self.gradient) or 1.0) or 1.0
+
+    def _record(self) -> None:
+        """Records the products with J and Jᵀ, again if a trial has changed the Parameters in place and restored them."""
+        versions = [p.version for p in self.lm.parameters]
+        if getattr(self, "_versions", None) == versions:
+            return
+        self._versions = versions
+        _, self._pull = vjp(lambda _: self.recorded.plain(*self.args), self.lm.parameters)
+        _, self._push = linearize(lambda _: self.recorded.plain(*self.args), self.lm.parameters)
+
+    def _moved(self, v: Any) -> Tensor:
+        moved = self._push(self.split(asarray(v, device=self.on.device)))
+        return moved if self.rows is None else moved * self.rows
+
+    def step(self, damping: float) -> Any:
+        self._damping = damping
+        self._record()
+        return self.again(self.gradient)
+
+    def again(self, gradient: Any) -> Any:
+        residual = -self.inner(gradient)
+        x, direction = self.xp.zeros_like(residual), residual
+        first = square = float(residual @ residual)
+        goal = min(0.01, first**0.5) * first
+        for _ in range(PRODUCTS):
+            if square <= goal or square == 0:
+                break
+            moved = self._moved(direction)
+            moved = moved if self.rows is None else moved * self.rows
+            product = self.inner(self.joined(self._pull(moved)[0]).array) + self._damping * direction
+            slope = float(direction @ product)
+            if not slope > 0:
+                raise np.linalg.LinAlgError("a product with JᵀJ is not finite")
+            alpha = self.lm.dtype.type(square / slope)
+            x, residual = x + alpha * direction, residual - alpha * product
+            before, square = square, float(residual @ residual)
+            direction = residual + self.lm.dtype.type(square / before) * direction
+        return x
+
+    def curvature(self, delta: Any) -> float:
+        moved = self._moved(delta).array
+        return float(moved @ moved)

@@ -1,0 +1,307 @@
+"""The unknowns of a solver as one vector, and residual functions of that vector with their Jacobians."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..autodiff.batching import Batched
+from ..autodiff.kept import Heard
+from ..errors import DTypeError, PullbackError, ShapeError, VmapError
+from ..ops.by_name import in_dtype
+from ..ops.conversion import constant
+from ..ops.elementwise import atan, log1p, sqrt, where
+from ..ops.movement import concat
+from ..ops.reduce import sum
+from ..ops.shape import reshape
+from ..replays.capture import capture as captured
+from ..tensors import devices, dtypes
+from ..tensors.creation import asarray, ones_like, zeros_like
+from ..tensors.tensor import Tensor
+from ..transforms.jacobian import Mode, hessian, jacobian
+from ..tree import flatten, unflatten
+
+
+class TensorNamespace:
+    """The functions of pullback that losses use."""
+
+    sqrt, where, log1p, atan = staticmethod(sqrt), staticmethod(where), staticmethod(log1p), staticmethod(atan)
+    ones_like, zeros_like = staticmethod(ones_like), staticmethod(zeros_like)
+
+
+def host(t: Any) -> np.ndarray[Any, Any]:
+    """Returns the elements of a tensor as float64 numbers on the host. Tapes are not told."""
+    return devices.move(t.array, "cpu").astype(np.float64, order="C")
+
+
+def flat(owner: str, value: Any) -> Tensor:
+    """Returns the residuals that a function returned, a tensor or nested lists, tuples and dicts of tensors, as one vector.
+
+    Raises DTypeError, PullbackError.
+    """
+    leaves = flatten(value)[0]
+    if not leaves:
+        raise PullbackError(f"{owner}: the function returned {value!r} and no residuals. Does it lack a return?")
+    parts: list[Tensor] = []
+    for leaf in leaves:
+        if not isinstance(leaf, Tensor) and not hasattr(leaf, "shape") and not isinstance(leaf, (int, float)):
+            raise DTypeError(
+                f"{owner}: the function returned a {type(leaf).__name__}; residuals are real tensors, alone or in nested lists, "
+                f"tuples, dicts. Split complex residuals into their real and imaginary parts."
+            )
+        t = leaf if isinstance(leaf, Tensor) else asarray(_real(owner, "the residuals", leaf))
+        if not dtypes.is_float(t.dtype):
+            raise DTypeError(f"{owner}: the residuals have dtype {t.dtype}; they must be floating-point. Convert them with .astype.")
+        parts.append(t if t.ndim == 1 else reshape(t, (-1,)))
+    return parts[0] if len(parts) == 1 else concat(parts)
+
+
+def _real(owner: str, what: str, x: Any) -> Any:
+    """Returns x. Raises DTypeError if it is complex."""
+    if isinstance(x, complex) or getattr(getattr(x, "dtype", None), "kind", "") == "c":
+        raise DTypeError(f"{owner}: {what} are complex, and solvers work with real numbers. Give real and imaginary parts apart.")
+    return x
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, (int, float, complex, np.number, np.bool_)) and not isinstance(x, Tensor)
+
+
+class Unknowns:
+    """The structure of x0: the leaves, their shapes and dtypes, and how a vector of all elements becomes that structure.
+
+    Args:
+        owner: the solver, for messages.
+        x0: a vector, a number, or nested lists, tuples, dicts of tensors and arrays. A list of Python numbers is a float64 vector.
+        batch: the leaves have a leading axis of problems, which does not belong to the vector.
+    """
+
+    def __init__(self, owner: str, x0: Any, batch: bool = False) -> None:
+        self.owner, self.batch = owner, batch
+        leaves, self.spec = flatten(x0)
+        if not isinstance(x0, (dict, Tensor)) and leaves and all([_is_number(x) for x in leaves]):
+            leaves, self.spec = [_vector(owner, x0)], None
+        if not leaves:
+            raise ShapeError(f"{owner}: x0 is empty: there is nothing to solve for.")
+        self.leaves = [self._leaf(x) for x in leaves]
+        shapes = [x.shape for x in self.leaves]
+        if batch and (not all(shapes) or len({shape[0] for shape in shapes}) > 1):
+            raise ShapeError(
+                f"{owner}: with batch=True every tensor of x0 needs a leading axis of problems, of one length; the shapes are "
+                f"{', '.join(map(str, shapes))}."
+            )
+        self.count = shapes[0][0] if batch else 1
+        self.shapes = [shape[1:] if batch else shape for shape in shapes]
+        self.sizes = [int(np.prod(shape)) for shape in self.shapes]
+        self.size = int(np.sum(self.sizes))
+        if not self.size:
+            raise ShapeError(f"{owner}: x0 has no elements: there is nothing to solve for.")
+        if len({x.device for x in self.leaves}) > 1:
+            raise PullbackError(f"{owner}: the tensors of x0 are on several devices; move them to one with .to.")
+        self.device = self.leaves[0].device
+
+    def _leaf(self, x: Any) -> Tensor:
+        if isinstance(x, Batched):
+            raise VmapError(f"{self.owner}: cannot run inside vmap, because it reads numbers. Many problems are one call with batch=True.")
+        t = constant(x) if isinstance(x, Tensor) else asarray(_real(self.owner, "x0", x), copy=True)
+        if not dtypes.is_float(t.dtype):
+            raise DTypeError(
+                f"{self.owner}: x0 has dtype {t.dtype}, and a solver moves x in small steps. Give floats: x0.astype(pb.float64), or "
+                f"[1.0, 2.0] for [1, 2]."
+            )
+        return t
+
+    @property
+    def vector(self) -> Tensor:
+        """The elements of x0 as one vector, or as one row for each problem."""
+        lead = (self.count,) if self.batch else ()
+        parts = [reshape(x, (*lead, -1)) for x in self.leaves]
+        return parts[0] if len(parts) == 1 else concat(parts, axis=-1)
+
+    def tree(self, vector: Tensor) -> Any:
+        """Returns a vector, which may be watched by tapes, in the structure of x0."""
+        if len(self.sizes) == 1:
+            x = self.leaves[0]
+            return unflatten(self.spec, [in_dtype(reshape(vector, self.shapes[0]), x.dtype)])
+        found, start = [], 0
+        for x, shape, size in zip(self.leaves, self.shapes, self.sizes):
+            found.append(in_dtype(reshape(vector[start : start + size], shape), x.dtype))
+            start += size
+        return unflatten(self.spec, found)
+
+    def tree_of_all(self, rows: Tensor) -> Any:
+        """Returns a row for each problem in the structure of x0."""
+        found, start = [], 0
+        for x, shape, size in zip(self.leaves, self.shapes, self.sizes):
+            part = rows if len(self.sizes) == 1 else rows[:, start : start + size]
+            found.append(in_dtype(reshape(part, (self.count, *shape)), x.dtype))
+            start += size
+        return unflatten(self.spec, found)
+
+    def limits(self, bounds: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Returns the lower and the upper bounds as one vector each. Raises ShapeError, ValueError."""
+        low, high = np.full(self.size, -np.inf), np.full(self.size, np.inf)
+        if bounds is None:
+            return low, high
+        if hasattr(bounds, "lb") and hasattr(bounds, "ub"):  # scipy.optimize.Bounds
+            bounds = (bounds.lb, bounds.ub)
+        if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
+            raise ShapeError(f"{self.owner}: bounds must be a pair (lower, upper), each a number or like x0; None stands for no bound.")
+        for side, given in zip((low, high), bounds):
+            self._fill(side, given)
+        if np.isnan(low).any() or np.isnan(high).any():
+            raise ValueError(f"{self.owner}: a bound is NaN. Use -inf or inf where there is no bound.")
+        if (low > high).any():
+            i = int(np.argmax(low > high))
+            raise ValueError(
+                f"{self.owner}: the bounds are crossed: element {i} of x has the lower bound {low[i]:g} and the upper bound {high[i]:g}."
+            )
+        if (low == high).any():
+            i = int(np.argmax(low == high))
+            raise ValueError(
+                f"{self.owner}: the bounds of element {i} of x are both {low[i]:g}, which leaves nothing to solve for. Put a fixed "
+                f"value into the function instead."
+            )
+        dtype = self.leaves[0].dtype  # bounds that x can meet exactly
+        return low.astype(dtype).astype(np.float64), high.astype(dtype).astype(np.float64)
+
+    def _fill(self, side: Any, given: Any) -> None:
+        """Writes the bounds of one side, a number, a vector or a structure like x0, into `side`."""
+        if given is None:
+            return
+        if isinstance(given, dict) or (isinstance(given, (list, tuple)) and self.spec is not None):
+            parts = prefix(unflatten(self.spec, list(range(len(self.sizes)))), given)
+        else:
+            parts = [given] * len(self.sizes)
+        if len(parts) != len(self.sizes):
+            raise ShapeError(f"{self.owner}: {len(parts)} arrays of bounds for {len(self.sizes)} tensors in x0. Give one for each.")
+        start = 0
+        for part, shape, size in zip(parts, self.shapes, self.sizes):
+            bound = host(part) if isinstance(part, Tensor) else np.asarray(np.nan if part is None else part, np.float64)
+            if part is not None:
+                try:
+                    side[start : start + size] = np.broadcast_to(bound, shape).reshape(-1)
+                except ValueError:
+                    raise ShapeError(f"{self.owner}: a bound of shape {bound.shape} does not fit x0 of shape {shape}.") from None
+            start += size
+
+
+def prefix(tree: Any, given: Any) -> list[Any]:
+    """Returns the part of `given` that stands at the place of each leaf of nested lists, tuples and dicts."""
+    if isinstance(tree, dict) and isinstance(given, dict) and tree.keys() == given.keys():
+        return [part for key in sorted(tree) for part in prefix(tree[key], given[key])]
+    if isinstance(tree, (list, tuple)) and isinstance(given, (list, tuple)) and len(tree) == len(given):
+        return [part for x, y in zip(tree, given) for part in prefix(x, y)]
+    return [given] if isinstance(tree, int) else []
+
+
+def _vector(owner: str, x0: Any) -> Tensor:
+    """Returns Python numbers as float64. Raises DTypeError for integers and complex numbers, which are no starting point."""
+    numbers = np.asarray(x0)
+    _real(owner, "the elements of x0", numbers)
+    if numbers.dtype.kind != "f":
+        raise DTypeError(
+            f"{owner}: x0 is made of {numbers.dtype} numbers, and a solver moves x in small steps. Give floats: [1.0, 2.0] for [1, 2]."
+        )
+    return asarray(numbers.astype(np.float64) if isinstance(x0, (float, list, tuple)) else numbers, copy=True)
+
+
+class Residuals:
+    """A residual function of one vector on the host, evaluated with pullback's ops in the dtype and on the device of x0.
+
+    Args:
+        f: called as f(x, *args).
+        unknowns: the structure of x.
+        mode: that of `pb.jacobian`.
+        capture: record the function and its Jacobian with `pb.capture`.
+    """
+
+    def __init__(self, f: Callable[..., Any], unknowns: Unknowns, args: Sequence[Any], mode: Mode, capture: bool) -> None:
+        owner = unknowns.owner
+        if not callable(f):
+            raise TypeError(f"{owner}: takes a function of x that returns residuals, and was given a {type(f).__name__}.")
+        self._unknowns, self._args, self.length = unknowns, tuple(args), -1
+        self.nfev = self.njev = 0
+
+        def values(vector: Tensor, *args: Any) -> Tensor:
+            return flat(owner, f(unknowns.tree(vector), *args))
+
+        def pair(vector: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
+            r = values(vector, *args)
+            return r, r
+
+        self.values = values
+        derivative = jacobian(pair, mode=mode, has_aux=True)
+        self._values = captured(values) if capture else values
+        self._both = captured(lambda vector, *args: derivative(vector, *args)) if capture else derivative
+        self._dtype = unknowns.vector.dtype
+        self.eps = float(dtypes.finfo(self._dtype).eps)
+
+    def rounded(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Returns the vector as numbers of x0's dtype."""
+        return x.astype(self._dtype).astype(np.float64)
+
+    def tensor(self, x: np.ndarray[Any, Any]) -> Tensor:
+        """Returns a vector of the host as a tensor of x0's dtype and device."""
+        return asarray(x.astype(self._dtype), device=self._unknowns.device)
+
+    def __call__(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Returns the residuals at x. Raises ShapeError if their number has changed."""
+        self.nfev += 1
+        with Heard(()):
+            found = host(self._values(self.tensor(x), *self._args))
+        self._check(found)
+        return found
+
+    def both(self, x: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Returns the residuals and their Jacobian at x."""
+        self.njev += 1
+        with Heard(()):
+            j, r = self._both(self.tensor(x), *self._args)
+        found = host(r)
+        self._check(found)
+        return found, host(j)
+
+    def hessian(self, x: np.ndarray[Any, Any], loss: Any) -> np.ndarray[Any, Any]:
+        """Returns the Hessian of the cost at x."""
+        self.njev += 1
+
+        def cost(vector: Tensor) -> Tensor:
+            return 0.5 * sum(loss.values(TensorNamespace, self.values(vector, *self._args)))
+
+        with Heard(()):
+            return host(hessian(cost)(self.tensor(x)))
+
+    def _check(self, r: np.ndarray[Any, Any]) -> None:
+        if self.length < 0:
+            self.length = r.size
+        if r.size != self.length:
+            raise ShapeError(
+                f"{self._unknowns.owner}: the function returned {self.length} residuals at first and {r.size} now. Their number "
+                f"must not depend on x; give a residual that does not count the value 0."
+            )
+
+
+def check_start(owner: str, r: np.ndarray[Any, Any]) -> None:
+    """Raises ValueError for residuals at x0 that are not finite or of which there are none."""
+    if not r.size:
+        raise ValueError(f"{owner}: the function returned no residuals: an array of length 0.")
+    bad = ~np.isfinite(r)
+    if bad.any():
+        i = int(np.argmax(bad))
+        raise ValueError(
+            f"{owner}: residual {i} is {r[i]} at x0 ({int(bad.sum())} of {r.size} are not finite). Choose an x0 at which all "
+            f"residuals are finite; `with pb.debug_nans():` finds the op that made it."
+        )
+
+
+def prepared(args: Any) -> tuple[Any, ...]:
+    """Returns the arguments of the user's function, in which arrays are tensors. Raises TypeError if they are no tuple."""
+    if not isinstance(args, (tuple, list)):
+        args = (args,)
+    leaves, spec = flatten(tuple(args))
+    if any([isinstance(x, Batched) for x in leaves]):
+        raise VmapError("a solver cannot run inside vmap, because it reads numbers. Many problems are one call with batch=True.")
+    return tuple(unflatten(spec, [asarray(x, copy=True) if isinstance(x, np.ndarray) else x for x in leaves]))

@@ -1,0 +1,295 @@
+"""least_squares: minimizes a sum of squares, also robust and within bounds, to SciPy's conditions of convergence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, Final
+
+import numpy as np
+
+from ..errors import ShapeError
+from ..ops.conversion import constant
+from ..tensors.creation import asarray
+from ..tensors.tensor import Tensor
+from ..transforms.jacobian import Mode
+from ..tree import map as mapped
+from ..typing import ArrayLike
+from .implicit import of_least_squares
+from .jacobians import Residuals, Unknowns, check_start, host, prepared
+from .losses import Loss
+from .results import MESSAGES, LeastSquaresResult
+from .steps import Model, counted
+
+Array = np.ndarray[Any, Any]
+
+EPS: Final = float(np.finfo(np.float64).eps)
+SLOW: Final = 0.1  # the share of the step before that a step has at least if convergence is linear
+NEWTON: Final = 3  # the most Newton steps at the end
+MOST_SECOND: Final = 100  # the most unknowns whose Hessian is computed for these steps
+FACTOR: Final = 100.0  # the first radius is this multiple of |D x0|, or of 1 if x0 is 0 (MINPACK's)
+
+
+@dataclass
+class Tolerances:
+    """The conditions of convergence. 0 stands for a condition that is not used."""
+
+    ftol: float
+    xtol: float
+    gtol: float
+    max_nfev: int
+
+
+class Search:
+    """The iteration of one problem: a trust region of scaled unknowns, whose radius grows and shrinks with the gain ratio."""
+
+    def __init__(self, residuals: Any, x: Array, low: Array, high: Array, loss: Loss, scale: Array | None, stop: Tolerances) -> None:
+        self.residuals, self.x, self.low, self.high, self.loss, self.stop = residuals, x, low, high, loss, stop
+        self.eps = residuals.eps
+        self._fixed_scale = scale
+        self.scale = np.ones_like(x) if scale is None else 1 / scale
+        self.radius = -1.0
+        self.r, self.j, self.cost = np.empty(0), np.empty((0, x.size)), np.inf
+        self.gradient = np.zeros_like(x)
+        self.optimality = np.inf
+        self.sizes = [0.0, 0.0]  # of the last two steps that were accepted
+
+    def linearize(self) -> Model | None:
+        """Computes residuals, Jacobian and gradient at x. Returns the model, or None if a derivative is not finite."""
+        self.r, self.j = self.residuals.both(self.x)
+        self.cost = self.loss.cost(self.r)
+        scaled = self.loss.scaled(np, self.r)
+        self.gradient = self.j.T @ scaled.weighted
+        if not np.isfinite(self.j).all():
+            return None
+        j = self.j if scaled.rows is None else self.j * scaled.rows[:, None]
+        if self._fixed_scale is None:
+            columns = np.linalg.norm(j, axis=0)
+            first = self.radius < 0
+            self.scale = np.where(columns > 0, columns, 1.0) if first else np.maximum(self.scale, columns)
+        if self.radius < 0:
+            factor = FACTOR if self.loss.linear else 1.0  # a long step may end in the flat tail of a robust loss
+            self.radius = factor * (float(np.linalg.norm(self.scale * self.x)) or 1.0)
+        towards = np.where(self.gradient > 0, self.x - self.low, self.high - self.x)
+        self.optimality = float(np.max(np.abs(self.gradient) * np.where(np.isfinite(towards), towards, 1.0)))
+        return Model(j, scaled.residuals)
+
+    def held(self) -> Array:
+        """Returns which elements are on a bound that the gradient presses them against."""
+        return ((self.x <= self.low) & (self.gradient > 0)) | ((self.x >= self.high) & (self.gradient < 0))
+
+    def run(self) -> int:
+        """Iterates until a condition is met, and returns its number."""
+        model = self.linearize()
+        while True:
+            if model is None:
+                return -2
+            if self.optimality < self.stop.gtol or self.optimality == 0:
+                return 1
+            status = self._improve(model)
+            if status == 0 and self.residuals.nfev >= self.stop.max_nfev:
+                model = self.linearize()
+                return 1 if model is not None and self.optimality < self.stop.gtol else 0
+            model = self.linearize()
+            if status:
+                self._finish()
+                return status
+
+    def _improve(self, model: Model) -> int:
+        """Tries steps until one lowers the cost. Returns the number of a condition that was met, or 0."""
+        held = self.held()
+        finite = False
+        while self.residuals.nfev < self.stop.max_nfev:
+            step = model.step(self.x, self.low, self.high, held, self.scale, self.radius)
+            trial = np.clip(self.residuals.rounded(self.x + step.dx), self.low, self.high)
+            trial = np.where(step.dx == self.high - self.x, self.high, np.where(step.dx == self.low - self.x, self.low, trial))
+            if not np.isfinite(step.dx).all() or (step.predicted <= 0 and not step.dx.any()):
+                return 3 if not step.dx.any() else -1
+            cost = self.loss.cost(self.residuals(trial))
+            finite = finite or np.isfinite(cost)
+            gained = self.cost - cost
+            ratio = gained / step.predicted if step.predicted > 0 and np.isfinite(cost) else (-np.inf if gained < 0 else 0.0)
+            self._resize(step, ratio, gained)
+            status = self._status(step, gained, ratio)
+            if gained > 0:
+                self.x, self.cost = trial, cost
+                self.sizes = [self.sizes[1], step.size]
+                return status
+            if status:
+                return status if finite else -2
+        return 0
+
+    def _resize(self, step: Any, ratio: float, gained: float) -> None:
+        if ratio <= 0.25:
+            shrink = 0.1
+            if np.isfinite(gained):  # the minimum of the parabola along the step
+                slope = float(self.gradient @ step.dx)
+                denominator = -2 * (gained + slope)
+                shrink = 0.5 if gained >= 0 else float(np.clip(slope / -denominator, 0.1, 0.5)) if denominator else 0.5
+            self.radius = shrink * min(self.radius, 10 * step.size)
+        elif ratio >= 0.75 or step.damping == 0:
+            self.radius = max(self.radius if step.damping else 0.0, 2 * step.size)
+
+    def _finish(self) -> None:
+        """Takes Newton steps at the end if Gauss-Newton steps, which lack the curvature of the residuals, shrink slowly."""
+        if self.x.size > MOST_SECOND or self.sizes[1] <= SLOW * self.sizes[0]:
+            return
+        for _ in range(NEWTON):
+            before = (self.x, self.r, self.j, self.cost, self.gradient, self.optimality)
+            free = ~self.held() & (self.x > self.low) & (self.x < self.high)
+            hessian = self.residuals.hessian(self.x, self.loss)[np.ix_(free, free)]
+            if not free.any() or not np.isfinite(hessian).all() or (w := np.linalg.eigvalsh(hessian))[0] <= self.eps * w[-1]:
+                return
+            x = self.x.copy()
+            n = int(free.sum())
+            x[free] -= counted("solver_cholesky", lambda: np.linalg.solve(hessian, self.gradient[free]), n**3 // 3, n)
+            self.x = self.residuals.rounded(x)
+            inside = bool(((self.x >= self.low) & (self.x <= self.high)).all())
+            if not inside or self.linearize() is None or self.optimality > 0.5 * before[5] or self.cost > before[3] * (1 + 8 * self.eps):
+                self.x, self.r, self.j, self.cost, self.gradient, self.optimality = before
+                return
+
+    def _status(self, step: Any, gained: float, ratio: float) -> int:
+        """SciPy's conditions, and MINPACK's for a cost that rounding keeps from falling further."""
+        small_gain = self.stop.ftol > 0 and (
+            (gained < self.stop.ftol * self.cost and ratio > 0.25)
+            or (abs(gained) <= self.eps * self.cost and step.predicted <= self.eps * self.cost)
+        )
+        length = float(np.linalg.norm(step.dx))
+        small_step = length < self.stop.xtol * (self.stop.xtol + float(np.linalg.norm(self.x)))
+        tiny = length <= self.eps * float(np.linalg.norm(self.x)) * 0.5  # no further step would change x
+        return 4 if small_gain and small_step else 2 if small_gain else 3 if small_step or tiny else 0
+
+
+# ---- the public function
+
+
+def least_squares(
+    residual_fn: Callable[..., Any],
+    x0: Any,
+    args: Sequence[Any] = (),
+    bounds: Any = None,
+    loss: str = "linear",
+    f_scale: float = 1.0,
+    batch: bool = False,
+    ftol: float | None = 1e-8,
+    xtol: float | None = 1e-8,
+    gtol: float | None = 1e-8,
+    max_nfev: int | None = None,
+    x_scale: ArrayLike | str = "jac",
+    mode: Mode = "auto",
+    capture: bool = False,
+) -> LeastSquaresResult:
+    """Minimizes half the sum of squares of `residual_fn(x, *args)`, from x0 to convergence.
+
+    Args:
+        residual_fn: returns real tensors, alone or in nested lists, tuples, dicts; all their elements are the residuals. Their
+            number must not depend on x.
+        x0: a vector, or nested lists, tuples, dicts of tensors, in which residual_fn then receives x. The solver computes in
+            their dtype. A list of Python numbers is a float64 vector.
+        args: further arguments of residual_fn. Gradients flow through the result's x to the tensors among them.
+        bounds: a pair (lower, upper), each a number, None, or like x0. No residual is computed outside of them, and an active
+            bound is met exactly.
+        loss, f_scale: a robust loss, "soft_l1", "huber", "cauchy" or "arctan", and the size of a residual at which it departs
+            from the square. They are defined as in SciPy.
+        batch: x0 and the tensors of args have a leading axis of independent problems, which are solved at once. residual_fn is
+            written for one of them.
+        ftol, xtol, gtol: the conditions of convergence: a relative decrease of the cost, the relative length of a step, and the
+            largest element of the gradient, scaled by the distance to the bound that it points to. None turns one off.
+        max_nfev: the most evaluations of residual_fn outside of Jacobians, by default 100 for each element of x.
+        x_scale: the size of each element of x: numbers, or "jac" to scale by the columns of the Jacobian.
+        mode: that of `pb.jacobian`: "auto", "forward" or "reverse".
+        capture: record residual_fn and its Jacobian with `pb.capture`, which is faster if there are many iterations. The rules
+            of captured functions then hold for residual_fn.
+
+    A trust region bounds the steps, as in MINPACK (Moré 1978). Factorisations run on the host in float64. Derivatives by args
+    are those of the solution (`solve/implicit.py`), so their memory does not depend on the number of iterations.
+
+    Raises ShapeError, DTypeError, ValueError, PullbackError for what cannot be solved, and LinAlgError if a gradient is asked for
+    at a solution that is no isolated minimum.
+    """
+    owner = "least_squares"
+    unknowns = Unknowns(owner, x0, batch)
+    rule = Loss(owner, loss, f_scale)
+    low, high = unknowns.limits(bounds)
+    stop = _tolerances(owner, ftol, xtol, gtol, max_nfev, unknowns.size)
+    given = prepared(args)
+    if batch:
+        from .batched import solve_batch
+
+        return solve_batch(residual_fn, unknowns, given, (low, high), rule, stop, mode)
+    x, scale = host(unknowns.vector), _scale(owner, x_scale, unknowns)
+    _check_inside(owner, x, low, high)
+    residuals = Residuals(residual_fn, unknowns, settled(given), mode, capture)
+    check_start(owner, residuals(x))
+    search = Search(residuals, x, low, high, rule, scale, stop)
+    status = search.run()
+    return _result(search, status, unknowns, residual_fn, given, rule)
+
+
+def settled(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns the arguments as constants, because the iterations are not differentiated."""
+    return tuple(mapped(lambda x: constant(x) if type(x) is Tensor else x, args))
+
+
+def _check_inside(owner: str, x: Array, low: Array, high: Array) -> None:
+    """Raises ValueError if x0 violates a bound or is not finite."""
+    if not np.isfinite(x).all():
+        i = int(np.argmax(~np.isfinite(x)))
+        raise ValueError(f"{owner}: element {i} of x0 is {x[i]}. Choose finite numbers.")
+    outside = (x < low) | (x > high)
+    if outside.any():
+        i = int(np.argmax(outside))
+        raise ValueError(
+            f"{owner}: x0 is outside the bounds: element {i} is {x[i]:g}, with the bounds {low[i]:g} and {high[i]:g}. Start inside "
+            f"them: pb.clip(x0, lower, upper)."
+        )
+
+
+def _tolerances(owner: str, ftol: Any, xtol: Any, gtol: Any, max_nfev: Any, size: int) -> Tolerances:
+    found = []
+    for name, value in (("ftol", ftol), ("xtol", xtol), ("gtol", gtol)):
+        if value is not None and (not isinstance(value, Real) or not value >= 0):
+            raise ValueError(f"{owner}: {name}={value!r} must be a number of at least 0, or None to turn the condition off.")
+        found.append(float(value or 0.0))
+    if max(found) < EPS:
+        raise ValueError(f"{owner}: at least one of ftol, xtol and gtol must be {EPS:.1e} or more, or no condition could be met.")
+    most = 100 * size if max_nfev is None else max_nfev
+    if not isinstance(most, int) or most < 1:
+        raise ValueError(f"{owner}: max_nfev={max_nfev!r} must be a positive integer, or None for 100 for each element of x.")
+    return Tolerances(*found, most)
+
+
+def _scale(owner: str, x_scale: Any, unknowns: Unknowns) -> Array | None:
+    if isinstance(x_scale, str):
+        if x_scale != "jac":
+            raise ValueError(f'{owner}: x_scale={x_scale!r} must be "jac", or the positive sizes of the elements of x.')
+        return None
+    numbers = host(x_scale) if isinstance(x_scale, Tensor) else np.asarray(x_scale, np.float64)
+    try:
+        found = np.broadcast_to(numbers, (unknowns.size,))
+    except ValueError:
+        raise ShapeError(f"{owner}: x_scale of shape {numbers.shape} does not fit the {unknowns.size} elements of x0.") from None
+    if not (np.isfinite(found).all() and (found > 0).all()):
+        raise ValueError(f"{owner}: x_scale has an element that is not a positive finite number.")
+    return found
+
+
+def _result(search: Search, status: int, unknowns: Unknowns, f: Any, args: tuple[Any, ...], loss: Loss) -> LeastSquaresResult:
+    x = search.x
+    mask = np.where(x <= search.low, -1, np.where(x >= search.high, 1, 0))
+    vector = search.residuals.tensor(x)
+    solution = of_least_squares(f, unknowns, vector, args, loss, free=mask == 0)
+
+    def placed(values: Array) -> Tensor:
+        return asarray(values.astype(vector.dtype), device=unknowns.device)
+
+    return LeastSquaresResult(
+        x=unknowns.tree(solution), cost=search.cost, fun=placed(search.r), jac=placed(search.j), grad=placed(search.gradient),
+        optimality=search.optimality, active_mask=mask, nfev=search.residuals.nfev, njev=search.residuals.njev, status=status,
+        message=MESSAGES[status], success=status > 0,
+    )  # fmt: skip
+
+
+__all__ = ["least_squares"]

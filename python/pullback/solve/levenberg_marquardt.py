@@ -1,0 +1,239 @@
+"""LevenbergMarquardt: steps of the Levenberg-Marquardt method on Parameters.
+
+Sources: Levenberg (1944), Marquardt (1963); Nielsen, "Damping parameter in Marquardt's method" (1999), for the damping; Transtrum &
+Sethna, "Improvements to the Levenberg-Marquardt algorithm" (2012), for the geodesic acceleration; Kanzow, Yamashita & Fukushima,
+"Levenberg-Marquardt methods with strong local convergence properties for solving nonlinear equations with convex constraints"
+(2004), for the projection of steps on bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from numbers import Real
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from ..autodiff.kept import Heard
+from ..errors import DTypeError, LinAlgError, PullbackError
+from ..ops.conversion import copy
+from ..ops.elementwise import maximum, minimum, sqrt
+from ..ops.movement import concat
+from ..ops.reduce import sum
+from ..ops.shape import reshape
+from ..tensors import dtypes
+from ..tensors.creation import asarray
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
+from ..tree import in_order
+from .dampened import Linear, linear_model
+from .jacobians import TensorNamespace, Unknowns, check_start, host
+from .losses import Loss
+from .normal import Launches
+from .results import StepInfo
+
+Solver = Literal["auto", "cholesky", "qr", "cg"]
+SOLVERS: Final = ("auto", "cholesky", "qr", "cg")
+LEAST: Final = 1e-15  # the smallest and the largest damping
+MOST: Final = 1e15
+ACCELERATION: Final = 0.75  # the largest acceleration, relative to the step, that is used (Transtrum & Sethna)
+
+
+class LevenbergMarquardt:
+    """Steps of the Levenberg-Marquardt method, which minimize half a sum of squared residuals of Parameters.
+
+    Args:
+        params: Parameters in a list or a dict, or a Module.
+        damping: the first damping, relative to the largest diagonal element of JᵀJ. It falls after steps as good as the linear
+            model predicts, and rises after others (`lm.damping`).
+        solver: "cholesky" factorises JᵀJ + damping I, or JJᵀ + damping I if there are fewer residuals than Parameters; "qr" the
+            Jacobian itself, which is more exact and takes longer; "cg" takes products with J and Jᵀ only. "auto" takes
+            "cholesky", "qr" where rounding would spoil it, and "cg" for more than 4,096 unknowns and residuals.
+        loss, f_scale: a robust loss, as in `least_squares`.
+        bounds: a pair (lower, upper), each a number, None, or as `params`. Parameters never leave them.
+        geodesic: adds the second-order correction of the step, which follows a curved valley.
+        scaling: "none", or "columns", which measures a step by the largest norms of the Jacobian's columns so far. Then the
+            result does not depend on the units of the Parameters.
+        trials: the most dampings that one step tries.
+        per_example: residual_fn is written for one example, and the arguments of `step` have a leading axis of examples. Then the
+            Jacobian costs about as much as a gradient of each example, because a residual depends on one example only.
+        capture: record the residuals and their Jacobian with `pb.capture`. Pass the same function at each step, and pass batches
+            as arguments.
+
+    A step computes one Jacobian. In rows, the memory is that of one square matrix and one block of rows. Raises PullbackError,
+    DTypeError, ShapeError, ValueError.
+    """
+
+    def __init__(
+        self, params: Any, damping: float = 1e-3, solver: Solver = "auto", *, loss: str = "linear", f_scale: float = 1.0,
+        bounds: Any = None, geodesic: bool = False, scaling: Literal["none", "columns"] = "none", trials: int = 4,
+        per_example: bool = False, capture: bool = False,
+    ) -> None:  # fmt: skip
+        owner = "LevenbergMarquardt"
+        self.parameters = _parameters(owner, params)
+        if solver not in SOLVERS:
+            raise PullbackError(f"{owner}: solver={solver!r}; use {', '.join(map(repr, SOLVERS))}.")
+        if scaling not in ("none", "columns"):
+            raise PullbackError(f'{owner}: scaling={scaling!r}; use "none" or "columns".')
+        if not isinstance(damping, Real) or not 0 < damping < math.inf:
+            raise ValueError(f"{owner}: damping={damping!r} must be a positive number.")
+        if not isinstance(trials, int) or trials < 1:
+            raise ValueError(f"{owner}: trials={trials!r} must be a positive integer: how many dampings a step tries.")
+        self.solver, self.geodesic, self.trials, self.capture = solver, geodesic, trials, capture
+        self.per_example = per_example
+        self.loss, self.scaled = Loss(owner, loss, f_scale), scaling == "columns"
+        self.damping = float(damping)
+        self._growth = 2.0
+        self._relative = True  # the damping is still relative: no step has been taken
+        self._unknowns = Unknowns(owner, list(self.parameters))
+        self.dtype = np.dtype(np.float64 if any([p.dtype == np.float64 for p in self.parameters]) else np.float32)
+        self.device = self.parameters[0].device
+        self.count = self._unknowns.size
+        self.launches = Launches(self.device, self.dtype)
+        low, high = self._unknowns.limits(bounds)
+        self.limits = None if bounds is None else [asarray(x.astype(self.dtype), device=self.device) for x in (low, high)]
+        self._refuse_outside(low, high)
+        self.columns: Any = None  # the largest column norms so far
+        self.recorded: Any = None  # the last residual function, with its recordings
+
+    def _refuse_outside(self, low: Any, high: Any) -> None:
+        x = host(self._unknowns.vector)
+        outside = (x < low) | (x > high)
+        if outside.any():
+            i = int(np.argmax(outside))
+            raise ValueError(
+                f"LevenbergMarquardt: the Parameters are outside the bounds: element {i} is {x[i]:g}, with the bounds {low[i]:g} and "
+                f"{high[i]:g}. Assign values inside them first."
+            )
+
+    # ---- a step
+
+    def step(self, residual_fn: Callable[..., Any], *args: Any) -> StepInfo:
+        """Takes one step on the residuals `residual_fn(*args)`, and returns a report.
+
+        residual_fn uses the Parameters, and returns real tensors, alone or in nested lists, tuples, dicts. A step that does not
+        lower the cost is tried again with more damping, up to `trials` times; if none does, the Parameters are as before, bit for
+        bit, and the next step begins with that damping. The arguments may differ from step to step, as with mini-batches.
+
+        Raises ValueError for residuals that are not finite, and LinAlgError if no damping makes the system solvable.
+        """
+        if not callable(residual_fn):
+            raise TypeError(f"LevenbergMarquardt: step takes a function that returns residuals, not a {type(residual_fn).__name__}.")
+        with Heard(()):
+            model = linear_model(self, residual_fn, args)
+            check_start("LevenbergMarquardt", model.first)
+            if self._relative:
+                self.damping, self._relative = self._clipped(self.damping * model.largest), False
+            before = [copy(p) for p in self.parameters]
+            accepted = False
+            try:
+                info = self._trials(model, before)
+                accepted = info.accepted
+            finally:  # also after an error or Ctrl-C inside a trial
+                if not accepted:
+                    self._restore(before)
+            return info
+
+    def _trials(self, model: Linear, before: list[Tensor]) -> StepInfo:
+        ratio, failure, count = -math.inf, None, 0
+        for count in range(1, self.trials + 1):
+            used = self.damping
+            try:
+                delta = model.step(used)
+            except np.linalg.LinAlgError as error:
+                failure = error
+                self._raise_damping()
+                continue
+            predicted, cost = self._moved(model, before, delta)
+            gained = model.cost - cost
+            ratio = gained / predicted if predicted > 0 and math.isfinite(gained) else -math.inf
+            if gained > 0:
+                self._lower_damping(ratio)
+                return StepInfo(cost, True, self.damping, ratio, count, model.cost, model.solver)
+            self._restore(before)
+            if gained == 0 == predicted:  # the gradient is zero
+                break
+            self._raise_damping()
+        if failure is not None and ratio == -math.inf and self.damping >= MOST:
+            raise LinAlgError(
+                f"LevenbergMarquardt: the system of the step is singular; {model.tried} with dampings up to {self.damping:.1e} gave no "
+                f"step. Is an element of the Jacobian NaN or infinite, or all of it 0?"
+            ) from failure
+        return StepInfo(model.cost, False, self.damping, ratio, count, model.cost, model.solver)
+
+    def _moved(self, model: Linear, before: list[Tensor], delta: Any) -> tuple[float, float]:
+        """Assigns the Parameters plus the step, clipped to the bounds. Returns the predicted decrease of the cost, and the cost."""
+        change = asarray(delta, device=self.device)
+        if self.limits is not None:
+            start = self._flat(before)
+            change = minimum(maximum(start + change, self.limits[0]), self.limits[1]) - start
+        predicted = model.predicted(change.array)
+        if self.geodesic:
+            change = self._accelerated(model, delta, change)
+        place = 0
+        for p, old in zip(self.parameters, before):
+            value = old + reshape(change[place : place + p.size], p.shape)
+            if self.limits is not None:
+                low, high = [reshape(limit[place : place + p.size], p.shape) for limit in self.limits]
+                value = minimum(maximum(value, low), high)
+            p.assign(value)
+            place += p.size
+        r = model.residuals()
+        cost = 0.5 * float(sum(self.loss.values(TensorNamespace, r)))
+        return predicted, cost if math.isfinite(cost) else math.inf
+
+    def _flat(self, tensors: list[Tensor]) -> Tensor:
+        parts = [reshape(t, (-1,)).astype(self.dtype) for t in tensors]
+        return parts[0] if len(parts) == 1 else concat(parts)
+
+    def _accelerated(self, model: Linear, delta: Any, change: Tensor) -> Tensor:
+        """Adds half the acceleration of a geodesic to the step, unless it is large beside the step."""
+        second = asarray(model.acceleration(delta), device=self.device)
+        small = 4 * float(sqrt(sum(second * second))) <= ACCELERATION * float(sqrt(sum(change * change)))
+        return change + second if small else change
+
+    def _restore(self, before: list[Tensor]) -> None:
+        for p, old in zip(self.parameters, before):
+            p.assign(old)
+
+    # ---- the damping
+
+    def _lower_damping(self, ratio: float) -> None:
+        self.damping = self._clipped(self.damping * max(0.1, 1 - (2 * ratio - 1) ** 3))
+        self._growth = 2.0
+
+    def _raise_damping(self) -> None:
+        self.damping = self._clipped(self.damping * self._growth)
+        self._growth = min(2 * self._growth, 1e3)
+
+    @staticmethod
+    def _clipped(damping: float) -> float:
+        return min(max(damping, LEAST), MOST)
+
+    def __repr__(self) -> str:
+        return f"LevenbergMarquardt({len(self.parameters)} Parameters, damping={self.damping:.3g}, solver={self.solver!r})"
+
+
+def _parameters(owner: str, params: Any) -> list[Parameter]:
+    """Returns the trainable Parameters, each once. Raises PullbackError, DTypeError."""
+    given = params.parameters() if hasattr(params, "parameters") and not isinstance(params, Tensor) else params
+    leaves = in_order(list(given) if not isinstance(given, (dict, list, tuple, Tensor)) and hasattr(given, "__iter__") else given)
+    for p in leaves:
+        if not isinstance(p, Parameter):
+            raise PullbackError(
+                f"{owner}: a {type(p).__name__} among the parameters; only a pb.Parameter can be updated in place. Make it with "
+                f"pb.Parameter(value), or use pb.solve.least_squares, which takes and returns plain tensors."
+            )
+    found = list({id(p): p for p in leaves if p.trainable}.values())
+    if not found:
+        raise PullbackError(f"{owner}: there are no trainable parameters to update.")
+    for p in found:
+        if not dtypes.is_float(p.dtype):
+            raise DTypeError(f"{owner}: {p.label()} has dtype {p.dtype}; only floating-point Parameters can be trained.")
+        if p.device != found[0].device:
+            raise PullbackError(f"{owner}: {found[0].label()} is on {found[0].device}, {p.label()} on {p.device}. Move them to one device.")
+    return found
+
+
+__all__ = ["LevenbergMarquardt"]

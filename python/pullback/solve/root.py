@@ -1,0 +1,147 @@
+"""root: solves f(x) = 0 for as many equations as unknowns, by Newton's method with a line search, and a trust region behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from numbers import Real
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from ..errors import PullbackError, ShapeError
+from ..tensors.creation import asarray
+from ..tensors.tensor import Tensor
+from ..transforms.jacobian import Mode
+from .implicit import implicit
+from .jacobians import Residuals, Unknowns, check_start, flat, host, prepared
+from .least_squares import Search, Tolerances, settled
+from .losses import Loss
+from .results import RootResult
+from .steps import counted
+
+Array = np.ndarray[Any, Any]
+
+ENOUGH: Final = 1e-4  # the share of the predicted decrease that the line search asks for (Armijo's rule)
+SHORTEST: Final = 1e-8  # the shortest step of the line search, relative to Newton's
+MESSAGES: Final = {
+    1: "The solution converged.",
+    0: "The maximum number of function evaluations is exceeded.",
+    -1: "The Jacobian is singular at x; a solution by LU was tried.",
+    -2: "No step along Newton's direction decreases |f(x)|.",
+    -3: "A trust region ended at a point that is a local minimum of |f(x)| and no root.",
+}
+
+
+def root(
+    f: Callable[..., Any],
+    x0: Any,
+    args: Sequence[Any] = (),
+    method: Literal["hybrid", "newton"] = "hybrid",
+    xtol: float = 1e-10,
+    max_nfev: int | None = None,
+    mode: Mode = "auto",
+    capture: bool = False,
+) -> RootResult:
+    """Finds an x with f(x, *args) = 0, from x0.
+
+    Args:
+        f: returns as many numbers as x has, as tensors, alone or in nested lists, tuples, dicts.
+        x0, args, mode, capture: as in `least_squares`.
+        method: "newton" is Newton's method with a line search, which ends where the Jacobian is singular. "hybrid" continues from
+            there with a trust region, as Powell's method does.
+        xtol: the relative length of the last step.
+        max_nfev: the most evaluations of f outside of Jacobians, by default 100 for each element of x.
+
+    Gradients and tangents flow through the result's x to the tensors in args, by the implicit function theorem. A result without
+    convergence says so in `success`. Raises ShapeError, DTypeError, ValueError, PullbackError for what cannot be solved, and
+    LinAlgError if a gradient is asked for where the Jacobian is singular.
+    """
+    owner = "root"
+    unknowns = Unknowns(owner, x0)
+    if method not in ("hybrid", "newton"):
+        raise PullbackError(f'{owner}: method={method!r}; use "hybrid" or "newton".')
+    if not isinstance(xtol, Real) or not 0 < xtol < 1:
+        raise ValueError(f"{owner}: xtol={xtol!r} must be a number between 0 and 1.")
+    most = 100 * unknowns.size if max_nfev is None else max_nfev
+    if not isinstance(most, int) or most < 1:
+        raise ValueError(f"{owner}: max_nfev={max_nfev!r} must be a positive integer, or None.")
+    given = prepared(args)
+    residuals = Residuals(f, unknowns, settled(given), mode, capture)
+    x = host(unknowns.vector)
+    values = residuals(x)
+    if values.size != x.size:
+        raise ShapeError(
+            f"{owner}: the function returned {values.size} numbers for {x.size} unknowns; they must be equal. Use "
+            f"pb.solve.least_squares for more equations than unknowns, or fewer."
+        )
+    check_start(owner, values)
+    x, values, status = _newton(residuals, x, values, xtol, most)
+    if status < 0 and method == "hybrid":
+        x, status = _trust_region(residuals, x, xtol, most)
+    values, j = residuals.both(x)
+    return _result(unknowns, residuals, x, values, j, status, f, given)
+
+
+def _newton(residuals: Residuals, x: Array, values: Array, xtol: float, most: int) -> tuple[Array, Array, int]:
+    """Returns x, f(x), and 1 if it converged, otherwise the reason for the end."""
+    n = x.size
+    while residuals.nfev < most:
+        _, j = residuals.both(x)
+        if not values.any():
+            return x, values, 1
+        try:
+            step = -counted("solver_lu", lambda: np.linalg.solve(j, values), n**3 // 3 + n * n, n)
+        except np.linalg.LinAlgError:
+            return x, values, -1
+        if not np.isfinite(step).all():
+            return x, values, -1
+        share, size = 1.0, float(values @ values)
+        while share >= SHORTEST and residuals.nfev < most:
+            trial = residuals.rounded(x + share * step)
+            found = residuals(trial)
+            reached = float(found @ found) if np.isfinite(found).all() else np.inf
+            if reached <= (1 - 2 * ENOUGH * share) * size:
+                break
+            if share == 1 and np.linalg.norm(step) <= max(xtol, 8 * residuals.eps) * np.linalg.norm(x):
+                return x, values, 1  # rounding keeps |f| from falling further
+            share *= 0.5 if not np.isfinite(reached) else float(np.clip(share * size / (reached + (2 * share - 1) * size), 0.1, 0.5))
+        else:
+            return x, values, -2 if residuals.nfev < most else 0
+        x, values = trial, found
+        if share == 1 and np.linalg.norm(step) <= xtol * np.linalg.norm(x):
+            return x, values, 1
+    return x, values, 0
+
+
+def _trust_region(residuals: Residuals, x: Array, xtol: float, most: int) -> tuple[Array, int]:
+    low, high = np.full(x.size, -np.inf), np.full(x.size, np.inf)
+    start = residuals(x)
+    search = Search(residuals, x, low, high, Loss("root", "linear", 1.0), None, Tolerances(0.0, xtol, 0.0, most))
+    status = search.run()
+    scale = np.abs(search.j) @ np.abs(search.x)
+    small = np.sqrt(residuals.eps) * np.linalg.norm(start) + 1e3 * residuals.eps * np.linalg.norm(scale)
+    if np.linalg.norm(search.r) <= small:
+        return search.x, 1
+    return search.x, 0 if status == 0 else -3
+
+
+def _result(
+    unknowns: Unknowns, residuals: Residuals, x: Array, values: Array, j: Array, status: int, f: Any, args: tuple[Any, ...]
+) -> RootResult:
+    vector = residuals.tensor(x)
+
+    def equations(z: Tensor, *args: Any) -> Tensor:
+        return flat("root", f(unknowns.tree(z), *args))
+
+    solution = implicit("root", vector, equations, args, what="the Jacobian of f")
+
+    def placed(numbers: Array) -> Tensor:
+        return asarray(numbers.astype(vector.dtype), device=unknowns.device)
+
+    return RootResult(
+        x=unknowns.tree(solution), fun=placed(values), jac=placed(j), nfev=residuals.nfev, njev=residuals.njev, status=status,
+        message=MESSAGES[status], success=status > 0,
+    )  # fmt: skip
+
+
+__all__ = ["root"]
