@@ -74,7 +74,6 @@ _LATE = {
     ".amp": ("amp",), ".data": ("data",), ".linalg": ("linalg",), ".nn": ("nn",), ".optim": ("optim",), ".random": ("random",),
     ".backends.native": ("trim",), ".hashing": ("hash",), ".io": ("load", "save"), ".profiling": ("profile", "profiling"),
     ".profiling.flops": ("flops",), ".replays.capture": ("capture",), ".resume": ("load_training", "save_training"),
-    ".solve": ("solve",),
     ".tensors.dtypes": ("bfloat16",), ".transforms.black_box": ("black_box",), ".transforms.checkpoint": ("checkpoint",),
     ".transforms.custom": ("custom_gradient", "straight_through"), ".transforms.jacobian": ("hessian", "jacobian"),
     ".transforms.jvp": ("hvp", "jvp", "linearize"), ".transforms.memo": ("memo",),

@@ -276,7 +276,6 @@ from .profiling.flops import flops as flops
 from .replays.capture import capture as capture
 from .resume import load_training as load_training
 from .resume import save_training as save_training
-from . import solve as solve
 bfloat16: numpy.dtype[Any]
 from .transforms.black_box import black_box as black_box
 from .transforms.checkpoint import checkpoint as checkpoint
@@ -292,6 +291,7 @@ from .transforms.per_example import per_example_grad as per_example_grad
 from .transforms.per_example import per_example_norm as per_example_norm
 from .transforms.per_example import weighted_grad as weighted_grad
 from .transforms.scan import scan as scan
+from . import solve as solve
 from .transforms.vjp import grad as grad
 from .transforms.vjp import value_and_grad as value_and_grad
 from .transforms.vjp import vjp as vjp

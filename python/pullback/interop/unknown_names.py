@@ -19,7 +19,7 @@ SPACES: Final = {
     "pullback": "pb", "pullback.nn": "nn", "pullback.nn.functional": "nn.functional", "pullback.linalg": "pb.linalg",
     "pullback.random": "pb.random", "pullback.optim": "optim", "pullback.optim.schedules": "optim.schedules",
     "pullback.optim.constraints": "optim.constraints", "pullback.nn.init": "nn.init", "pullback.data": "pb.data",
-    "pullback.tree": "pb.tree", "pullback.amp": "pb.amp",
+    "pullback.tree": "pb.tree", "pullback.amp": "pb.amp", "pullback.solve": "pb.solve",
     "pullback.debug": "pb.debug", "pullback.profiling": "pb.profiling", "pullback.typing": "pb.typing",
 }  # fmt: skip
 

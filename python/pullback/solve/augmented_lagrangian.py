@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..autodiff.listeners import listeners
 from ..errors import TapeError
 from ..ops.elementwise import maximum
 from ..ops.movement import concat, stack
@@ -23,14 +24,15 @@ from .bounds import read_bounds
 from .descent import STALLED, Descent, Tolerances
 from .lbfgs import LBFGS
 from .lbfgsb import LBFGSB
-from .objective import At, Objective
+from .objective import At, Objective, unrecorded
+from .results import Result
 from .unknowns import Unknowns
 
 Functions = Callable[..., Any] | Sequence[Callable[..., Any]]
 
 
-@dataclass(frozen=True)
-class ConstrainedResult:
+@dataclass(eq=False, repr=False)
+class ConstrainedResult(Result):
     """The result of a minimisation under constraints.
 
     Attributes:
@@ -94,7 +96,11 @@ def augmented_lagrangian(
     given = dict(args) if isinstance(args, Mapping) else list(args)
     tol = (1e-8 if unknowns.dtype.itemsize == 8 else 1e-4) if tol is None else tol
     functions = [_listed(eq, "eq"), _listed(ineq, "ineq")]
-    return _Lagrangian(f, functions, unknowns, given, limits, penalty, capture).solve(tol, maxiter, maxfun)
+    before = unrecorded("augmented_lagrangian")
+    try:
+        return _Lagrangian(f, functions, unknowns, given, limits, penalty, capture).solve(tol, maxiter, maxfun)
+    finally:
+        listeners.restore(before)
 
 
 def _listed(functions: Any, name: str) -> list[Callable[..., Any]]:

@@ -13,6 +13,8 @@ from .objective import At, Objective
 
 State = tuple[Tensor, ...]
 LONGEST = 1e20  # the longest step without bounds
+NOISE = 10.0  # the rounding of a loss, in units of its last place
+PATIENCE = 10  # the number of steps in a row that neither lower the loss by more than rounding nor the gradient
 
 
 class Rule(Protocol):
@@ -83,22 +85,26 @@ class Descent:
         """Yields one Step per iteration, and receives True if the user has changed arguments since."""
         rule = self.rule
         state, before, fresh = rule.start(at.x), None, True
+        idle, least = 0, at.grad_norm
         while True:
             found = self._search(at, before, state, fresh)
             if found is None and not fresh:  # forgets all steps, and tries the steepest descent
                 state, before, fresh = rule.start(at.x), None, True
                 found = self._search(at, None, state, fresh)
-            if found is None:
+            if found is None or idle >= PATIENCE:
                 self.objective.unknowns.place(at.x)
                 yield Step(at, STALLED, False)
                 return
             before, (at, state), fresh = at, found, False
+            falls = before.loss - at.loss > NOISE * self.objective.epsilon * abs(at.loss)
+            idle, least = (0 if falls or at.grad_norm < least else idle + 1), min(least, at.grad_norm)
             if (yield Step(at, self.tolerances.reached(before, at))):
                 # the last step was taken on the old function, so it is remembered with the old gradients
                 old = (at.x, at.gradient, before.x, before.gradient)
                 state = self.objective.call("remember", self._remembered, *old, *state, of_f=False)
                 at, before = self.objective.evaluate(at.x), None
                 self.objective.check_start(at)
+                idle, least = 0, at.grad_norm
 
     def _remembered(self, x: Tensor, g: Tensor, x_before: Tensor, g_before: Tensor, *state: Tensor) -> State:
         return self.rule.remember(x - x_before, g - g_before, g_before, state)
@@ -146,7 +152,8 @@ class Descent:
 
     def _along(self, at: At, d: Tensor, slope: float, first: float, furthest: float, tried: At | None) -> At | None:
         """Returns the point that the line search finds along d; None if there is no lower one. tried: the point of the step 1."""
-        search = more_thuente(at.loss, slope, first, max(furthest, first), self.rule.wolfe)
+        noise = NOISE * self.objective.epsilon * abs(at.loss)
+        search = more_thuente(at.loss, slope, first, max(furthest, first), self.rule.wolfe, noise)
         best, now, step = at, tried, next(search)
         try:
             while True:

@@ -31,13 +31,14 @@ class Wolfe(NamedTuple):
 Search = Generator[float, tuple[float, float], str]
 
 
-def more_thuente(value: float, slope: float, first: float, largest: float, wolfe: Wolfe) -> Search:
+def more_thuente(value: float, slope: float, first: float, largest: float, wolfe: Wolfe, noise: float = 0.0) -> Search:
     """Yields steps and receives the (value, slope) there. Returns "found", or "stalled" if no step can be told from the best one.
 
     Args:
         value, slope: of the function at the step 0. The slope is negative.
         first: the first step that is tried.
         largest: the longest step that is allowed.
+        noise: the rounding of a value. Where values differ by no more, only the slopes decide (Hager and Zhang 2005).
 
     A value that is not finite counts as too long a step: the next one is a fifth of it, or lies between the best step and it.
     """
@@ -55,6 +56,8 @@ def more_thuente(value: float, slope: float, first: float, largest: float, wolfe
         now, line = At(step, f, g), value + step * aim
         auxiliary = auxiliary and not (f <= line and g >= 0.0)
         if f <= line and abs(g) <= -wolfe.slope * slope:
+            return "found"
+        if abs(f - value) <= noise and wolfe.slope * slope <= g <= (2.0 * wolfe.decrease - 1.0) * slope:
             return "found"
         if step == largest and f <= line and g <= aim:
             return "found"

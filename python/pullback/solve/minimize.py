@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NoReturn
 
+from ..autodiff.listeners import listeners
 from ..errors import PullbackError
 from ..interop.unknown_names import unexpected
 from ..ops.conversion import copy
@@ -14,8 +15,9 @@ from .bounds import read_bounds
 from .descent import Descent, Stop, Tolerances
 from .lbfgs import LBFGS
 from .lbfgsb import LBFGSB
-from .objective import At, Objective
+from .objective import At, Objective, unrecorded
 from .quasi_newton import BFGS, SSBFGS, SSBroyden
+from .results import Result
 from .scipy_methods import SCIPY, ScipySolver, check_scipy_method
 from .trust_region import TrustRegion
 from .unknowns import Unknowns
@@ -55,12 +57,13 @@ class Iteration:
         return f"Iteration({self.nit}: loss={self.loss:.6g}, grad_norm={self.grad_norm:.3g}, nfev={self.nfev})"
 
 
-@dataclass(frozen=True)
-class MinimizeResult:
+@dataclass(eq=False, repr=False)
+class MinimizeResult(Result):
     """The result of a minimisation, with the names of `scipy.optimize.OptimizeResult`.
 
     Attributes:
-        x, jac: the point and the gradient, in the structure of the parameters.
+        x: the point, in the structure of the parameters. Gradients flow through it to the tensors in `args` (see `minimize`).
+        jac: the gradient there, in the structure of the parameters.
         fun: the loss there.
         grad_norm: the largest absolute element of the gradient, without what points out of the bounds.
         nit, nfev, njev, nhev: the number of iterations, and of evaluations of f, of its gradient and of products with the Hessian.
@@ -80,9 +83,6 @@ class MinimizeResult:
     message: str
     success: bool
 
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
-
 
 class Minimization:
     """A minimisation that `minimize` has prepared. Iterating over it yields one Iteration after each iteration."""
@@ -90,7 +90,6 @@ class Minimization:
     def __init__(self, objective: Objective, solver: Any, limits: tuple[int, int]) -> None:
         self._objective, self._solver, self._limits = objective, solver, limits
         self._result: MinimizeResult | None = None
-        self._at: At | None = None
         self._run = self._iterations()
 
     @property
@@ -102,7 +101,11 @@ class Minimization:
         return self
 
     def __next__(self) -> Iteration:
-        return next(self._run)
+        before = unrecorded("minimize")
+        try:
+            return next(self._run)
+        finally:
+            listeners.restore(before)
 
     def close(self) -> None:
         """Ends the minimisation. The Parameters keep the point of the last iteration."""
@@ -113,11 +116,14 @@ class Minimization:
 
         Raises PullbackError if the minimisation was closed or ended by an exception before.
         """
-        for _ in self._run:
+        for _ in self:
             pass
         if self._result is None:
             raise PullbackError("minimize: there is no result, because the minimisation was ended. Call minimize again to go on.")
-        return self._result
+        if not listeners.stack:
+            return self._result
+        x = self._objective.unknowns.structured(self._objective.dependent(self._vector))
+        return replace(self._result, x=x)
 
     def _iterations(self) -> Generator[Iteration, None, None]:
         objective, unknowns = self._objective, self._objective.unknowns
@@ -153,6 +159,7 @@ class Minimization:
 
     def _made(self, at: At, nit: int, stop: Any) -> MinimizeResult:
         o = self._objective
+        self._vector = at.x
         x, jac = o.unknowns.structured(at.x), o.unknowns.structured(at.gradient)
         return MinimizeResult(x, at.loss, jac, at.grad_norm, nit, o.nfev, o.njev, o.nhev, *stop)
 
@@ -195,6 +202,9 @@ def minimize(
         capture: False runs f eagerly. f is captured otherwise, unless it does what a recording cannot repeat.
         options, constraints: for SciPy's methods, as in scipy.optimize.minimize. A constraint's "fun" is called as f is, and its
             derivative is ours.
+
+    The iterations are not recorded by tapes. If f takes the parameters, gradients flow through `result().x` to the tensors in args
+    by the implicit function theorem, so that their memory does not depend on the number of iterations; give a small gtol.
 
     Raises: ValueError, ShapeError or DTypeError for bounds that cross or do not fit, for a loss that is no scalar or is not finite at
     the start, for parameters that are not float32 or float64, and for unknown methods.

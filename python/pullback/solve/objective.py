@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..autodiff.listeners import listeners
 from ..autodiff.tape import Tape
-from ..errors import CaptureError, DTypeError, PullbackError, ShapeError, TapeError
+from ..errors import CaptureError, DTypeError, PullbackError, ShapeError, TapeError, VmapError
 from ..launch import door
 from ..ops.conversion import copy
 from ..ops.elementwise import abs as absolute, clip, where
@@ -25,9 +26,8 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..transforms.jvp import jvp
 from ..tree import flatten, unflatten
+from .implicit import of_minimum
 from .unknowns import Unknowns
-
-PHASE: Final = door.OPTIMIZER
 
 
 class At(NamedTuple):
@@ -216,7 +216,7 @@ class Objective:
         found = self._functions.get(key)
         if found is None:
             found = self._functions[key] = function if of_f and self.eager else capture(function)
-        before = door.enter(PHASE)
+        before = door.enter(door.SOLVER)
         try:
             return found(*given)
         except CaptureError:
@@ -249,9 +249,22 @@ class Objective:
         self.nhev += 1
         return self.call("curvature", lambda x, v, *leaves: self.curvature(x, v, leaves), x, v, *self.given)
 
-    def optimality(self, x: Tensor, leaves: Sequence[Any]) -> Tensor:
-        """Returns what is zero at a minimum, for implicit differentiation: the gradient, without the elements at a bound."""
-        return self.free_gradient(x, self.loss_and_gradient(x, leaves)[1])
+    def dependent(self, x: Tensor) -> Tensor:
+        """Returns the minimum x as a value that depends on the tensors in `args`, for tapes and forward mode.
+
+        It is x itself if f reads Parameters instead of taking them: f can then not be called at other values.
+        """
+        if not self._takes_params or self.unknowns.is_module:
+            return x
+        free = None
+        if self.bounds is not None:
+            low, high = [side.numpy() for side in self.bounds]
+            free = (x.numpy() > low) & (x.numpy() < high)
+
+        def loss(z: Tensor, *leaves: Any) -> Tensor:
+            return self._loss(self.unknowns.structured(z), leaves)
+
+        return of_minimum(self.what, loss, x, self.given, free)
 
     def check_start(self, at: At) -> None:
         """Raises ValueError if the loss or the gradient is not finite where the minimisation begins."""
@@ -266,6 +279,13 @@ class Objective:
                 f"{self.what}: the gradient of element {wrong[0] if wrong else 0} is not finite at the start, though the loss is. "
                 f"Begin elsewhere, or find the op by pb.debug_nans()."
             )
+
+
+def unrecorded(what: str) -> Any:
+    """Makes tapes and other listeners of this thread receive nothing. Returns the state for `listeners.restore`."""
+    if listeners.batches:
+        raise VmapError(f"{what}: cannot run under vmap, because each example needs iterations of its own. Loop over the examples.")
+    return listeners.truncate(0)
 
 
 def _calls(f: Any, tree: Any, args: Any, what: str) -> bool:
