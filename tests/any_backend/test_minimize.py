@@ -168,10 +168,13 @@ def test_an_active_bound_is_exact() -> None:
 
 
 @pytest.mark.parametrize("bounds", [
-    (0.5, 2.0), (np.full(2, 0.5), 2.0), [(0.5, 2.0), (0.5, 2)], ([0.5, 0.5], None), [(0.5, None), (0.5, None)], (pb.full((2,), 0.5), [2.0, None]),
+    (0.5, 2.0), (np.full(2, 0.5), 2.0), [(0.5, 2.0), (0.5, 2)], ([0.5, 0.5], None), [(0.5, None), (0.5, None)],
+    (pb.full((2,), 0.5), [2.0, None]), ([0.5, 0.5], [2.0, 3.0]),
 ])  # fmt: skip
 def test_forms_of_bounds(bounds: Any) -> None:
-    result = pb.solve.minimize(lambda x: pb.sum((x - pb.tensor([0.0, 1.0], pb.float64)) ** 2), np.array([9.0, 9.0]), bounds=bounds).result()
+    result = pb.solve.minimize(
+        lambda x: pb.sum((x - pb.tensor([0.0, 1.0], pb.float64)) ** 2), np.array([9.0, 9.0]), bounds=bounds
+    ).result()
     np.testing.assert_allclose(result.x.numpy(), [0.5, 1.0], atol=1e-6)
     assert result.x.numpy()[0] == 0.5
 
@@ -211,7 +214,11 @@ def test_random_quadratic_problems_with_bounds_meet_their_optimality_conditions(
         high = low + random.choice([0.0, 0.3, np.inf], n)
         a, b = pb.tensor(matrix), pb.tensor(linear)
         result = pb.solve.minimize(
-            lambda x, a=a, b=b: 0.5 * pb.vecdot(x, a @ x) - pb.vecdot(b, x), random.standard_normal(n), bounds=(low, high), gtol=1e-9, ftol=0
+            lambda x, a=a, b=b: 0.5 * pb.vecdot(x, a @ x) - pb.vecdot(b, x),
+            random.standard_normal(n),
+            bounds=(low, high),
+            gtol=1e-9,
+            ftol=0,
         ).result()
         x = result.x.numpy()
         gradient = matrix @ x - linear
@@ -263,10 +270,14 @@ def test_an_exception_in_f_leaves_the_last_point() -> None:
             raise KeyboardInterrupt
         return rosenbrock(p)
 
-    points = []
-    with pytest.raises(KeyboardInterrupt):
-        for step in pb.solve.minimize(loss, p, capture=False):
+    run, points = pb.solve.minimize(loss, p, capture=False), []
+
+    def loop() -> None:
+        for step in run:
             points.append(step.x.numpy())
+
+    with pytest.raises(KeyboardInterrupt):
+        loop()
     np.testing.assert_array_equal(p.numpy(), points[-1])
 
 

@@ -29,7 +29,9 @@ def test_hs71_to_1e_8() -> None:
 
 def test_equalities_alone_and_arguments() -> None:
     p = pb.Parameter(np.array([2.0, 2.0]))  # HS6, moved by an argument
-    result = pb.solve.augmented_lagrangian(lambda p, a: (a - p[0]) ** 2, p, eq=lambda p, a: 10 * (p[1] - p[0] ** 2), args={"a": 1.0})
+    result = pb.solve.augmented_lagrangian(
+        lambda p, a: (a - p[0]) ** 2, p, eq=lambda p, a: 10 * (p[1] - p[0] ** 2), args={"a": 1.0}
+    )
     assert result.success
     np.testing.assert_allclose(p.numpy(), [1, 1], atol=1e-7)
 
@@ -49,7 +51,12 @@ def test_inequalities_that_end_active_and_inactive() -> None:
 
 def test_float32() -> None:
     result = pb.solve.augmented_lagrangian(
-        hs71, pb.tensor([1.0, 5.0, 5.0, 1.0]), ineq=[lambda x: pb.prod(x) - 25], eq=[lambda x: pb.sum(x * x) - 40], bounds=(1, 5), tol=1e-3
+        hs71,
+        pb.tensor([1.0, 5.0, 5.0, 1.0]),
+        ineq=[lambda x: pb.prod(x) - 25],
+        eq=[lambda x: pb.sum(x * x) - 40],
+        bounds=(1, 5),
+        tol=1e-3,
     )
     np.testing.assert_allclose(result.x.numpy(), [1, 4.743, 3.82115, 1.37941], atol=2e-3)
 

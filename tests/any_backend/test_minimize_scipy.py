@@ -82,7 +82,9 @@ def test_constraints_have_our_gradients(name: str) -> None:
 def test_options_tolerances_and_limits() -> None:
     short = pb.solve.minimize(rosenbrock, np.zeros(2), "scipy:bfgs", maxiter=2).result()
     assert (short.nit, short.success) == (2, False)
-    assert pb.solve.minimize(rosenbrock, np.zeros(2), "scipy:L-BFGS-B", gtol=1e-10, ftol=0.0, options={"maxcor": 3}).result().success
+    assert (
+        pb.solve.minimize(rosenbrock, np.zeros(2), "scipy:L-BFGS-B", gtol=1e-10, ftol=0.0, options={"maxcor": 3}).result().success
+    )
     assert pb.solve.minimize(rosenbrock, np.zeros(2), "scipy:Nelder-Mead", maxfun=9).result().nfev <= 10
 
 

@@ -182,6 +182,8 @@ def obstclal(x: Array) -> Any:
     return membrane(x, 1.0)
 
 
-@smooth(np.zeros(SIDE * SIDE), (np.sin(9.2 * ACROSS) * np.sin(9.3 * DOWN)) ** 3, (np.sin(9.2 * ACROSS) * np.sin(9.3 * DOWN)) ** 2 + 0.02)
+@smooth(
+    np.zeros(SIDE * SIDE), (np.sin(9.2 * ACROSS) * np.sin(9.3 * DOWN)) ** 3, (np.sin(9.2 * ACROSS) * np.sin(9.3 * DOWN)) ** 2 + 0.02
+)
 def obstclbl(x: Array) -> Any:
     return membrane(x, 1.0)

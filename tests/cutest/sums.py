@@ -186,7 +186,12 @@ def cragglvy(x: Array) -> Any:
     p, q, t = np.exp(a) - b, b - c, np.tan(c - d) + c - d
     dt = 4 * t**3 * (2 + np.tan(c - d) ** 2)
     f = p**4 + 100 * q**6 + t**4 + a**8 + (d - 1) ** 2
-    parts = [(i, 4 * p**3 * np.exp(a) + 8 * a**7), (i + 1, 600 * q**5 - 4 * p**3), (i + 2, dt - 600 * q**5), (i + 3, 2 * (d - 1) - dt)]
+    parts = [
+        (i, 4 * p**3 * np.exp(a) + 8 * a**7),
+        (i + 1, 600 * q**5 - 4 * p**3),
+        (i + 2, dt - 600 * q**5),
+        (i + 3, 2 * (d - 1) - dt),
+    ]
     return float(f.sum()), scattered(n, *parts)
 
 

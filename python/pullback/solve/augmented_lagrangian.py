@@ -40,8 +40,8 @@ class ConstrainedResult(Result):
         fun: the value of f there.
         grad_norm: the largest absolute element of the Lagrangian's gradient, without what points out of the bounds.
         maxcv: the largest violation of a constraint.
-        eq, ineq: the Lagrange multipliers, one flat tensor for each function in `eq` and `ineq`. The gradient of f is the sum of the
-            multipliers of `ineq` times their gradients, minus that of `eq`.
+        eq, ineq: the Lagrange multipliers, one flat tensor for each function in `eq` and `ineq`. The gradient of f is the sum of
+            the multipliers of `ineq` times their gradients, minus that of `eq`.
         penalty: the last penalty.
         nit, nfev: the number of smooth problems, and of evaluations of f with the constraints.
         status, message, success: 0, 1 after `maxiter`, or 2 if no progress was possible; in words; True if it converged.
@@ -67,7 +67,7 @@ def augmented_lagrangian(
     ineq: Functions = (),
     eq: Functions = (),
     bounds: Any = None,
-    args: Mapping[str, Any] | Sequence[Any] = {},  # noqa: B006 (it is not changed)
+    args: Mapping[str, Any] | Sequence[Any] = {},
     *,
     tol: float | None = None,
     penalty: float = 10.0,
@@ -81,8 +81,8 @@ def augmented_lagrangian(
         f, params, bounds, args, capture: as in `minimize`. Bounds hold exactly.
         ineq: one function or a list of functions, called as f is, whose values must not be negative. A value may be any tensor.
         eq: one function or a list of functions, whose values must be zero.
-        tol: ends where no constraint is violated by more, and no element of the Lagrangian's gradient is larger (1e-8 in float64 and
-            1e-4 in float32).
+        tol: ends where no constraint is violated by more, and no element of the Lagrangian's gradient is larger (1e-8 in float64
+            and 1e-4 in float32).
         penalty: the first weight of the squared violations. It grows tenfold whenever the violation falls by less than half.
         maxiter, maxfun: the most smooth problems, and the most evaluations.
 
@@ -123,7 +123,7 @@ class _Lagrangian:
         tree, given = unknowns.tree, self.loss.given
         found = [[part.value(tree, given) for part in group] for group in self.parts]
         self.sizes = [[x.size for x in group] for group in found]
-        kind = {"dtype": unknowns.dtype, "device": unknowns.device}
+        kind: dict[str, Any] = {"dtype": unknowns.dtype, "device": unknowns.device}
         self.multipliers = [zeros((sum(sizes),), **kind) for sizes in self.sizes]
         self.penalty = penalty
         held = {"args": args, "eq": self.multipliers[0], "ineq": self.multipliers[1], "penalty": penalty}
@@ -148,8 +148,9 @@ class _Lagrangian:
         objective, unknowns = self.objective, self.unknowns
         at = objective.evaluate(unknowns.flat([x.astype(x.dtype) for x in unknowns.slots]))
         objective.check_start(at)
-        violation, goal, stop = math.inf, max(tol, 1e-2 * min(1.0, at.grad_norm)), (1, "")
-        for nit in range(1, maxiter + 1):
+        violation, goal, stop, nit, maxcv = math.inf, max(tol, 1e-2 * min(1.0, at.grad_norm)), (1, ""), 0, math.inf
+        while nit < maxiter:
+            nit += 1
             at, stalled = self._inner(at, goal, maxfun)
             before, (violation, maxcv) = violation, self._update()
             if max(maxcv, violation) <= tol and (at.grad_norm <= tol or (stalled and goal <= tol)):
@@ -172,7 +173,7 @@ class _Lagrangian:
     def _inner(self, at: At, gtol: float, maxfun: int) -> tuple[At, bool]:
         """Minimises the Lagrangian with fixed multipliers. Returns the point, and True if rounding ended it."""
         objective = self.objective
-        rule = (LBFGS if self.limits is None else LBFGSB)(objective, 10)
+        rule: Any = (LBFGS if self.limits is None else LBFGSB)(objective, 10)
         solver = Descent(objective, rule, Tolerances(gtol, 0.0))
         if solver.reached(at) is not None:
             return at, False
@@ -204,10 +205,10 @@ class _Lagrangian:
 
     def _made(self, at: At, maxcv: float, nit: int, status: int, message: str) -> ConstrainedResult:
         fun = float(self.loss.value(self.unknowns.tree, self.loss.given).item())
-        split = [
+        eq, ineq = [
             [values[end - size : end] for end, size in zip(np.cumsum(sizes).tolist(), sizes)]
             for values, sizes in zip(self.multipliers, self.sizes)
         ]
         x = self.unknowns.structured(at.x)
         nfev = self.objective.nfev
-        return ConstrainedResult(x, fun, at.grad_norm, maxcv, *split, self.penalty, nit, nfev, status, message, status == 0)
+        return ConstrainedResult(x, fun, at.grad_norm, maxcv, eq, ineq, self.penalty, nit, nfev, status, message, status == 0)

@@ -12,8 +12,8 @@ from ..tree import flatten
 from .unknowns import Unknowns
 
 FORMS = (
-    "Give (lower, upper), each a number, None, an array or the structure of the parameters; or, for one vector, a list with a tuple "
-    "(lower, upper) for each element."
+    "Give (lower, upper), each a number, None, an array or the structure of the parameters; or, for one vector, a list of tuples "
+    "(lower, upper), one for each element."
 )
 
 
@@ -44,10 +44,7 @@ def _are_pairs(bounds: Any, unknowns: Unknowns) -> bool:
     if isinstance(bounds, tuple) and unknowns.size == 2 and all([isinstance(side, list) for side in bounds]):
         return False
     return len(bounds) == unknowns.size and all(
-        [
-            isinstance(pair, (tuple, list)) and len(pair) == 2 and all([x is None or np.isscalar(x) for x in pair])
-            for pair in bounds
-        ]
+        [isinstance(pair, (tuple, list)) and len(pair) == 2 and all([x is None or np.isscalar(x) for x in pair]) for pair in bounds]
     )
 
 
@@ -77,8 +74,7 @@ def _flat(side: Any, unknowns: Unknowns, what: str, sign: int) -> np.ndarray:
 
 def _entries(side: Any) -> list[Any]:
     """Returns the leaves of one side, in which None counts as a leaf."""
-    marked = [None if x is _NONE else x for x in flatten(_marked(side))[0]]
-    return marked
+    return [None if x is _NONE else x for x in flatten(_marked(side))[0]]
 
 
 class _None:
@@ -103,7 +99,9 @@ def _without_nones(side: Any, sign: int) -> Any:
 def _check(lower: np.ndarray, upper: np.ndarray, what: str) -> None:
     for name, side in (("lower", lower), ("upper", upper)):
         if np.isnan(side).any():
-            raise ValueError(f"{what}: the {name} bound of element {np.isnan(side).argmax()} is NaN. Use None or infinity for none.")
+            raise ValueError(
+                f"{what}: the {name} bound of element {np.isnan(side).argmax()} is NaN. Use None or infinity for none."
+            )
     crossed = lower > upper
     if crossed.any():
         i = crossed.argmax()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from ..ops.linalg import vecdot
 from ..ops.movement import concat, stack
@@ -20,8 +20,8 @@ PATIENCE = 10  # the number of steps in a row that neither lower the loss by mor
 class Rule(Protocol):
     """What a method remembers of its steps, and the direction that follows from it."""
 
-    wolfe: Wolfe
-    stops_flat: bool
+    wolfe: ClassVar[Wolfe]
+    stops_flat: ClassVar[bool]
 
     def first_step(self, norm: float) -> float: ...
     def start(self, x: Tensor) -> State: ...
@@ -133,6 +133,7 @@ class Descent:
     def _search(self, at: At, before: At | None, state: State, fresh: bool) -> tuple[At, State] | None:
         """Returns the point that a line search finds, and the state of the rule there; None if there is no lower one."""
         objective, tried = self.objective, None
+        t = g = at.x
         if before is None:
             state, d, report = objective.call("first", self._first, at.x, at.gradient, *state, of_f=False)
         elif objective.eager:
@@ -154,11 +155,10 @@ class Descent:
         """Returns the point that the line search finds along d; None if there is no lower one. tried: the point of the step 1."""
         noise = NOISE * self.objective.epsilon * abs(at.loss)
         search = more_thuente(at.loss, slope, first, max(furthest, first), self.rule.wolfe, noise)
-        best, now, step = at, tried, next(search)
+        best, last, step = at, at, next(search)
         try:
             while True:
-                now = now if now is not None else self.objective.evaluate(at.x, d, step)
-                last, now = now, None
+                last, tried = tried or self.objective.evaluate(at.x, d, step), None
                 best = last if last.loss < best.loss else best
                 step = search.send((last.loss, last.slope))
         except StopIteration as end:

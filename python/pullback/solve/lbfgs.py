@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..ops.elementwise import where
 from ..ops.linalg import vecdot
@@ -32,7 +32,7 @@ class LBFGS:
 
     def __init__(self, objective: Objective, memory: int) -> None:
         self.objective, self.memory = objective, memory
-        self.bounds = objective.bounds
+        self.bounds: Any = objective.bounds
 
     def first_step(self, norm: float) -> float:
         """Returns the first step along a direction of this Euclidean norm that no remembered step has scaled."""
@@ -40,7 +40,8 @@ class LBFGS:
 
     def start(self, x: Tensor) -> State:
         """Returns an empty memory: steps, changes of the gradient, 1 / (s . y), and the scale of the identity."""
-        m, n, kind = self.memory, x.shape[0], {"dtype": x.dtype, "device": x.device}
+        m, n = self.memory, x.shape[0]
+        kind: dict[str, Any] = {"dtype": x.dtype, "device": x.device}
         return zeros((m, n), **kind), zeros((m, n), **kind), zeros((m,), **kind), ones((), **kind)
 
     def remember(self, s: Tensor, y: Tensor, g: Tensor, state: State) -> State:

@@ -7,13 +7,15 @@ projected gradient, which the paper does from one bound to the next, is here a s
 from __future__ import annotations
 
 import math
+from typing import Any
+
 from ..ops.cumulative import cumulative_sum
 from ..ops.elementwise import clip, maximum, minimum, sqrt, where
+from ..ops.gather import take
 from ..ops.linalg import matmul, outer, vecdot
 from ..ops.movement import concat
 from ..ops.reduce import argmax, min as smallest, sum as total
 from ..ops.shape import expand_dims, flip
-from ..ops.gather import take
 from ..ops.sort import argsort
 from ..tensors.creation import eye, full, zeros
 from ..tensors.tensor import Tensor
@@ -28,13 +30,13 @@ class LBFGSB(LBFGS):
     """
 
     def first_step(self, norm: float) -> float:
-        low, high = self.bounds or ()
+        low, high = self.bounds
         boxed = bool(((low > -math.inf) & (high < math.inf)).all().item())
         return 1.0 if boxed else min(1.0, 1.0 / norm)
 
     def direction(self, x: Tensor, g: Tensor, state: State) -> Tensor:
         theta, rows, signs = self._factors(state)
-        low, high = self.bounds or ()
+        low, high = self.bounds
         cauchy = self._cauchy(x, g, theta, rows, signs)
         free = (cauchy > low) & (cauchy < high)
         # the gradient of the model at the Cauchy point, and the Newton step of the model over the free elements
@@ -61,12 +63,13 @@ class LBFGSB(LBFGS):
             sbs = vecdot(s, bs)
             used = sbs > 0
             down.append(expand_dims(where(used, bs / sqrt(where(used, sbs, 1.0)), 0.0), axis=0))
-        m, kind = self.memory, {"dtype": up.dtype, "device": up.device}
+        m = self.memory
+        kind: dict[str, Any] = {"dtype": up.dtype, "device": up.device}
         return theta, concat([up, *down]), concat([full((m,), 1.0, **kind), full((m,), -1.0, **kind)])
 
     def _cauchy(self, x: Tensor, g: Tensor, theta: Tensor, rows: Tensor, signs: Tensor) -> Tensor:
         """Returns the first local minimum of the quadratic model along the projected gradient."""
-        low, high = self.bounds or ()
+        low, high = self.bounds
         bound = where(g < 0, high, low)
         slope = where(g == 0, 1.0, g)
         times = where(g == 0, math.inf, maximum((x - bound) / slope, 0.0))
@@ -94,7 +97,7 @@ class LBFGSB(LBFGS):
 
     def _within(self, x: Tensor, g: Tensor, cauchy: Tensor, newton: Tensor) -> Tensor:
         """Returns the Newton step from the Cauchy point, projected onto the bounds; or cut short, if that does not lead down."""
-        low, high = self.bounds or ()
+        low, high = self.bounds
         projected = clip(cauchy + newton, low, high)
         down = vecdot(projected - x, g) < 0
         room = where(newton > 0, high - cauchy, low - cauchy)

@@ -76,9 +76,7 @@ def more_thuente(value: float, slope: float, first: float, largest: float, wolfe
     return "stalled"
 
 
-def _next(
-    best: At, other: At, now: At, lower: float, bracketed: bool, limits: tuple[float, float]
-) -> tuple[At, At, float, bool]:
+def _next(best: At, other: At, now: At, lower: float, bracketed: bool, limits: tuple[float, float]) -> tuple[At, At, float, bool]:
     """Returns the new ends of the interval, the next step, and True if the ends bracket a minimum.
 
     lower: the gradient of the line that is subtracted from the function while the step is chosen.

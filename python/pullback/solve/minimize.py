@@ -169,7 +169,7 @@ def minimize(
     params: Any,
     method: str = "L-BFGS-B",
     bounds: Any = None,
-    args: Mapping[str, Any] | Sequence[Any] = {},  # noqa: B006 (it is copied)
+    args: Mapping[str, Any] | Sequence[Any] = {},
     *,
     gtol: float | None = None,
     ftol: float | None = None,
@@ -185,7 +185,7 @@ def minimize(
 
     Args:
         f: returns the loss, a scalar tensor. It is called as f(params, **args), or as f(**args) if it takes no more, and then
-            reads the Parameters itself. With "Gauss-Newton-CG" it returns residuals, and half the sum of their squares is minimised.
+            reads the Parameters itself. With "Gauss-Newton-CG" it returns residuals, half the sum of whose squares is minimised.
         params: a Module, Parameters or tensors, alone or in nested lists, tuples and dicts; float32 or float64. Parameters hold the
             point after each iteration. Tensors do not change; the point is `.x`.
         method: "L-BFGS", "L-BFGS-B" (bounds), "BFGS", "SSBFGS", "SSBroyden" (self-scaled, for physics-informed networks),
@@ -206,8 +206,8 @@ def minimize(
     The iterations are not recorded by tapes. If f takes the parameters, gradients flow through `result().x` to the tensors in args
     by the implicit function theorem, so that their memory does not depend on the number of iterations; give a small gtol.
 
-    Raises: ValueError, ShapeError or DTypeError for bounds that cross or do not fit, for a loss that is no scalar or is not finite at
-    the start, for parameters that are not float32 or float64, and for unknown methods.
+    Raises: ValueError, ShapeError or DTypeError for bounds that cross or do not fit, for a loss that is no scalar or is not finite
+    at the start, for parameters that are not float32 or float64, and for unknown methods.
 
     Example:
         >>> for step in pb.solve.minimize(loss, model, args={"penalty": 1.0}):
@@ -224,7 +224,7 @@ def minimize(
         more = {"gtol": gtol, "ftol": ftol, "maxiter": maxiter, "maxfun": maxfun}
         solver = ScipySolver(objective, method, dict(options or {}), {k: x for k, x in more.items() if x is not None}, constraints)
         return Minimization(objective, solver, (UNLIMITED, UNLIMITED))
-    rule = LBFGS if method == "L-BFGS-B" and limits is None else RULES.get(method)
+    rule: Any = LBFGS if method == "L-BFGS-B" and limits is None else RULES.get(method)
     flat = 0.0 if rule is None or not rule.stops_flat else 2.2e-9 if unknowns.dtype.itemsize == 8 else 1e-6
     tolerances = Tolerances(1e-5 if gtol is None else gtol, flat if ftol is None else ftol)
     solver = TrustRegion(objective, tolerances) if rule is None else Descent(objective, rule(objective, memory), tolerances)

@@ -1,4 +1,4 @@
-"""The function that a minimiser calls: from a flat point to the loss, its gradient, and a few numbers that the host reads at once."""
+"""The function that a minimiser calls: from a flat point to the loss, its gradient, and a few numbers that the host reads."""
 
 from __future__ import annotations
 
@@ -64,6 +64,7 @@ class Objective:
         self.bounds = None if bounds is None else [asarray(side, dtype=unknowns.dtype, device=unknowns.device) for side in bounds]
         self._takes_params = _calls(f, unknowns.tree, args, self.what)
         self._functions: dict[Any, Callable[..., Any]] = {}
+        self._fixed: tuple[list[Any], Any] = ([], None)  # the arguments that are no tensors, and the structure
         self.zero, self.one = self.scalar(0.0), self.scalar(1.0)
         self.epsilon = float(np.finfo(unknowns.dtype).eps)
         self._read_args()
@@ -80,14 +81,13 @@ class Objective:
         self._tensors = [self._tensor(x) for x in self._leaves]
         self.given = tuple([x for x in self._tensors if x is not None])
         fixed = [x for x, t in zip(self._leaves, self._tensors) if t is None]
-        before = getattr(self, "_fixed", None)
-        same = before is not None and before[1] == self._spec and len(before[0]) == len(fixed)
-        if not same or not all([_equal(a, b) for a, b in zip(before[0], fixed)]):
+        before, spec = self._fixed
+        if spec != self._spec or len(before) != len(fixed) or not all([_equal(a, b) for a, b in zip(before, fixed)]):
             self._functions.clear()
         self._fixed = (fixed, self._spec)
 
     def _tensor(self, x: Any) -> Tensor | None:
-        if isinstance(x, Parameter) or isinstance(x, (bool, int, str)):
+        if isinstance(x, (Parameter, bool, int, str)):
             return None
         if isinstance(x, Tensor):
             return x

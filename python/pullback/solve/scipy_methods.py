@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ..transforms.tape import GradientTape
 from ..errors import PullbackError
 from ..tensors.creation import asarray
 from ..tensors.tensor import Tensor
+from ..transforms.tape import GradientTape
 from .descent import Step, Steps, Stop
 from .objective import At, Objective
 
@@ -76,9 +76,11 @@ class ScipySolver:
         limits: gtol, ftol, maxiter and maxfun as far as the user gave them. They become options of those names.
     """
 
-    def __init__(self, objective: Objective, method: str, options: dict[str, Any], limits: dict[str, Any], constraints: Any) -> None:
+    def __init__(
+        self, objective: Objective, method: str, options: dict[str, Any], limits: dict[str, Any], constraints: Any
+    ) -> None:
         try:
-            from scipy.optimize import minimize as run
+            from scipy.optimize import minimize as run  # pyright: ignore[reportMissingTypeStubs]
         except ImportError:
             raise PullbackError(
                 f"minimize: method={method!r} needs SciPy, which cannot be imported here. Install it (pip install scipy), or use a "
@@ -152,7 +154,7 @@ class ScipySolver:
             ask("iteration", np.array(xk, np.float64))
 
         x = _host(at.x)
-        value = lambda x: ask("value", np.array(x, np.float64))  # noqa: E731
+        value = lambda x: ask("value", np.array(x, np.float64))
         return self._run(value, x, method=self.name, callback=callback, options=self.options, **more)
 
     # ---- what the first thread computes

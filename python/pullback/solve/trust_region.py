@@ -62,7 +62,7 @@ class TrustRegion:
         """Returns a step within the radius, its length, the decrease that the model predicts, and True if it ends at the radius."""
         objective, g = self.objective, at.gradient
         z, r, p = zeros((objective.unknowns.size,), dtype=g.dtype, device=g.device), g, objective.call("down", _down, g, of_f=False)
-        square, goal = radius * radius, 0.0
+        square, goal, zz_next, model = radius * radius, 0.0, 0.0, 0.0
         for i in range(2 * objective.unknowns.size + 10):
             objective.nhev += 1
             bp, *next_ones, report = objective.call("conjugate", self._conjugate, at.x, g, z, r, p, *objective.given)

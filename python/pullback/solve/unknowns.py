@@ -82,7 +82,7 @@ class Unknowns:
             raise PullbackError(f"{what}: a Parameter is in params twice. Give each Parameter once.")
         first = slots[0]
         for name, x in zip(names, slots):
-            if x.dtype not in (np.float32, np.float64):
+            if x.dtype.name not in ("float32", "float64"):
                 raise DTypeError(
                     f"{what}: {name} has dtype {x.dtype}; solvers need float32 or float64, because line searches compare small "
                     f"differences. Convert it: module.to(pb.float32), or x.astype(pb.float32)."
