@@ -173,7 +173,7 @@ class _Lagrangian:
     def _inner(self, at: At, gtol: float, maxfun: int) -> tuple[At, bool]:
         """Minimises the Lagrangian with fixed multipliers. Returns the point, and True if rounding ended it."""
         objective = self.objective
-        rule: Any = (LBFGS if self.limits is None else LBFGSB)(objective, 10)
+        rule: Any = (LBFGS if self.limits is None else LBFGSB)(objective, 5)
         solver = Descent(objective, rule, Tolerances(gtol, 0.0))
         if solver.reached(at) is not None:
             return at, False
