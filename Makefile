@@ -73,6 +73,7 @@ bench: $(VENV)/installed $(VENV)/bench
 	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/networks.py $(ARGS)
 	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/recurrent.py $(ARGS)
 	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/optimizers.py $(ARGS)
+	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/solvers.py $(ARGS)
 	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/reproducible.py $(ARGS)
 
 lint: $(VENV)/installed $(VENV)/test $(VENV)/lint

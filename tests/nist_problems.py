@@ -57,20 +57,23 @@ def _nelson(b, x):  # of the logarithm of y
 
 
 MODELS = {
-    "Bennett5": _bennett, "BoxBOD": _saturation, "Chwirut1": _chwirut, "Chwirut2": _chwirut, "DanWood": lambda b, x: b[0] * x ** b[1],
+    "Bennett5": _bennett, "BoxBOD": _saturation, "Chwirut1": _chwirut, "Chwirut2": _chwirut,
+    "DanWood": lambda b, x: b[0] * x ** b[1],
     "ENSO": _enso, "Eckerle4": _eckerle, "Gauss1": _gauss, "Gauss2": _gauss, "Gauss3": _gauss, "Hahn1": _cubics, "Kirby2": _kirby,
     "Lanczos1": _lanczos, "Lanczos2": _lanczos, "Lanczos3": _lanczos,
-    "MGH09": lambda b, x: b[0] * (x**2 + x * b[1]) / (x**2 + x * b[2] + b[3]), "MGH10": lambda b, x: b[0] * pb.exp(b[1] / (x + b[2])),
+    "MGH09": lambda b, x: b[0] * (x**2 + x * b[1]) / (x**2 + x * b[2] + b[3]),
+    "MGH10": lambda b, x: b[0] * pb.exp(b[1] / (x + b[2])),
     "MGH17": lambda b, x: b[0] + b[1] * pb.exp(-x * b[3]) + b[2] * pb.exp(-x * b[4]), "Misra1a": _saturation,
     "Misra1b": lambda b, x: b[0] * (1 - (1 + b[1] * x / 2) ** -2), "Misra1c": lambda b, x: b[0] * (1 - (1 + 2 * b[1] * x) ** -0.5),
-    "Misra1d": lambda b, x: b[0] * b[1] * x / (1 + b[1] * x), "Nelson": _nelson, "Rat42": lambda b, x: b[0] / (1 + pb.exp(b[1] - b[2] * x)),
+    "Misra1d": lambda b, x: b[0] * b[1] * x / (1 + b[1] * x), "Nelson": _nelson,
+    "Rat42": lambda b, x: b[0] / (1 + pb.exp(b[1] - b[2] * x)),
     "Rat43": lambda b, x: b[0] / (1 + pb.exp(b[1] - b[2] * x)) ** (1 / b[3]),
     "Roszman1": lambda b, x: b[0] - b[1] * x - pb.atan(b[2] / (x - b[3])) / pi, "Thurber": _cubics,
 }  # fmt: skip
 
 
 class Problem(NamedTuple):
-    """A regression: its level ("Lower", "Average", "Higher"), two starting points, certified parameters and sum of squares, data."""
+    """A regression: its level ("Lower", "Average", "Higher"), two starting points, certified values, data."""
 
     name: str
     level: str

@@ -37,7 +37,8 @@ def scipy_fit(t, y, **options):
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_rosenbrock(dtype) -> None:
     found = least_squares(rosenbrock, pb.tensor([-1.2, 1.0], dtype=dtype))
-    assert found.success and found.x.dtype == dtype
+    assert found.success
+    assert found.x.dtype == dtype
     np.testing.assert_allclose(found.x.numpy(), [1, 1], rtol=1e-4 if dtype == pb.float32 else 1e-9)
     assert found.cost < (1e-8 if dtype == pb.float32 else 1e-18)
 
@@ -53,8 +54,11 @@ def test_result_has_the_fields_of_scipy() -> None:
     np.testing.assert_allclose(found.jac.numpy(), wanted.jac, atol=1e-5)
     np.testing.assert_allclose(found.grad.numpy(), found.jac.numpy().T @ found.fun.numpy(), atol=1e-12)
     assert found.optimality == pytest.approx(np.abs(found.grad.numpy()).max())
-    assert found["status"] == found.status > 0 and found.success and "termination" in found.message
-    assert found.active_mask.tolist() == [0, 0, 0] and "active_mask" in repr(found)
+    assert found["status"] == found.status > 0
+    assert found.success
+    assert "termination" in found.message
+    assert found.active_mask.tolist() == [0, 0, 0]
+    assert "active_mask" in repr(found)
 
 
 @pytest.mark.parametrize("loss", ["linear", "soft_l1", "huber", "cauchy", "arctan"])
@@ -113,7 +117,9 @@ def test_random_problems_reach_a_minimum_within_their_bounds(seed) -> None:
 
     found = least_squares(f, pb.tensor(x0), bounds=(low, high), loss=loss, f_scale=0.5)
     x, g = found.x.numpy(), found.grad.numpy()
-    assert found.success and (low <= x).all() and (x <= high).all()
+    assert found.success
+    assert (low <= x).all()
+    assert (x <= high).all()
     assert np.abs(x - np.clip(x - g, low, high)).max() < 1e-4  # the condition of a minimum within bounds
     start = least_squares(f, pb.tensor(x0), bounds=(low, high), loss=loss, f_scale=0.5, max_nfev=1)
     assert found.cost <= start.cost
@@ -160,7 +166,10 @@ def test_x_scale_and_max_nfev() -> None:
     scaled = least_squares(lambda x: rosenbrock(x / pb.tensor([1.0, 1e4])), [-1.2, 1e4], x_scale=[1.0, 1e4])
     np.testing.assert_allclose(scaled.x.numpy(), [1, 1e4], rtol=1e-8)
     short = least_squares(rosenbrock, [-1.2, 1.0], max_nfev=3)
-    assert short.status == 0 and not short.success and short.nfev == 3 and "maximum number" in short.message
+    assert short.status == 0
+    assert not short.success
+    assert short.nfev == 3
+    assert "maximum number" in short.message
 
 
 def test_a_residual_that_overflows_at_a_step_is_a_shorter_step() -> None:
@@ -170,7 +179,9 @@ def test_a_residual_that_overflows_at_a_step_is_a_shorter_step() -> None:
 
 def test_a_minimum_that_is_the_start() -> None:
     found = least_squares(rosenbrock, [1.0, 1.0])
-    assert found.status == 1 and found.nfev == 1 and found.cost == 0
+    assert found.status == 1
+    assert found.nfev == 1
+    assert found.cost == 0
 
 
 def test_tapes_around_a_solve_are_told_nothing_of_its_iterations() -> None:
@@ -199,7 +210,9 @@ def test_a_batch_finds_what_each_problem_finds(loss, bounds) -> None:
     x0 = pb.tensor(np.tile([1.0, 1.0, 0.0], (12, 1)))
     strict = {"loss": loss, "f_scale": 0.5, "bounds": bounds, "ftol": 1e-13, "xtol": 1e-13, "gtol": 1e-13}
     found = least_squares(lambda x, y: curve(x, t, y), x0, (y,), batch=True, **strict)
-    assert found.success.all() and found.x.shape == (12, 3) and found.jac.shape == (12, 20, 3)
+    assert found.success.all()
+    assert found.x.shape == (12, 3)
+    assert found.jac.shape == (12, 20, 3)
     for k in (0, 5, 11):
         one = least_squares(lambda x, y: curve(x, t, y), x0[k], (y[k],), **strict)
         np.testing.assert_allclose(float(found.cost[k]), one.cost, rtol=1e-7)
@@ -212,15 +225,19 @@ def test_a_batch_in_several_blocks_and_dtypes() -> None:
     for dtype in FLOATS:
         x0 = pb.tensor(np.tile([1.0, 1.0, 0.0], (300, 1)), dtype=dtype)
         found = least_squares(lambda x, y: curve(x, t.astype(x.dtype), y), x0, (y.astype(dtype),), batch=True)
-        assert found.success.all() and found.x.dtype == dtype
+        assert found.success.all()
+        assert found.x.dtype == dtype
         assert float(pb.max(found.cost)) < 0.004
 
 
 def test_a_member_that_diverges_is_told_and_stops_no_other() -> None:
     scale = pb.tensor([1.0, np.nan, 2.0, 0.0])
-    found = least_squares(lambda x, s: pb.stack([s * (x[0] - 3), x[0] / s]), pb.ones((4, 1), dtype=pb.float64), (scale,), batch=True)
+    found = least_squares(
+        lambda x, s: pb.stack([s * (x[0] - 3), x[0] / s]), pb.ones((4, 1), dtype=pb.float64), (scale,), batch=True
+    )
     assert found.success.tolist() == [True, False, True, False]
-    assert found.status[1] == found.status[3] == -2 and "NaN" in found.message[1]
+    assert found.status[1] == found.status[3] == -2
+    assert "NaN" in found.message[1]
     np.testing.assert_allclose(found.x[0].numpy(), [1.5], rtol=1e-6)
 
 
@@ -253,11 +270,15 @@ def test_the_solver_is_a_phase_of_its_own() -> None:
     t, y = data()
     with pb.profile(detail="count", strict=True) as prof:
         least_squares(curve, [1.0, 1.0, 0.0], (t, y))
-    assert prof.solver.flops > 0 and prof.forward.flops > 0 and prof.coverage == 1
-    assert "solver" in str(prof) and {row.phase for row in prof.rows} >= {"solver", "forward"}
+    assert prof.solver.flops > 0
+    assert prof.forward.flops > 0
+    assert prof.coverage == 1
+    assert "solver" in str(prof)
+    assert {row.phase for row in prof.rows} >= {"solver", "forward"}
     with pb.profile(detail="count") as other:
         pb.exp(pb.tensor([1.0]))
-    assert other.solver.launches == 0 and other.forward.launches == 1  # the phase has ended
+    assert other.solver.launches == 0
+    assert other.forward.launches == 1
 
 
 # ---- what is refused

@@ -140,3 +140,44 @@ def test_products_of_the_hessian_by_parameters_from_outside() -> None:
     of = tuple(net.parameters())
     ones = tuple([pb.ones_like(p) for p in of])
     agree(lambda x: pb.sum(pb.square(net(x))), lambda g, k: pb.hvp(lambda *_: g(pb.ones((2, 4)) * (k + 1)), of, ones))
+
+
+@pb.custom_gradient
+def doubled(x: Any) -> Any:
+    return x * 2, lambda g: g * 2
+
+
+@pytest.mark.parametrize("steps", [False, True])
+@pytest.mark.parametrize("way", ["custom gradient", "tangent from outside", "example from outside"])
+def test_a_call_that_cannot_be_served_changes_state_once(way: str, steps: bool) -> None:
+    """The function runs again without a recording, after what it changed the first time has its old values back."""
+
+    def after(captures: bool) -> list[Any]:
+        pb.random.seed(0)
+        norm, count, p = nn.BatchNorm1d(3), nn.Buffer([0.0]), pb.Parameter([1.0, 2.0, 3.0])
+        opt = pb.optim.Adam([p], lr=0.5)
+        outside, data = [pb.ones(3)], normal(0, 4, 3, dtype=pb.float32)
+
+        def f(x: Any) -> Any:
+            y = norm(data) * pb.random.normal((3,))  # the batch norm and the counter change before the run ends
+            count.assign(count + 1)
+            if steps:
+                opt.step([p * 2])
+            return pb.sum(doubled(x) if way == "custom gradient" else x * outside[0]) + pb.sum(y)
+
+        g = pb.capture(f) if captures else f
+
+        def from_outside(x: Any) -> Any:
+            outside[0] = x * x
+            return g(pb.ones(3)) if way.startswith("example") else g(x)
+
+        x = pb.tensor([1.0, 2.0, 3.0])
+        ways = {
+            "custom gradient": lambda: pb.vmap(pb.grad(g))(pb.stack([x, x + 1])),
+            "tangent from outside": lambda: pb.jvp(from_outside, (x,), (x + 1,)),
+            "example from outside": lambda: pb.vmap(from_outside)(pb.stack([x, x + 1])),
+        }
+        results = [ways[way]() for _ in range(3)]
+        return [*results, *norm.state_dict().values(), count, p, pb.random.normal((2,)), *opt.state_dict().values()]
+
+    alike(after(captures=True), after(captures=False))

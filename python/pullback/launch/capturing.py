@@ -56,8 +56,21 @@ class Recording(Protocol):
         ...
 
 
+class Attempt(Protocol):
+    """A run whose effects may be undone, after which the function runs again."""
+
+    def keep(self, p: Any) -> None:
+        """Receives a Parameter or Buffer before its values change in place."""
+        ...
+
+    def step(self) -> None:
+        """Receives that state is about to change which cannot be restored. May raise an exception that ends the run."""
+        ...
+
+
 class _Thread(threading.local):
     recording: Recording | None = None
+    attempt: Attempt | None = None
 
 
 thread: Final = _Thread()
@@ -86,6 +99,18 @@ def refuse_opaque(what: str, instead: str) -> None:
     """Like `refuse`, but only if the recording does not allow launches that are not native kernels."""
     if thread.recording is not None and not thread.recording.opaque:
         refuse(what, instead)
+
+
+def keep(p: Any) -> None:
+    """Tells an attempt that the values of a Parameter or Buffer are about to change in place."""
+    if thread.attempt is not None:
+        thread.attempt.keep(p)
+
+
+def step() -> None:
+    """Tells an attempt that an optimizer, or what belongs to one, is about to change its state."""
+    if thread.attempt is not None:
+        thread.attempt.step()
 
 
 def increment(owner: Any, name: str) -> None:

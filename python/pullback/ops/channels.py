@@ -12,6 +12,7 @@ from typing import Any
 from ..autodiff.batching import pull
 from ..autodiff.primitive import Op, Rule, apply, tell
 from ..backends import kernel_for
+from ..launch import capturing
 from ..launch.refusal import Refused
 from ..tensors.tensor import Tensor
 from .by_name import all_on, in_dtype, reshaped, spread, widened
@@ -177,6 +178,9 @@ def norm_and_move(x: Tensor, weight: Any, bias: Any, eps: float, running: Sequen
     if _batch_norm is None:
         return None
     arrays = [t.array for t in _inputs(x, weight, bias)]
+    for p in running:
+        if p is not None:
+            capturing.keep(p)
     try:
         y = Tensor(_batch_norm(*arrays, eps, *[None if p is None else p.array for p in running], share))
     except Refused:

@@ -48,6 +48,7 @@ def assign(p: Parameter, value: Any) -> Parameter:
             f"assign: {p.label()} has shape {p.shape}, the value {source.shape}. Give it the same shape "
             f"(pb.broadcast_to says so explicitly)."
         )
+    capturing.keep(p)
     write(p.array, devices.move(source, p.device), shares=getattr(value, "storage", None) is p.storage)
     p.storage.changed()
     return p

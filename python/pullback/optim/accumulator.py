@@ -187,6 +187,7 @@ class Accumulator:
         """
         if not self.stats.pending:
             raise PullbackError("take: no gradient was added since the last call. Call it when `add` has returned True.")
+        capturing.step()
         present, found = self._rounds.present(), list[Any]([None] * len(self._parameters))
         with door.charged_to(door.OPTIMIZER):
             for flat in self._flats:

@@ -125,6 +125,8 @@ class Launcher(Adjustable):
         outputs = [self._delta(p, g) for p, g in zip(self._weights(), arrays)] if wanted else None
         if all([g is None for g in arrays]):
             return None if outputs is None else [Tensor(delta) for delta in outputs]
+        if not preview:
+            capturing.step()
         before = door.state.phase
         try:
             try:

@@ -151,6 +151,7 @@ class LossScaler:
         """Changes the scale after the steps since the last call: backoff_factor multiplies it if one of them had an overflow, and
         growth_factor if this was the last of `growth_interval` calls without one. Without a step it does nothing.
         """
+        capturing.step()
         self._stepped.clear()
         if capturing.thread.recording is not None:
             capturing.thread.recording.prepare(self._stepped, self._stepped.clear)

@@ -15,6 +15,7 @@ from ..autodiff.listeners import listeners
 from ..autodiff.tape import Tape
 from ..backends import kernels_on
 from ..errors import VmapError
+from ..launch import capturing
 from ..tensors import devices
 from ..tensors.operand import own
 from ..tensors.precision import made_of
@@ -44,15 +45,14 @@ def call(captured: Any, args: Any, options: Any, counted: Any) -> Any:
         return captured.eagerly(args, options, counted)
     if captured.is_derived:
         return _served(captured, leaves, spec)
-    states: dict[Any, Any] = {}
+    attempt = Attempt()
     try:
-        with Noted(states, {}):
+        with attempt:
             value = _served(captured, leaves, spec)
         if thread.unserved:
             captured.run_eagerly(kinds)
     except (Unserved, VmapError):  # VmapError: the function reads an example of a batch that is not an argument
-        for generator, state in states.items():
-            generator.load_state_dict(state)
+        attempt.undo()
         captured.run_eagerly(kinds)
         return captured.eagerly(args, options, counted)
     finally:
@@ -60,6 +60,42 @@ def call(captured: Any, args: Any, options: Any, counted: Any) -> Any:
     if counted is not None:
         counted.done += 1
     return value
+
+
+class Attempt(Noted):
+    """A call that is being served. If that turns out to be impossible, `undo` restores what the function has changed until then.
+
+    It ends before an optimizer does a step, whose state would not be restored. Under tapes alone no call is undone.
+    """
+
+    def __init__(self) -> None:
+        self._states: dict[Any, dict[str, int]] = {}
+        self._old: dict[Any, tuple[Any, Any]] = {}
+        self._may_fail = not all([isinstance(listener, Tape) for listener in listeners.stack])
+        super().__init__(self._states, {})
+
+    def _begin(self) -> None:
+        super()._begin()
+        capturing.thread.attempt = self
+
+    def _end(self) -> None:
+        capturing.thread.attempt = None
+        super()._end()
+
+    def keep(self, p: Any) -> None:
+        if self._may_fail and p.storage not in self._old:
+            self._old[p.storage] = p.array, devices.copied(p.array)
+
+    def step(self) -> None:
+        if self._may_fail:
+            raise Unserved
+
+    def undo(self) -> None:
+        for generator, state in self._states.items():
+            generator.load_state_dict(state)
+        for storage, (array, values) in self._old.items():
+            devices.write(array, values)
+            storage.changed()
 
 
 def _served(captured: Any, leaves: list[Any], spec: Any) -> Any:

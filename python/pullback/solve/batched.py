@@ -88,6 +88,7 @@ class Batch:
         return 0.5 * sum(in_dtype(self.loss.values(TensorNamespace, r), self.dtype), axis=-1)
 
 
+GOES_ON: Final = 9  # the status of a problem that has not ended
 ROWS: Final = ("x", "damping", "growth", "scale")
 
 
@@ -98,7 +99,8 @@ class Block:
         self.batch, self.stop = batch, tolerances
         self.x = x[start:stop]
         first = FIRST_DAMPING if batch.loss.linear else CAREFUL_DAMPING
-        count, like = stop - start, {"dtype": batch.dtype, "device": x.device}
+        count = stop - start
+        like: dict[str, Any] = {"dtype": batch.dtype, "device": x.device}
         self.damping, self.growth = full((count,), first, **like), full((count,), 2.0, **like)
         self.scale = full((count, batch.unknowns.size), 0.0, **like)
         self.args = batch.some(slice(start, stop))
@@ -113,7 +115,7 @@ class Block:
         self.index = self.index[rows]
 
     def iterate(self) -> Array:
-        """Tries one step of each problem. Returns the status of each, where 9 stands for a problem that goes on."""
+        """Tries one step of each problem. Returns the status of each, GOES_ON if it has none."""
         batch, args = self.batch, self.batch.filled(self.args)
         j, r = batch.derivative(self.x, *args)
         before = door.enter(door.SOLVER)
@@ -141,32 +143,28 @@ class Block:
         lower = self.damping * maximum(1 - swing * swing * swing, full((), 0.1, dtype=ratio.dtype, device=ratio.device))
         length, size = sqrt(sum(delta * delta, axis=-1)), sqrt(sum(self.x * self.x, axis=-1))
         stop, eps = self.stop, self.batch.eps
-        flags = stack(
-            [
-                model.optimality < stop.gtol,
-                good & (((gained < stop.ftol * model.cost) & (ratio > 0.25)) | ((absolute(gained) <= eps * model.cost) & (predicted <= eps * model.cost))),
-                (length < stop.xtol * (stop.xtol + size)) & isfinite(length),
-                ~model.finite | (self.damping > MOST_DAMPING),
-                model.optimality == 0,
-            ]
-        )  # fmt: skip
-        moved = accepted & ~(model.optimality < stop.gtol)
-        self.x = where(expand_dims(moved, axis=-1), trial, self.x)
+        stalled = (absolute(gained) <= eps * model.cost) & (predicted <= eps * model.cost)
+        gain = good & (((gained < stop.ftol * model.cost) & (ratio > 0.25)) | stalled)
+        step = (length < stop.xtol * (stop.xtol + size)) & isfinite(length)
+        bad = ~model.finite | (self.damping > MOST_DAMPING)
+        gradient = (model.optimality < stop.gtol) | (model.optimality == 0)
+        flags = stack([gradient, gain, step, bad])
+        self.x = where(expand_dims(accepted & ~gradient, axis=-1), trial, self.x)
         self.damping = maximum(where(accepted, lower, self.damping * self.growth), full_like(self.damping, 1e-12))
         self.growth = where(accepted, full_like(self.growth, 2.0), minimum(2 * self.growth, full_like(self.growth, MOST_GROWTH)))
-        gradient, gain, step, bad, zero = host_flags(flags)
-        status = np.full(len(self.index), 9)
-        status[gain], status[step], status[gain & step] = 2, 3, 4
-        status[gradient | zero], status[bad] = 1, -2
-        return status
+        return _statuses(*(host(flags) != 0))
 
 
 def full_like(x: Tensor, value: float) -> Tensor:
     return full(x.shape, value, dtype=x.dtype, device=x.device)
 
 
-def host_flags(flags: Tensor) -> Array:
-    return host(flags) != 0
+def _statuses(gradient: Array, gain: Array, step: Array, bad: Array) -> Array:
+    """Returns the status of each problem, GOES_ON if it has none, given which conditions hold."""
+    status = np.full(len(gain), GOES_ON)
+    status[gain], status[step], status[gain & step] = 2, 3, 4
+    status[gradient], status[bad] = 1, -2
+    return status
 
 
 class _Model:
@@ -257,7 +255,7 @@ def solve_batch(
         batch = Batch(f, unknowns, args, limits, loss, mode)
         start = unknowns.vector
         _check_inside(host(start), *limits)
-        m = batch.values(start[:1], *batch.filled(batch.some(slice(0, 1)))).shape[1]
+        m = batch.values(start[:1], *batch.filled(batch.some(slice(0, 1)))).size
         if not m:
             raise ValueError("least_squares: the function returned no residuals: an array of length 0.")
         size = max(64, BLOCK_ELEMENTS // (m * unknowns.size))
@@ -275,7 +273,7 @@ def _run(block: Block, x: Array, status: Array, nfev: Array, most: int) -> None:
     for k in range(1, most + 1):
         found = block.iterate()
         nfev[block.index] = k + 1
-        ended = found != 9
+        ended = found != GOES_ON
         if k == most:
             found, ended = np.where(ended, found, 0), np.ones_like(ended)
         if ended.any():

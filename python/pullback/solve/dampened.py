@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ..autodiff.batching import Batch, Batched
+from ..autodiff.node import named
 from ..autodiff.tape import Tape
 from ..ops.by_name import in_dtype, of_all
 from ..ops.movement import concat
 from ..ops.shape import broadcast_to, expand_dims, reshape
-from ..replays.capture import capture as captured
 from ..tensors.creation import asarray, eye
 from ..tensors.tensor import Tensor
-from ..transforms.jacobian import batched_pull, jacobian
-from ..transforms.jvp import jvp, linearize, pushed
+from ..transforms.jacobian import batched_pull
+from ..transforms.jvp import linearize, pushed
 from ..transforms.vjp import vjp
-from ..transforms.vmap import vmap
-from .jacobians import TensorNamespace, flat, host
-from .normal import Launches, Normal
+from .linear import Linear, Recordings
+from .normal import Normal
 
 if TYPE_CHECKING:
     from .levenberg_marquardt import LevenbergMarquardt
@@ -28,35 +27,6 @@ if TYPE_CHECKING:
 MATRIX_FREE: Final = 4096  # unknowns and residuals above which "auto" forms no matrix
 WHOLE_BYTES: Final = 4 * 2**20  # a Jacobian of at most these bytes is kept whole
 PRODUCTS: Final = 250  # the most products with JᵀJ of one solution by conjugate gradients
-
-
-class Recordings:
-    """The residuals of one function of the Parameters as a vector, and with their Jacobian of shape (m, P)."""
-
-    def __init__(self, lm: LevenbergMarquardt, f: Callable[..., Any]) -> None:
-        self.f, self._parameters = f, lm.parameters
-        dtype = lm.dtype
-
-        def one(*args: Any) -> Tensor:
-            return in_dtype(flat("LevenbergMarquardt", f(*args)), dtype)
-
-        def values(*args: Any) -> Tensor:
-            return reshape(vmap(one)(*args), (-1,)) if lm.per_example else one(*args)
-
-        self.plain = values
-        whole = jacobian(lambda parameters, *args: (one(*args),) * 2, has_aux=True)
-
-        def derivative(*args: Any) -> Any:
-            return whole(self._parameters, *args)
-
-        def both(*args: Any) -> tuple[Tensor, Tensor]:
-            blocks, r = (vmap(derivative) if lm.per_example else derivative)(*args)
-            r = reshape(r, (-1,))
-            rows = [reshape(in_dtype(j, dtype), (r.size, -1)) for j in blocks]
-            return rows[0] if len(rows) == 1 else concat(rows, axis=1), r
-
-        self.values = captured(values) if lm.capture else values
-        self.both = captured(both) if lm.capture else both
 
 
 def linear_model(lm: LevenbergMarquardt, f: Callable[..., Any], args: tuple[Any, ...]) -> Linear:
@@ -68,103 +38,6 @@ def linear_model(lm: LevenbergMarquardt, f: Callable[..., Any], args: tuple[Any,
     if lm.solver == "cg" or (lm.solver == "auto" and min(m, n) > MATRIX_FREE):
         return MatrixFree(lm, args, r)
     return ByRows(lm, args, r) if m < n else ByColumns(lm, args, r)
-
-
-class Linear:
-    """The residuals r, J, and the steps of least |r + J delta|² + damping |delta|² / scale².
-
-    Attributes:
-        first: the residuals as float64 numbers on the host.
-        cost: the cost at the present Parameters.
-        largest: the largest element of the diagonal of JᵀJ.
-        solver: how the last step was solved, for the report.
-        tried: the same in words, for an error.
-    """
-
-    def __init__(self, lm: LevenbergMarquardt, args: tuple[Any, ...], r: Tensor) -> None:
-        self.lm, self.args, self.recorded = lm, args, lm.recorded
-        self.first = host(r)
-        self.cost = lm.loss.cost(self.first)
-        scaled = lm.loss.scaled(TensorNamespace, r)
-        self.rows, self.r, self.weighted = scaled.rows, scaled.residuals, scaled.weighted
-        self.on: Launches = lm.launches
-        self.xp = self.on.xp
-        self.largest, self.solver, self.tried = 1.0, "cholesky", "Cholesky"
-        self.scale: Any = None  # 1 / D, the unit of each element
-        self.free: Any = None  # 0 where an element is held by a bound, otherwise 1
-
-    def residuals(self) -> Tensor:
-        """Returns the residuals at the Parameters as they are now."""
-        return self.recorded.values(*self.args)
-
-    def step(self, damping: float) -> Any:
-        """Returns the change of the Parameters as one array. Raises LinAlgError."""
-        raise NotImplementedError
-
-    def predicted(self, delta: Any) -> float:
-        """Returns the decrease of the cost by the linear model."""
-        return -float(self.gradient @ delta) - 0.5 * self.curvature(delta)
-
-    def curvature(self, delta: Any) -> float:
-        """Returns |J delta|²."""
-        raise NotImplementedError
-
-    def again(self, gradient: Any) -> Any:
-        """Returns the step of the last damping for another gradient."""
-        raise NotImplementedError
-
-    gradient: Any
-
-    def acceleration(self, delta: Any) -> Any:
-        """Returns half the second derivative of the geodesic whose velocity is delta."""
-        split = self.split(asarray(delta, device=self.on.device))
-        parameters = self.lm.parameters
-
-        def slope(given: Any) -> Any:
-            return jvp(lambda _: self.recorded.plain(*self.args), (parameters,), (split,))[1]
-
-        _, second = jvp(slope, (parameters,), (split,))
-        if self.rows is not None:
-            second = second * self.rows * self.rows
-        _, pullback = vjp(lambda _: self.recorded.plain(*self.args), parameters)
-        return 0.5 * self.again(self.joined(pullback(second)[0]).array)
-
-    def split(self, vector: Tensor) -> list[Tensor]:
-        """Returns a vector as one tensor for each Parameter, in its dtype."""
-        found, place = [], 0
-        for p in self.lm.parameters:
-            found.append(in_dtype(reshape(vector[place : place + p.size], p.shape), p.dtype))
-            place += p.size
-        return found
-
-    def joined(self, parts: Any) -> Tensor:
-        """Returns one tensor for each Parameter as one vector."""
-        flats = [in_dtype(reshape(t, (-1,)), self.lm.dtype) for t in parts]
-        return flats[0] if len(flats) == 1 else concat(flats)
-
-    def find_held(self) -> None:
-        """Finds the elements that are on a bound and that the gradient presses against it."""
-        if self.lm.limits is None:
-            return
-        xp, x = self.xp, self.joined(self.lm.parameters).array
-        low, high = [limit.array for limit in self.lm.limits]
-        held = ((x <= low) & (self.gradient > 0)) | ((x >= high) & (self.gradient < 0))
-        self.free = xp.where(held, xp.zeros_like(x), xp.ones_like(x))
-
-    def measure(self, squares: Any) -> None:
-        """Notes the squared norms of the columns of J."""
-        self.largest = float(squares.max()) or 1.0
-        if self.lm.scaled:
-            norms = self.xp.sqrt(squares)
-            norms = norms if self.lm.columns is None else self.xp.maximum(self.lm.columns, norms)
-            self.lm.columns = norms
-            self.scale = 1 / self.xp.where(norms > 0, norms, self.xp.ones_like(norms))
-            self.largest = 1.0
-
-    def inner(self, v: Any) -> Any:
-        """Returns a vector of the Parameters' space in the scaled space of the system, without the elements that are held."""
-        v = v if self.scale is None else v * self.scale
-        return v if self.free is None else v * self.free
 
 
 class ByColumns(Linear):
@@ -201,7 +74,7 @@ class ByColumns(Linear):
         with tape:
             y = self.recorded.plain(*self.args)
         size = max(32, n // 16)
-        if r.size > 2 * n and not any([getattr(node.op, "formula", False) for node in tape.nodes]):
+        if r.size > 2 * n and not any([getattr(node.op, "formula", False) for node in named(tape.nodes)]):
             seeds = expand_dims(self.weighted, axis=0)
             self.gradient = self._pulled(tape, y, seeds, retain=True)[0].array
             for start, tangents in self._columns(size):
@@ -247,7 +120,10 @@ class ByColumns(Linear):
                 if self.jacobian is None:
                     raise np.linalg.LinAlgError("JᵀJ is too ill-conditioned for this damping")
                 self._factorise_rows(damping)
-        return self.again(self.gradient)
+        if self._triangle is None:
+            return self.again(self.gradient)
+        xp, r, q = self.xp, self._triangle, self._target
+        return self._outside(self.on.run("solver_substitution", lambda: xp.linalg.solve(r, -q[:, None])[:, 0], q.size**2 // 2))
 
     def _cholesky(self, damping: float) -> float:
         self.solver, self.tried = "cholesky", "Cholesky of JᵀJ + damping I"
@@ -264,11 +140,13 @@ class ByColumns(Linear):
         if not hasattr(self, "_system"):
             j = self.jacobian if self.scale is None else self.jacobian * self.scale
             self._system = j if self.free is None else j * self.free
-        m = self._system.shape[0]
-        below = xp.eye(n, dtype=self.lm.dtype) * self.lm.dtype.type(np.sqrt(damping))
-        fmas = (m + n) * n * n - n**3 // 3
-        stacked = xp.concatenate([self._system, below])
-        self._triangle = self.on.run("solver_qr", lambda: xp.linalg.qr(stacked, mode="r"), fmas, n)
+        m, dtype = self._system.shape[0], self.lm.dtype
+        stacked = xp.zeros((m + n, n + 1), dtype)
+        stacked[:m, :n], stacked[:m, n] = self._system, self.r.array
+        stacked[m:, :n] = xp.eye(n, dtype=dtype) * dtype.type(np.sqrt(damping))
+        fmas = (m + n) * (n + 1) ** 2 - (n + 1) ** 3 // 3
+        whole = self.on.run("solver_qr", lambda: xp.linalg.qr(stacked, mode="r"), fmas, n)
+        self._triangle, self._target = whole[:n, :n], whole[:n, n]
         if not bool(xp.isfinite(self._triangle).all()) or float(abs(self._triangle.diagonal()).min()) == 0:
             raise np.linalg.LinAlgError("the triangle of QR is singular")
 
@@ -284,6 +162,10 @@ class ByColumns(Linear):
                 return y[:, 0]
 
             p = self.on.run("solver_substitution", substituted, self.lm.count**2)
+        return self._outside(p)
+
+    def _outside(self, p: Any) -> Any:
+        """Returns a solution of the scaled system in the Parameters' space."""
         p = p if self.free is None else p * self.free
         return p if self.scale is None else p * self.scale
 

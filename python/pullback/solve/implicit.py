@@ -31,7 +31,6 @@ from ..tree import flatten, unflatten
 from .jacobians import TensorNamespace, Unknowns, flat
 from .losses import Loss
 
-
 Condition = Callable[..., Tensor]  # F(x, *args), a vector as long as the vector x
 
 
@@ -125,8 +124,8 @@ def _refuse_singular(owner: str, what: str, a: Any) -> None:
         worst = s[bad][0] if bad.ndim else s
         rank = int((worst > n * eps * worst[0]).sum())
         raise LinAlgError(
-            f"{owner}: {what} at the solution{place} is singular (rank {rank} of {n}, judged by its singular values after scaling), "
-            f"so the solution is not isolated and has no derivative by args. Remove unknowns that the data do not determine, or "
+            f"{owner}: {what} at the solution{place} is singular (rank {rank} of {n}, judged by its scaled singular values), so "
+            f" the solution is not isolated and has no derivative by args. Remove unknowns that the data do not determine, or "
             f"add a small ridge term."
         )
 

@@ -53,7 +53,9 @@ def flat(owner: str, value: Any) -> Tensor:
             )
         t = leaf if isinstance(leaf, Tensor) else asarray(_real(owner, "the residuals", leaf))
         if not dtypes.is_float(t.dtype):
-            raise DTypeError(f"{owner}: the residuals have dtype {t.dtype}; they must be floating-point. Convert them with .astype.")
+            raise DTypeError(
+                f"{owner}: the residuals have dtype {t.dtype}; they must be floating-point. Convert them with .astype."
+            )
         parts.append(t if t.ndim == 1 else reshape(t, (-1,)))
     return parts[0] if len(parts) == 1 else concat(parts)
 
@@ -104,12 +106,12 @@ class Unknowns:
 
     def _leaf(self, x: Any) -> Tensor:
         if isinstance(x, Batched):
-            raise VmapError(f"{self.owner}: cannot run inside vmap, because it reads numbers. Many problems are one call with batch=True.")
+            raise VmapError(f"{self.owner}: reads numbers, and so cannot run inside vmap. Solve many problems by batch=True.")
         t = constant(x) if isinstance(x, Tensor) else asarray(_real(self.owner, "x0", x), copy=True)
         if not dtypes.is_float(t.dtype):
             raise DTypeError(
-                f"{self.owner}: x0 has dtype {t.dtype}, and a solver moves x in small steps. Give floats: x0.astype(pb.float64), or "
-                f"[1.0, 2.0] for [1, 2]."
+                f"{self.owner}: x0 has dtype {t.dtype}, and a solver moves x in small steps. Give floats: x0.astype(pb.float64), "
+                f"or [1.0, 2.0] for [1, 2]."
             )
         return t
 
@@ -148,7 +150,9 @@ class Unknowns:
         if hasattr(bounds, "lb") and hasattr(bounds, "ub"):  # scipy.optimize.Bounds
             bounds = (bounds.lb, bounds.ub)
         if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
-            raise ShapeError(f"{self.owner}: bounds must be a pair (lower, upper), each a number or like x0; None stands for no bound.")
+            raise ShapeError(
+                f"{self.owner}: bounds must be a pair (lower, upper), each a number or like x0; None stands for no bound."
+            )
         for side, given in zip((low, high), bounds):
             self._fill(side, given)
         if np.isnan(low).any() or np.isnan(high).any():
@@ -156,7 +160,7 @@ class Unknowns:
         if (low > high).any():
             i = int(np.argmax(low > high))
             raise ValueError(
-                f"{self.owner}: the bounds are crossed: element {i} of x has the lower bound {low[i]:g} and the upper bound {high[i]:g}."
+                f"{self.owner}: the bounds are crossed: element {i} of x has {low[i]:g} as lower and {high[i]:g} as upper bound."
             )
         if (low == high).any():
             i = int(np.argmax(low == high))
@@ -203,7 +207,7 @@ def _vector(owner: str, x0: Any) -> Tensor:
     _real(owner, "the elements of x0", numbers)
     if numbers.dtype.kind != "f":
         raise DTypeError(
-            f"{owner}: x0 is made of {numbers.dtype} numbers, and a solver moves x in small steps. Give floats: [1.0, 2.0] for [1, 2]."
+            f"{owner}: x0 is made of {numbers.dtype} numbers; a solver moves x in small steps. Give floats: [1.0, 2.0] for [1, 2]."
         )
     return asarray(numbers.astype(np.float64) if isinstance(x0, (float, list, tuple)) else numbers, copy=True)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +15,7 @@ from ..tensors.tensor import Tensor
 from ..transforms.jacobian import Mode
 from ..tree import map as mapped
 from ..typing import ArrayLike
+from .batched import solve_batch
 from .implicit import of_least_squares
 from .jacobians import Residuals, Unknowns, check_start, host, prepared
 from .losses import Loss
@@ -27,6 +27,7 @@ Array = np.ndarray[Any, Any]
 EPS: Final = float(np.finfo(np.float64).eps)
 SLOW: Final = 0.1  # the share of the step before that a step has at least if convergence is linear
 NEWTON: Final = 3  # the most Newton steps at the end
+TIGHT: Final = 1e-12  # from this ftol on, rounding of the cost may have ended the iteration before the gradient is small
 MOST_SECOND: Final = 100  # the most unknowns whose Hessian is computed for these steps
 FACTOR: Final = 100.0  # the first radius is this multiple of |D x0|, or of 1 if x0 is 0 (MINPACK's)
 
@@ -44,7 +45,9 @@ class Tolerances:
 class Search:
     """The iteration of one problem: a trust region of scaled unknowns, whose radius grows and shrinks with the gain ratio."""
 
-    def __init__(self, residuals: Any, x: Array, low: Array, high: Array, loss: Loss, scale: Array | None, stop: Tolerances) -> None:
+    def __init__(
+        self, residuals: Any, x: Array, low: Array, high: Array, loss: Loss, scale: Array | None, stop: Tolerances
+    ) -> None:
         self.residuals, self.x, self.low, self.high, self.loss, self.stop = residuals, x, low, high, loss, stop
         self.eps = residuals.eps
         self._fixed_scale = scale
@@ -81,9 +84,13 @@ class Search:
 
     def run(self) -> int:
         """Iterates until a condition is met, and returns its number."""
+        with np.errstate(all="ignore"):
+            return self._run()
+
+    def _run(self) -> int:
         model = self.linearize()
         while True:
-            if model is None:
+            if model is None or not np.isfinite(self.cost):
                 return -2
             if self.optimality < self.stop.gtol or self.optimality == 0:
                 return 1
@@ -133,7 +140,8 @@ class Search:
 
     def _finish(self) -> None:
         """Takes Newton steps at the end if Gauss-Newton steps, which lack the curvature of the residuals, shrink slowly."""
-        if self.x.size > MOST_SECOND or self.sizes[1] <= SLOW * self.sizes[0]:
+        slow = self.sizes[1] > SLOW * self.sizes[0] or self.stop.ftol <= TIGHT
+        if self.x.size > MOST_SECOND or not slow:
             return
         for _ in range(NEWTON):
             before = (self.x, self.r, self.j, self.cost, self.gradient, self.optimality)
@@ -143,10 +151,15 @@ class Search:
                 return
             x = self.x.copy()
             n = int(free.sum())
-            x[free] -= counted("solver_cholesky", lambda: np.linalg.solve(hessian, self.gradient[free]), n**3 // 3, n)
+            x[free] -= counted("solver_cholesky", lambda h=hessian, g=self.gradient[free]: np.linalg.solve(h, g), n**3 // 3, n)
             self.x = self.residuals.rounded(x)
             inside = bool(((self.x >= self.low) & (self.x <= self.high)).all())
-            if not inside or self.linearize() is None or self.optimality > 0.5 * before[5] or self.cost > before[3] * (1 + 8 * self.eps):
+            if (
+                not inside
+                or self.linearize() is None
+                or self.optimality > 0.5 * before[5]
+                or self.cost > before[3] * (1 + 8 * self.eps)
+            ):
                 self.x, self.r, self.j, self.cost, self.gradient, self.optimality = before
                 return
 
@@ -216,8 +229,6 @@ def least_squares(
     stop = _tolerances(owner, ftol, xtol, gtol, max_nfev, unknowns.size)
     given = prepared(args)
     if batch:
-        from .batched import solve_batch
-
         return solve_batch(residual_fn, unknowns, given, (low, high), rule, stop, mode)
     x, scale = host(unknowns.vector), _scale(owner, x_scale, unknowns)
     _check_inside(owner, x, low, high)
@@ -250,7 +261,7 @@ def _check_inside(owner: str, x: Array, low: Array, high: Array) -> None:
 def _tolerances(owner: str, ftol: Any, xtol: Any, gtol: Any, max_nfev: Any, size: int) -> Tolerances:
     found = []
     for name, value in (("ftol", ftol), ("xtol", xtol), ("gtol", gtol)):
-        if value is not None and (not isinstance(value, Real) or not value >= 0):
+        if value is not None and (not isinstance(value, (int, float)) or not value >= 0):
             raise ValueError(f"{owner}: {name}={value!r} must be a number of at least 0, or None to turn the condition off.")
         found.append(float(value or 0.0))
     if max(found) < EPS:
@@ -258,7 +269,7 @@ def _tolerances(owner: str, ftol: Any, xtol: Any, gtol: Any, max_nfev: Any, size
     most = 100 * size if max_nfev is None else max_nfev
     if not isinstance(most, int) or most < 1:
         raise ValueError(f"{owner}: max_nfev={max_nfev!r} must be a positive integer, or None for 100 for each element of x.")
-    return Tolerances(*found, most)
+    return Tolerances(found[0], found[1], found[2], most)
 
 
 def _scale(owner: str, x_scale: Any, unknowns: Unknowns) -> Array | None:

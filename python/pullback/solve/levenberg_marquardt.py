@@ -22,13 +22,14 @@ from ..ops.elementwise import maximum, minimum, sqrt
 from ..ops.movement import concat
 from ..ops.reduce import sum
 from ..ops.shape import reshape
-from ..tensors import dtypes
+from ..tensors import devices, dtypes
 from ..tensors.creation import asarray
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..tree import in_order
-from .dampened import Linear, linear_model
-from .jacobians import TensorNamespace, Unknowns, check_start, host
+from .dampened import linear_model
+from .jacobians import TensorNamespace, Unknowns, host
+from .linear import Linear
 from .losses import Loss
 from .normal import Launches
 from .results import StepInfo
@@ -78,7 +79,7 @@ class LevenbergMarquardt:
             raise PullbackError(f'{owner}: scaling={scaling!r}; use "none" or "columns".')
         if not isinstance(damping, Real) or not 0 < damping < math.inf:
             raise ValueError(f"{owner}: damping={damping!r} must be a positive number.")
-        if not isinstance(trials, int) or trials < 1:
+        if trials < 1:
             raise ValueError(f"{owner}: trials={trials!r} must be a positive integer: how many dampings a step tries.")
         self.solver, self.geodesic, self.trials, self.capture = solver, geodesic, trials, capture
         self.per_example = per_example
@@ -103,8 +104,8 @@ class LevenbergMarquardt:
         if outside.any():
             i = int(np.argmax(outside))
             raise ValueError(
-                f"LevenbergMarquardt: the Parameters are outside the bounds: element {i} is {x[i]:g}, with the bounds {low[i]:g} and "
-                f"{high[i]:g}. Assign values inside them first."
+                f"LevenbergMarquardt: the Parameters are outside the bounds: element {i} is {x[i]:g}, with the bounds {low[i]:g} "
+                f"and {high[i]:g}. Assign values inside them first."
             )
 
     # ---- a step
@@ -119,10 +120,11 @@ class LevenbergMarquardt:
         Raises ValueError for residuals that are not finite, and LinAlgError if no damping makes the system solvable.
         """
         if not callable(residual_fn):
-            raise TypeError(f"LevenbergMarquardt: step takes a function that returns residuals, not a {type(residual_fn).__name__}.")
-        with Heard(()):
+            raise TypeError(
+                f"LevenbergMarquardt: step takes a function that returns residuals, not a {type(residual_fn).__name__}."
+            )
+        with Heard(()), devices.working(self.device):
             model = linear_model(self, residual_fn, args)
-            check_start("LevenbergMarquardt", model.first)
             if self._relative:
                 self.damping, self._relative = self._clipped(self.damping * model.largest), False
             before = [copy(p) for p in self.parameters]
@@ -157,8 +159,8 @@ class LevenbergMarquardt:
             self._raise_damping()
         if failure is not None and ratio == -math.inf and self.damping >= MOST:
             raise LinAlgError(
-                f"LevenbergMarquardt: the system of the step is singular; {model.tried} with dampings up to {self.damping:.1e} gave no "
-                f"step. Is an element of the Jacobian NaN or infinite, or all of it 0?"
+                f"LevenbergMarquardt: the system of the step is singular; {model.tried} with dampings up to {self.damping:.1e} "
+                f"gave no step. Is an element of the Jacobian NaN or infinite, or all of it 0?"
             ) from failure
         return StepInfo(model.cost, False, self.damping, ratio, count, model.cost, model.solver)
 
@@ -232,7 +234,9 @@ def _parameters(owner: str, params: Any) -> list[Parameter]:
         if not dtypes.is_float(p.dtype):
             raise DTypeError(f"{owner}: {p.label()} has dtype {p.dtype}; only floating-point Parameters can be trained.")
         if p.device != found[0].device:
-            raise PullbackError(f"{owner}: {found[0].label()} is on {found[0].device}, {p.label()} on {p.device}. Move them to one device.")
+            raise PullbackError(
+                f"{owner}: {found[0].label()} is on {found[0].device}, {p.label()} on {p.device}. Move them to one device."
+            )
     return found
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from numbers import Real
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -69,9 +68,9 @@ class Loss:
     def __init__(self, owner: str, name: Any, scale: Any) -> None:
         if name not in NAMES:
             raise PullbackError(f"{owner}: loss={name!r}; use {', '.join(map(repr, NAMES))}.")
-        if not isinstance(scale, Real) or not 0 < scale < math.inf:
+        if not isinstance(scale, (int, float)) or not 0 < scale < math.inf:
             raise PullbackError(
-                f"{owner}: f_scale={scale!r} must be a positive number: the size of a residual beyond which it counts as an outlier."
+                f"{owner}: f_scale={scale!r} must be a positive number: the size from which on a residual is an outlier."
             )
         self.name, self.scale = name, float(scale)
         self.linear = name == "linear"

@@ -29,9 +29,7 @@ class Launches:
         before = door.enter(door.SOLVER)
         try:
             with devices.working(self.device), failures(self.xp), np.errstate(all="ignore"):
-                return door.run_counted(
-                    name, work, lambda _: {"fmas": fmas, "special_ops": special_ops, "dtype": str(self.dtype)}
-                )
+                return door.run_counted(name, work, lambda _: {"fmas": fmas, "special_ops": special_ops, "dtype": str(self.dtype)})
         finally:
             door.enter(before)
 

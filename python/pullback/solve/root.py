@@ -63,7 +63,7 @@ def root(
     if not isinstance(xtol, Real) or not 0 < xtol < 1:
         raise ValueError(f"{owner}: xtol={xtol!r} must be a number between 0 and 1.")
     most = 100 * unknowns.size if max_nfev is None else max_nfev
-    if not isinstance(most, int) or most < 1:
+    if most < 1:
         raise ValueError(f"{owner}: max_nfev={max_nfev!r} must be a positive integer, or None.")
     given = prepared(args)
     residuals = Residuals(f, unknowns, settled(given), mode, capture)
@@ -90,7 +90,7 @@ def _newton(residuals: Residuals, x: Array, values: Array, xtol: float, most: in
         if not values.any():
             return x, values, 1
         try:
-            step = -counted("solver_lu", lambda: np.linalg.solve(j, values), n**3 // 3 + n * n, n)
+            step = -counted("solver_lu", lambda j=j, values=values: np.linalg.solve(j, values), n**3 // 3 + n * n, n)
         except np.linalg.LinAlgError:
             return x, values, -1
         if not np.isfinite(step).all():
@@ -104,7 +104,9 @@ def _newton(residuals: Residuals, x: Array, values: Array, xtol: float, most: in
                 break
             if share == 1 and np.linalg.norm(step) <= max(xtol, 8 * residuals.eps) * np.linalg.norm(x):
                 return x, values, 1  # rounding keeps |f| from falling further
-            share *= 0.5 if not np.isfinite(reached) else float(np.clip(share * size / (reached + (2 * share - 1) * size), 0.1, 0.5))
+            share *= (
+                0.5 if not np.isfinite(reached) else float(np.clip(share * size / (reached + (2 * share - 1) * size), 0.1, 0.5))
+            )
         else:
             return x, values, -2 if residuals.nfev < most else 0
         x, values = trial, found
