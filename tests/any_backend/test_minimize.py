@@ -263,6 +263,13 @@ def test_a_loss_that_is_infinite_beyond_a_wall_is_avoided() -> None:
         np.testing.assert_allclose(result.x.numpy(), 1.0, atol=1e-4, err_msg=method)
 
 
+def test_a_function_without_a_lower_bound_ends_at_a_finite_point() -> None:
+    result = pb.solve.minimize(lambda x: -pb.sum(x**4), np.ones(2), maxiter=50).result()
+    assert not result.success
+    assert np.isfinite(result.x.numpy()).all()
+    assert np.isfinite(result.fun)
+
+
 def test_a_function_that_reads_values_runs_eagerly_without_a_warning() -> None:
     def loss(x: Any) -> Any:
         return pb.sum(x**2) if float(x[0]) > 0 else pb.sum(x**4)

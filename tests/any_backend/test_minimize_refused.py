@@ -46,6 +46,11 @@ REFUSED = {
     "gtol for Powell": ({"method": "scipy:Powell", "gtol": 1e-3}, ValueError, "has no gtol"),
     "constraints": ({"constraints": {"type": "eq", "fun": square}}, ValueError, "augmented_lagrangian"),
     "options": ({"options": {"maxls": 3}}, ValueError, "options is for methods of SciPy"),
+    "no dependence": ({"f": lambda x: pb.ones(())}, pb.UnconnectedError, "does not depend on the parameters"),
+    "a number": ({"f": lambda x: float(x.numpy().sum())}, pb.UnconnectedError, "does not depend on the parameters"),
+    "a list of methods": ({"method": ["BFGS"]}, ValueError, "is none of"),
+    "a tolerance in words": ({"gtol": "small"}, ValueError, "gtol='small' must be a number of 0 or more"),
+    "a negative tolerance": ({"ftol": -1.0}, ValueError, "ftol=-1.0 must"),
     "memory": ({"memory": 0}, ValueError, "memory=0 must be an integer of 1"),
     "maxiter": ({"maxiter": 2.5}, ValueError, "maxiter=2.5"),
     "arguments f lacks": ({"args": {"penalty": 1.0}}, pb.TapeError, "args has penalty"),
@@ -62,10 +67,19 @@ def test_minimize_refuses(case: str) -> None:
         pb.solve.minimize(**call).result()
 
 
-def test_augmented_lagrangian_refuses() -> None:
-    for given, words in (({"eq": [3.0]}, "eq has a float"), ({"bounds": (1, 0)}, "cross"), ({"params": np.array([1])}, "int64")):
-        with pytest.raises((pb.PullbackError, ValueError), match=words):
-            pb.solve.augmented_lagrangian(square, **{"params": np.ones(2), **given})
+BY_THE_LAGRANGIAN = {
+    "a number for a function": ({"eq": [3.0]}, "eq has a float"),
+    "bounds crossed": ({"bounds": (1, 0)}, "cross"),
+    "no tolerance": ({"tol": 0}, "tol=0 must"),
+    "integers": ({"params": np.array([1])}, "int64"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BY_THE_LAGRANGIAN)
+def test_augmented_lagrangian_refuses(case: str) -> None:
+    given, words = BY_THE_LAGRANGIAN[case]
+    with pytest.raises((pb.PullbackError, ValueError), match=words):
+        pb.solve.augmented_lagrangian(square, **{"params": np.ones(2), **given})
 
 
 def test_scipy_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,9 +10,6 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from conftest import ROOT
-
-sys.path.insert(0, str(ROOT / "tests"))
 from cutest import PROBLEMS, Problem
 
 optimize = pytest.importorskip("scipy.optimize")

@@ -67,7 +67,7 @@ def augmented_lagrangian(
     ineq: Functions = (),
     eq: Functions = (),
     bounds: Any = None,
-    args: Mapping[str, Any] | Sequence[Any] = {},
+    args: Mapping[str, Any] | Sequence[Any] | None = {},
     *,
     tol: float | None = None,
     penalty: float = 10.0,
@@ -93,7 +93,11 @@ def augmented_lagrangian(
     """
     unknowns = Unknowns(params, "augmented_lagrangian")
     limits = read_bounds(bounds, unknowns, "augmented_lagrangian")
-    given = dict(args) if isinstance(args, Mapping) else list(args)
+    given = dict(args) if isinstance(args, Mapping) else list(args or ())
+    positive: list[tuple[str, Any]] = [("tol", tol), ("penalty", penalty)]
+    for name, value in positive:
+        if value is not None and not (isinstance(value, (int, float)) and value > 0):
+            raise ValueError(f"augmented_lagrangian: {name}={value!r} must be a positive number.")
     tol = (1e-8 if unknowns.dtype.itemsize == 8 else 1e-4) if tol is None else tol
     functions = [_listed(eq, "eq"), _listed(ineq, "ineq")]
     before = unrecorded("augmented_lagrangian")

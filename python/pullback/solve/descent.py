@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -159,7 +160,7 @@ class Descent:
         try:
             while True:
                 last, tried = tried or self.objective.evaluate(at.x, d, step), None
-                best = last if last.loss < best.loss else best
+                best = last if last.loss < best.loss and math.isfinite(last.loss) and math.isfinite(last.grad_norm) else best
                 step = search.send((last.loss, last.slope))
         except StopIteration as end:
             best = last if end.value == "found" else best

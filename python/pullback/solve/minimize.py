@@ -169,7 +169,7 @@ def minimize(
     params: Any,
     method: str = "L-BFGS-B",
     bounds: Any = None,
-    args: Mapping[str, Any] | Sequence[Any] = {},
+    args: Mapping[str, Any] | Sequence[Any] | None = {},
     *,
     gtol: float | None = None,
     ftol: float | None = None,
@@ -217,8 +217,10 @@ def minimize(
         raise unexpected(unknown)
     unknowns = Unknowns(params, "minimize")
     limits = read_bounds(bounds, unknowns, "minimize")
-    _check(method, limits, options, constraints, memory, maxiter, maxfun)
-    given = dict(args) if isinstance(args, Mapping) else list(args) if isinstance(args, (list, tuple)) else args
+    _check_numbers(gtol, ftol, memory, maxiter, maxfun)
+    _check(method, limits, options, constraints)
+    given: Any = {} if args is None else dict(args) if isinstance(args, Mapping) else args
+    given = list(given) if isinstance(given, tuple) else given
     objective = Objective(f, unknowns, given, limits, capture=capture, residuals=method == "Gauss-Newton-CG")
     if method not in METHODS:
         more = {"gtol": gtol, "ftol": ftol, "maxiter": maxiter, "maxfun": maxfun}
@@ -231,15 +233,22 @@ def minimize(
     return Minimization(objective, solver, (15_000 if maxiter is None else maxiter, 15_000 if maxfun is None else maxfun))
 
 
-def _check(method: Any, bounds: Any, options: Any, constraints: Any, memory: Any, maxiter: Any, maxfun: Any) -> None:
-    """Raises ValueError for a method that does not exist, or that does not take one of the other arguments."""
+def _check_numbers(gtol: Any, ftol: Any, memory: Any, maxiter: Any, maxfun: Any) -> None:
+    """Raises ValueError for a tolerance or a limit that is no number, or too small."""
+    for name, value in (("gtol", gtol), ("ftol", ftol)):
+        if value is not None and not (isinstance(value, (int, float)) and value >= 0):
+            raise ValueError(f"minimize: {name}={value!r} must be a number of 0 or more, or None for the default.")
     for name, value, least in (("memory", memory, 1), ("maxiter", maxiter, 0), ("maxfun", maxfun, 1)):
         if value is not None and (not isinstance(value, int) or value < least):
             raise ValueError(f"minimize: {name}={value!r} must be an integer of {least} or more.")
+
+
+def _check(method: Any, bounds: Any, options: Any, constraints: Any) -> None:
+    """Raises ValueError for a method that does not exist, or that does not take one of the other arguments."""
     if isinstance(method, str) and method.startswith("scipy:"):
         return check_scipy_method(method, bounds, constraints)
-    if method not in METHODS:
-        hint = f' Did you mean "scipy:{method}"?' if method in SCIPY else ""
+    if not isinstance(method, str) or method not in METHODS:
+        hint = f' Did you mean "scipy:{method}"?' if isinstance(method, str) and method in SCIPY else ""
         raise ValueError(f"minimize: method={method!r} is none of {', '.join(map(repr, METHODS))}, 'scipy:NAME'.{hint}")
     if bounds is not None and method != "L-BFGS-B":
         takes = [f"scipy:{name}" for name, facts in SCIPY.items() if facts.bounds]

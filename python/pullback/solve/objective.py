@@ -11,7 +11,7 @@ import numpy as np
 
 from ..autodiff.listeners import listeners
 from ..autodiff.tape import Tape
-from ..errors import CaptureError, DTypeError, PullbackError, ShapeError, TapeError, VmapError
+from ..errors import CaptureError, DTypeError, PullbackError, ShapeError, TapeError, UnconnectedError, VmapError
 from ..launch import door
 from ..ops.conversion import copy
 from ..ops.elementwise import abs as absolute, clip, where
@@ -20,7 +20,7 @@ from ..ops.movement import concat, stack
 from ..ops.reduce import max as largest, min as smallest, sum as total
 from ..ops.shape import reshape
 from ..replays.capture import capture
-from ..tensors.creation import asarray, full, zeros
+from ..tensors.creation import asarray, full, zeros, zeros_like
 from ..tensors.operand import own
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
@@ -156,7 +156,13 @@ class Objective:
         tape.watch(unknowns.slots)
         with tape:
             loss = self._loss(unknowns.tree, leaves)
-        gradients = tape.gradient(loss, unknowns.slots, unconnected="zero")
+        gradients = tape.gradient(loss, unknowns.slots, unconnected="none")
+        if all([g is None for g in gradients]):
+            raise UnconnectedError(
+                f"{self.what}: the value of f does not depend on the parameters, or not through tensors. Compute it from them with "
+                f"functions of pb; where an op has no derivative, use pb.custom_gradient."
+            )
+        gradients = [zeros_like(x) if g is None else g for x, g in zip(unknowns.slots, gradients)]
         return (loss if loss.storage is None else copy(loss)), unknowns.flat(gradients)
 
     def trial(self, x: Tensor, d: Tensor, step: Tensor, leaves: Sequence[Any]) -> tuple[Tensor, Tensor, Tensor]:
