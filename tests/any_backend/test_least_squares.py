@@ -34,6 +34,14 @@ def scipy_fit(t, y, **options):
     return scipy.optimize.least_squares(f, [1.0, 1.0, 0.0], jac="3-point", **options)
 
 
+@pytest.mark.parametrize("dtype", [pb.float16, pb.bfloat16], ids=str)
+def test_half_precision(dtype) -> None:
+    for batch in (False, True):
+        found = least_squares(rosenbrock, pb.tensor([[-1.2, 1.0]] if batch else [-1.2, 1.0], dtype=dtype), batch=batch)
+        assert found.x.dtype == dtype
+        np.testing.assert_allclose(found.x.astype(pb.float64).numpy().reshape(-1), [1, 1], atol=0.05)
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_rosenbrock(dtype) -> None:
     found = least_squares(rosenbrock, pb.tensor([-1.2, 1.0], dtype=dtype))
@@ -342,6 +350,8 @@ def test_bad_batches_are_refused_in_words() -> None:
         least_squares(lambda x, y: x - y, x0, (pb.ones((3, 2)),), batch=True)
     with pytest.raises(pb.ShapeError, match="leading axis"):
         least_squares(lambda x: x, [pb.ones(4), pb.tensor(1.0)], batch=True)
+    with pytest.raises(pb.ShapeError, match="no elements"):
+        least_squares(lambda x: x, pb.zeros((0, 2)), batch=True)
     with pytest.raises(ValueError, match="problem 2 is outside"):
         least_squares(lambda x: x, x0.at[2, 0].set(9.0), bounds=(0.0, 2.0), batch=True)
     with pytest.raises(pb.VmapError, match="batch=True"):

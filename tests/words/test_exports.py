@@ -68,7 +68,9 @@ def meets(space: ModuleType, name: str) -> bool:
 
 
 def test_the_public_modules_are_found() -> None:
-    names = "amp data debug linalg nn nn.functional nn.init optim optim.constraints optim.schedules profiling random solve tree typing"
+    names = (
+        "amp data debug linalg nn nn.functional nn.init optim optim.constraints optim.schedules profiling random solve tree typing"
+    )
     assert {space.__name__ for space in SPACES} == {"pullback", *[f"pullback.{name}" for name in names.split()]}
 
 

@@ -22,6 +22,7 @@ from ..ops.movement import concat, stack
 from ..ops.reduce import all as every, max as largest, sum
 from ..ops.shape import expand_dims, matrix_transpose, reshape
 from ..ops.solves import inverse_transposed
+from ..tensors import dtypes
 from ..tensors.creation import asarray, eye, full, ones_like, zeros_like
 from ..tensors.tensor import Tensor
 from ..transforms.jacobian import Mode, jacobian
@@ -69,7 +70,7 @@ class Batch:
         self.values = vmap(values)
         self.derivative = vmap(jacobian(lambda x, *args: (values(x, *args),) * 2, mode=mode, has_aux=True))
         self.dtype = unknowns.vector.dtype
-        self.eps = float(np.finfo(self.dtype).eps)
+        self.eps = float(dtypes.finfo(self.dtype).eps)
         bounded = np.isfinite(limits[0]).any() or np.isfinite(limits[1]).any()
         self.limits = [asarray(x.astype(self.dtype), device=unknowns.device) for x in limits] if bounded else None
 
@@ -264,7 +265,7 @@ def solve_batch(
         for begin in range(0, unknowns.count, size):
             _run(Block(batch, begin, min(begin + size, unknowns.count), start, stop), x, status, nfev, stop.max_nfev)
         vector = asarray(x.astype(batch.dtype), device=unknowns.device)
-        parts = [_final(batch, vector, slice(begin, begin + size)) for begin in range(0, unknowns.count, size)]
+        parts: Any = [_final(batch, vector, slice(begin, begin + size)) for begin in range(0, unknowns.count, size)]
         r, j, gradient, cost = [concat(part) if len(part) > 1 else part[0] for part in zip(*parts)]
     return _result(batch, f, args, vector, (r, j, gradient, cost), status, nfev, limits)
 

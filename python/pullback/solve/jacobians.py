@@ -98,7 +98,7 @@ class Unknowns:
         self.shapes = [shape[1:] if batch else shape for shape in shapes]
         self.sizes = [int(np.prod(shape)) for shape in self.shapes]
         self.size = int(np.sum(self.sizes))
-        if not self.size:
+        if not self.size or not self.count:
             raise ShapeError(f"{owner}: x0 has no elements: there is nothing to solve for.")
         if len({x.device for x in self.leaves}) > 1:
             raise PullbackError(f"{owner}: the tensors of x0 are on several devices; move them to one with .to.")

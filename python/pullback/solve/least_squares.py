@@ -267,9 +267,9 @@ def _tolerances(owner: str, ftol: Any, xtol: Any, gtol: Any, max_nfev: Any, size
     if max(found) < EPS:
         raise ValueError(f"{owner}: at least one of ftol, xtol and gtol must be {EPS:.1e} or more, or no condition could be met.")
     most = 100 * size if max_nfev is None else max_nfev
-    if not isinstance(most, int) or most < 1:
+    if not isinstance(most, (int, np.integer)) or most < 1:
         raise ValueError(f"{owner}: max_nfev={max_nfev!r} must be a positive integer, or None for 100 for each element of x.")
-    return Tolerances(found[0], found[1], found[2], most)
+    return Tolerances(found[0], found[1], found[2], int(most))
 
 
 def _scale(owner: str, x_scale: Any, unknowns: Unknowns) -> Array | None:
