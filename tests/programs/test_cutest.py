@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from captured_step import needs_kernels
 from cutest import PROBLEMS, Problem
+from pullback.tensors import devices
 
 optimize = pytest.importorskip("scipy.optimize")
 
@@ -64,6 +66,8 @@ def solved(run: Run, other: Run) -> bool:
     return run.settled and run.value <= best + 1e-6 * max(1.0, abs(best))
 
 
+@needs_kernels  # the number of evaluations is the same without kernels and on a GPU, where each takes many times as long
+@pytest.mark.skipif(devices.default_device() != "cpu", reason="the problems are functions of NumPy")
 @pytest.mark.parametrize("method", ["L-BFGS-B", "BFGS"])
 @pytest.mark.filterwarnings("ignore")
 def test_the_minimisers_solve_what_scipy_solves_in_no_more_evaluations(method: str) -> None:
