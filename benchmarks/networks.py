@@ -1,4 +1,4 @@
-"""Times training steps of networks, and one batch norm, against PyTorch's eager code, on this CPU.
+"""Times training steps of networks, one batch norm, and attention alone, against PyTorch's eager code, on this CPU.
 
 pullback's eager step, its captured step and PyTorch take turns (turns.py), with one thread and with two. A ratio is the median of
 the rounds, with the lowest and the highest one.

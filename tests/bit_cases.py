@@ -201,6 +201,17 @@ def recurrent(op: Op, rng: Any) -> Iterator[Case]:
             yield Case(f"{dtype} {steps} x {rows} x {hidden}", inputs, params, light=hidden < 100)
 
 
+def attentions(op: Op, rng: Any) -> Iterator[Case]:
+    """Yields heads whose rows and contractions have one block of terms or several, with every form of mask."""
+    shapes = ((2, 4, 2, 17, 33, 5, 9), (1, 2, 1, 150, 270, 16, 8), *[(1, 1, 1, 40, 600, 3, 4), (2, 2, 2, 33, 20, 100, 70)])
+    for dtype, full in dtypes_of(op):
+        for i, (batch, heads, groups, queries, keys, width, out) in enumerate(shapes if full else shapes[:1]):
+            mask = (rng.random((queries, keys)) < 0.8)[None, None] if i % 2 else (batch, heads, 1, keys)
+            given = (batch, heads, queries, width), (batch, groups, keys, width), (batch, groups, keys, out), mask
+            inputs, _ = normal(*given)(rng, dtype_of(dtype))
+            yield Case(f"{dtype} {heads} x {queries} x {keys} x {width}", inputs, (i % 3 == 0, width**-0.5), light=queries < 100)
+
+
 # x, weight, and stride, padding, dilation and groups. The contractions have 9 to 630 terms, those of the weights 6 to 17,484.
 CONVOLUTIONS: Final = (
     ((2, 1, 5, 6), (3, 1, 3, 3), ((1, 1), (0, 0), (1, 1), 1)),
@@ -296,6 +307,7 @@ def drawn(*params: Any, count: bool = False) -> Sized:
 SIZED: Final[dict[str, Sized]] = {
     "cumulative_sum": along(0, False),
     "cumulative_prod": along(0, False),
+    "linear_recurrence": lambda rng, dtype, n: normal((n, 3), (n, 3), params=(0, False, False))(rng, dtype),
     "sort": along(0, True, True),
     "argsort": along(0, False, True),
     "topk_indices": lambda rng, dtype, n: normal((n, 3), params=(max(1, n // 3), 0, True))(rng, dtype),
@@ -337,5 +349,5 @@ MAKERS: Final = {
     "matmul": products, "linear": layers, "linear_activated": layers, **dict.fromkeys(("rnn", "lstm", "gru"), recurrent),
     **dict.fromkeys(("convolution", "convolution_input", "convolution_weight"), convolutions),
     **dict.fromkeys(("max_pool", "max_pool_indices", "avg_pool", "avg_unpool"), pools),
-    "channel_norm": channels,
+    "channel_norm": channels, "attention": attentions,
 }  # fmt: skip

@@ -86,8 +86,16 @@ def recurrent(sequence: bool) -> Any:
     return run
 
 
+def lru(kind: Any) -> Any:
+    """Runs a layer whose Parameters are all 0.5 on X, as two steps."""
+    made = kind(3, 2, dtype=pb.float64)
+    for p in made.parameters():
+        p.assign(np.full(p.shape, 0.5))
+    return made(pb.tensor(X))[0]
+
+
 def steps_of(kind: str) -> Any:
-    """Returns h after each of the two steps of `recurrent`, by the formulas."""
+    """Returns the result after each of the two steps of `recurrent` or `lru`, by the formulas."""
     h, c, found = np.zeros(2), np.zeros(2), []
     sigmoid = scipy.special.expit
     for x in X:
@@ -95,6 +103,13 @@ def steps_of(kind: str) -> Any:
         if kind == "LSTM":
             c = sigmoid(a + p) * (c + np.tanh(a + p))
             h = sigmoid(a + p) * np.tanh(c)
+        elif kind == "MinGRU":
+            h = (1 - sigmoid(a)) * h + sigmoid(a) * a
+        elif kind == "LRU":
+            rates = np.exp(-np.exp(0.5)) * np.exp(1j * np.exp(0.5))  # every Parameter is 0.5
+            h = rates * h + np.exp(0.5) * (0.5 + 0.5j) * x.sum()
+            found.append((h.sum() * (0.5 + 0.5j)).real + 0.5 * x)
+            continue
         elif kind == "GRU":
             gate = sigmoid(a + p)
             h = (1 - gate) * np.tanh(a + gate * p) + gate * h
@@ -155,10 +170,25 @@ def bilinear_layer(kind: Any) -> Any:
     return made(pb.tensor(X), pb.tensor(Y))
 
 
+def attention_layer(kind: Any) -> Any:
+    """Returns a layer with one head, float64 and projections that change nothing."""
+    made = kind(3, 1).to(pb.float64)
+    assert (made.in_proj_weight.shape, made.in_proj_bias.shape, made.out_proj.weight.shape) == ((9, 3), (9,), (3, 3))
+    made.in_proj_weight.assign(np.tile(np.eye(3), (3, 1))), made.out_proj.weight.assign(np.eye(3))
+    return made
+
+
+def turned(x: Any) -> Any:
+    """Returns rows (n, 2), turned by their positions."""
+    z = (x[:, 0] + 1j * x[:, 1]) * np.exp(1j * np.arange(len(x)))
+    return np.stack([z.real, z.imag], axis=1)
+
+
 FORMS = np.arange(18.0).reshape(2, 3, 3)
 FORM = np.einsum("ni,oij,nj->no", X, FORMS, Y)
 OVER_BATCH, RUNNING = standardized(CHANNELS, (0, 2, 3)), (np.arange(4.0), 1.0 + np.arange(4.0))
 BY_RUNNING = (CHANNELS - RUNNING[0].reshape(4, 1, 1)) / np.sqrt(RUNNING[1].reshape(4, 1, 1) + 1e-5)
+ATTENDED = scipy.special.softmax(X @ X.T / np.sqrt(3), -1)
 GATED = X[0] * scipy.special.expit(X[1])
 COSINE = (X * Y).sum(1) / np.linalg.norm(X, axis=1) / np.linalg.norm(Y, axis=1)
 DISTANCE = np.linalg.norm(X - Y + 1e-6, axis=1)
@@ -194,6 +224,7 @@ LAYERS: dict[str, Row] = {
     "nn.Linear": (linear_layer, X @ WEIGHT.T + BIAS),
     "nn.Embedding": (embedding, np.array([[8.0, 9.0], [0.0, 1.0]], np.float32)),
     **{f"nn.{kind}": (recurrent(True), steps_of(kind)) for kind in ("RNN", "LSTM", "GRU")},
+    "nn.MinGRU": (recurrent(True), steps_of("MinGRU")), "nn.LRU": (lru, steps_of("LRU")),
     **{f"nn.{kind}Cell": (recurrent(False), steps_of(kind)[:1]) for kind in ("RNN", "LSTM", "GRU")},
     "nn.LayerNorm": (layer(3), normed(X, 1e-5, True)),
     "nn.RMSNorm": (layer(3), normed(X, float(np.finfo(np.float64).eps), False)),
@@ -204,6 +235,10 @@ LAYERS: dict[str, Row] = {
     "nn.BatchNorm2d": (image_layer(4), OVER_BATCH),
     "nn.GroupNorm": (image_layer(2, 4), grouped(2)),
     "nn.InstanceNorm2d": (image_layer(4), grouped(4)),
+    "F.scaled_dot_product_attention": (of(X, X, X), ATTENDED @ X),
+    "nn.MultiHeadAttention": (lambda kind: attention_layer(kind)(X), ATTENDED @ X),
+    "nn.MultiheadAttention": (lambda kind: list(attention_layer(kind)(X, X, X)), [ATTENDED @ X, ATTENDED]),
+    "F.rotary": (of(X[:, :2]), turned(X)),
     "F.bilinear": (of(X, Y, FORMS), FORM),
     "nn.Bilinear": (bilinear_layer, FORM + BIAS),
     "F.max_pool1d": (of(X, 2), X[:, :2].max(1, keepdims=True)),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pullback as pb
 from conftest import FLOATS
 from pullback.ops import recurrent as layers
-from random_calls import Call, tensor, with_gradients
+from random_calls import Call, along, tensor, with_gradients
 
 
 def recurrent(name: str) -> Call:
@@ -25,4 +26,12 @@ def recurrent(name: str) -> Call:
     return run
 
 
-RECURRENT: dict[str, Call] = {name: recurrent(name) for name in ("rnn", "lstm", "gru")}
+def linear_recurrence(rng: Any) -> None:
+    b, axis = along(rng, rng.choice(FLOATS))
+    a, reverse = tensor(rng, b.shape, b.dtype), bool(rng.random() < 0.5)
+    with_gradients(rng, lambda a, b: pb.linear_recurrence(a, b, axis, reverse=reverse), a, b)
+
+
+RECURRENT: dict[str, Call] = {
+    **{name: recurrent(name) for name in ("rnn", "lstm", "gru")}, "linear_recurrence": linear_recurrence,
+}  # fmt: skip

@@ -16,10 +16,12 @@ void bind_families(PyObject* module) {
   bind_segment(module);
   bind_sort(module);
   bind_cumulative(module);
+  bind_linear_recurrence(module);
   bind_random(module);
   bind_update(module);
   bind_projection(module);
   bind_recurrent(module);
+  bind_attention(module);
   bind_ledger(module);
   bind_recorder(module);
 }

@@ -15,11 +15,13 @@ void bind_copy(PyObject* module);
 void bind_index(PyObject* module);
 void bind_sort(PyObject* module);
 void bind_cumulative(PyObject* module);
+void bind_linear_recurrence(PyObject* module);
 void bind_segment(PyObject* module);
 void bind_random(PyObject* module);
 void bind_update(PyObject* module);
 void bind_projection(PyObject* module);
 void bind_recurrent(PyObject* module);
+void bind_attention(PyObject* module);
 void bind_ledger(PyObject* module);
 void bind_recorder(PyObject* module);
 

@@ -36,6 +36,7 @@ from .ops.elementwise import *  # noqa: F403 (an op's name is written once, in i
 from .ops.gamma import digamma, lgamma, polygamma
 from .ops.gather import one_hot, take, take_along_axis
 from .ops.index import argwhere, nonzero
+from .ops.linear_recurrence import linear_recurrence
 from .ops.linalg import einsum, inner, kron, matmul, outer, tensordot, vecdot
 from .ops.movement import concat, meshgrid, pad, repeat, roll, stack, tile, tril, triu
 from .ops.nan_reductions import (
@@ -74,7 +75,8 @@ _LATE = {
     ".amp": ("amp",), ".data": ("data",), ".linalg": ("linalg",), ".nn": ("nn",), ".optim": ("optim",), ".random": ("random",),
     ".backends.native": ("trim",), ".hashing": ("hash",), ".io": ("load", "save"), ".profiling": ("profile", "profiling"),
     ".profiling.flops": ("flops",), ".replays.capture": ("capture",), ".resume": ("load_training", "save_training"),
-    ".tensors.dtypes": ("bfloat16",), ".transforms.black_box": ("black_box",), ".transforms.checkpoint": ("checkpoint",),
+    ".tensors.dtypes": ("bfloat16",), ".transforms.associative_scan": ("associative_scan",),
+    ".transforms.black_box": ("black_box",), ".transforms.checkpoint": ("checkpoint",),
     ".transforms.custom": ("custom_gradient", "straight_through"), ".transforms.jacobian": ("hessian", "jacobian"),
     ".transforms.jvp": ("hvp", "jvp", "linearize"), ".transforms.memo": ("memo",),
     ".transforms.per_example": ("per_example_grad", "per_example_norm", "weighted_grad"), ".transforms.scan": ("scan",),

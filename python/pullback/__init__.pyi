@@ -165,6 +165,7 @@ from .ops.gather import take as take
 from .ops.gather import take_along_axis as take_along_axis
 from .ops.index import argwhere as argwhere
 from .ops.index import nonzero as nonzero
+from .ops.linear_recurrence import linear_recurrence as linear_recurrence
 from .ops.linalg import einsum as einsum
 from .ops.linalg import inner as inner
 from .ops.linalg import kron as kron
@@ -277,6 +278,7 @@ from .replays.capture import capture as capture
 from .resume import load_training as load_training
 from .resume import save_training as save_training
 bfloat16: numpy.dtype[Any]
+from .transforms.associative_scan import associative_scan as associative_scan
 from .transforms.black_box import black_box as black_box
 from .transforms.checkpoint import checkpoint as checkpoint
 from .transforms.custom import custom_gradient as custom_gradient

@@ -216,6 +216,8 @@ ROWS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "pb.per_example_norm": (lambda f: per_row(f), (EACH**2).sum(1)),
     "pb.weighted_grad": (lambda f: per_row(f, pb.tensor([1.0, 3.0])), EACH[0] + 3 * EACH[1]),
     "pb.checkpoint": (lambda f: pb.grad(f(cube))(pb.tensor(A)), 3 * A**2),
+    "pb.linear_recurrence": (of(V, W), [0.5, -0.5, 3.0, 4.0]),
+    "pb.associative_scan": (lambda f: f(pb.multiply, pb.tensor(V)), np.cumprod(V)),
     "pb.scan": (lambda f: f(lambda c, x: (c + x, c * x), pb.tensor(0.0, dtype=pb.float64), pb.tensor(V)), (7.0, V * [0, 3, 4, 6])),
     "pb.memo": (lambda f: _twice(f), 1),
     "pb.check_gradients": (lambda f: f(cube, pb.tensor(A)) < 1e-6, True),

@@ -9,6 +9,7 @@ import pytest
 
 import pullback as pb
 import watched
+from attention_calls import ATTENTION
 from pullback import optim
 from pullback.autodiff.primitive import OPS
 from pullback.nn import functional
@@ -28,7 +29,7 @@ def scaled(rng: Any) -> None:
     scaler.update()
 
 
-FAMILIES = {**OTHERS, "recurrent": RECURRENT, "convolutions": CONVOLUTIONS, "scaled": {"scaled": scaled}}
+FAMILIES = {**OTHERS, "recurrent": RECURRENT, "attention": ATTENTION, "convolutions": CONVOLUTIONS, "scaled": {"scaled": scaled}}
 GATHERS = ("searchsorted", "nonzero_flat", "take", "take_along_axis")
 # Of a row that does not fit a GPU's registers, these kernels compute differences and exponentials again, and the stated work is a
 # lower bound.

@@ -1,17 +1,22 @@
 """Workloads of networks with convolutions and with recurrent layers, in each library.
 
-Each is a training step (forward, backward and the optimizer's step), except the one of a single batch norm, which has no step.
+Each is a training step (forward, backward and the optimizer's step), except those of a single batch norm and of attention alone,
+which have no step.
 """
 
 CNN, DIGITS = "CNN 1-16-32 (5 x 5), 28 x 28, batch 64, Adam", "digits CNN, batch 64, Adam"
 RESNET, GRU = "ResNet-8, 32 x 32, batch 32, SGD", "digits GRU, batch 64, Adam"
 NORM = "BatchNorm2d, 64 x 64 x 32 x 32, no step"
+ATTENTION = "attention, 8 x 4 heads x 256 x 32, no step"
+CAUSAL = "causal attention, 8 x 4 heads x 256 x 32, no step"
 SHAPES = {
     CNN: (64, 1, 28, 28),
     DIGITS: (64, 1, 8, 8),
     RESNET: (32, 3, 32, 32),
     GRU: (64, 8, 8),
     NORM: (64, 64, 32, 32),
+    ATTENTION: (8, 4, 256, 32),
+    CAUSAL: (8, 4, 256, 32),
 }  # of a batch
 
 

@@ -9,7 +9,7 @@ from pullback import nn, optim
 from pullback.examples.mlperf_tiny import resnet8
 
 from ..eager import pullback as eager
-from . import CNN, DIGITS, GRU, NORM, RESNET, SHAPES, layers_of_cnn, layers_of_digits
+from . import ATTENTION, CAUSAL, CNN, DIGITS, GRU, NORM, RESNET, SHAPES, layers_of_cnn, layers_of_digits
 
 
 class Reader(nn.Module):
@@ -55,11 +55,27 @@ def norm(capture):
     return partial(pb.capture(run) if capture else run, x, g)
 
 
+def attention(name, capture):
+    rng = np.random.default_rng(0)
+    q, k, v, g = [pb.tensor(rng.standard_normal(SHAPES[name], dtype=np.float32)) for _ in range(4)]
+
+    def run(q, k, v, g):
+        with pb.GradientTape() as tape:
+            for x in (q, k, v):
+                tape.watch(x)
+            y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=name == CAUSAL)
+        return tape.gradient(y, [q, k, v], output_gradients=g)
+
+    return partial(pb.capture(run) if capture else run, q, k, v, g)
+
+
 WORKLOADS = {
     **{name: partial(step, name, False) for name in NETWORKS},
     **{f"{name}, captured": partial(step, name, True) for name in NETWORKS},
     NORM: partial(norm, False),
     f"{NORM}, captured": partial(norm, True),
+    **{name: partial(attention, name, False) for name in (ATTENTION, CAUSAL)},
+    **{f"{name}, captured": partial(attention, name, True) for name in (ATTENTION, CAUSAL)},
 }
 
 facts = eager.facts

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from ..eager import torch as eager
-from . import CNN, DIGITS, GRU, NORM, RESNET, SHAPES, layers_of_cnn, layers_of_digits
+from . import ATTENTION, CAUSAL, CNN, DIGITS, GRU, NORM, RESNET, SHAPES, layers_of_cnn, layers_of_digits
 
 
 class Reader(nn.Module):
@@ -70,6 +70,18 @@ def norm():
     return lambda: torch.autograd.grad(layer(x), [x, *layer.parameters()], g)
 
 
+def attention(name):
+    q, k, v = [torch.randn(SHAPES[name], requires_grad=True) for _ in range(3)]
+    g = torch.randn(SHAPES[name])
+
+    def run():
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=name == CAUSAL)
+        return torch.autograd.grad(y, [q, k, v], g)
+
+    return run
+
+
 WORKLOADS = {name: partial(step, name) for name in NETWORKS} | {NORM: norm}
+WORKLOADS |= {name: partial(attention, name) for name in (ATTENTION, CAUSAL)}
 
 facts = eager.facts

@@ -45,11 +45,21 @@ def segments():
     return _jitted(both, data, ids, _normal(5000, 32, seed=1))
 
 
+def recurrence():
+    def affine(first, second):
+        return first[0] * second[0], second[0] * first[1] + second[1]
+
+    a, b = jax.nn.sigmoid(_normal(32, 1024, 64)), _normal(32, 1024, 64, seed=1)
+    return _jitted(lambda a, b: jax.lax.associative_scan(affine, (a, b), axis=1)[1], a, b)
+
+
 WORKLOADS = {
     "per-example gradients": per_example,
     "jacobian": lambda: _jitted(jax.jacrev(_two_layers()), _normal(64)),
     "hessian": hessian,
     "segment_sum": segments,
+    "linear recurrence": recurrence,
+    "associative scan": recurrence,
 }
 
 

@@ -75,6 +75,26 @@ def segments():
     return run
 
 
+def _recurrence(run, captures=False):
+    """Returns the states of y_t = a_t y_{t-1} + b_t, computed by run(a, b)."""
+    a, b = pb.sigmoid(normal(32, 1024, 64)), normal(32, 1024, 64, seed=1)
+    f = pb.capture(run) if captures else run
+    return lambda: f(a, b)
+
+
+def affine(first, second):
+    return first[0] * second[0], second[0] * first[1] + second[1]
+
+
+def by_associative_scan(a, b):
+    return pb.associative_scan(affine, (a, b), axis=1)[1]
+
+
+def step_by_step(a, b):
+    steps = pb.swapaxes(a, 0, 1), pb.swapaxes(b, 0, 1)
+    return pb.scan(lambda y, ab: (ab[0] * y + ab[1],) * 2, pb.zeros((32, 64)), steps)[1]
+
+
 def _eight_targets():
     model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 8))
     with pb.GradientTape(persistent=True) as tape:
@@ -100,6 +120,10 @@ WORKLOADS = {
     "jacobian": jacobian,
     "hessian": hessian,
     "segment_sum": segments,
+    "linear recurrence": lambda: _recurrence(lambda a, b: pb.linear_recurrence(a, b, 1)),
+    "associative scan": lambda: _recurrence(by_associative_scan, captures=True),
+    "scan": lambda: _recurrence(step_by_step),
+    "scan, captured": lambda: _recurrence(step_by_step, captures=True),
     "8 targets": targets_at_once,
     "one sweep": one_sweep,
 }

@@ -27,6 +27,8 @@ from .activations import Softsign as Softsign
 from .activations import Tanh as Tanh
 from .activations import Tanhshrink as Tanhshrink
 from .activations import Threshold as Threshold
+from .attention_layers import MultiHeadAttention as MultiHeadAttention
+from .attention_layers import MultiheadAttention as MultiheadAttention
 from .convolutions import Conv1d as Conv1d
 from .convolutions import Conv2d as Conv2d
 from .convolutions import ConvTranspose2d as ConvTranspose2d
@@ -58,6 +60,8 @@ from .module import Buffer as Buffer
 from .module import Module as Module
 from .norms import LayerNorm as LayerNorm
 from .norms import RMSNorm as RMSNorm
+from .linear_recurrent import LRU as LRU
+from .linear_recurrent import MinGRU as MinGRU
 from .recurrent import GRU as GRU
 from .recurrent import LSTM as LSTM
 from .recurrent import RNN as RNN

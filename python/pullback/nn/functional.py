@@ -11,6 +11,7 @@ from .activations import (
     tanhshrink, threshold,
 )  # fmt: skip
 from .convolutions import conv1d, conv2d, conv_transpose1d, conv_transpose2d
+from .attention import rotary, scaled_dot_product_attention
 from .bilinear import bilinear
 from .channel_norms import batch_norm, group_norm, instance_norm
 from .distances import cosine_similarity, normalize, pairwise_distance

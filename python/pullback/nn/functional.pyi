@@ -35,6 +35,8 @@ from .convolutions import conv1d as conv1d
 from .convolutions import conv2d as conv2d
 from .convolutions import conv_transpose1d as conv_transpose1d
 from .convolutions import conv_transpose2d as conv_transpose2d
+from .attention import rotary as rotary
+from .attention import scaled_dot_product_attention as scaled_dot_product_attention
 from .bilinear import bilinear as bilinear
 from .channel_norms import batch_norm as batch_norm
 from .channel_norms import group_norm as group_norm

@@ -8,7 +8,8 @@ The families build on each other in this order; each imports only families liste
     cumulative, reduce          sums along an axis and over axes
     scatter, index              writing at indices; t[...]
     linalg, linear, conv, rows, losses  matrix products; linear layers; convolutions; softmax and normalization of rows; losses
-    recurrent                   all steps of a recurrent layer
+    recurrent, linear_recurrence  all steps of a recurrent layer; y_t = a_t y_{t-1} + b_t
+    attention                   scaled dot-product attention
     channels, pools             norms of channels; maxima and means of windows
     sort, segment, draws, random
     lapack, solves, spectral, determinants, qr, least_squares  factorisations, linear systems, singular values

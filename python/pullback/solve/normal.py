@@ -16,6 +16,7 @@ from ..ops.lapack import failures
 from ..tensors import devices
 
 BLOCK: Final = 64  # columns of a panel
+SMALL: Final = 512  # columns up to which a copy of the matrix is factorised by one call
 
 
 class Launches:
@@ -43,6 +44,7 @@ class Normal:
         with devices.working(launches.device):
             self._a = xp.zeros((n, n), launches.dtype)
         self.diagonal = self._a.diagonal().copy()
+        self._inverses: list[Any] = []  # those of the diagonal blocks of the factor
 
     def add(self, rows: Any) -> None:
         """Adds the products of a block of rows, panel by panel, so that no second matrix is needed."""
@@ -96,12 +98,29 @@ class Normal:
         blocks below them. Returns the smallest element of L's diagonal divided by the largest. Raises LinAlgError.
         """
         n = self.n
-        return self._on.run("solver_cholesky", lambda: self._cholesky(damping), n**3 // 6, n)
+        work = self._whole if n <= SMALL else self._cholesky
+        return self._on.run("solver_cholesky", lambda: work(damping), n**3 // 6, n)
+
+    def _whole(self, damping: float) -> float:
+        xp, a, n = self._on.xp, self._a, self.n
+        lower = a.T.copy()  # of which the factorisation reads the lower triangle only
+        lower[xp.arange(n), xp.arange(n)] = self.diagonal + self._on.dtype.type(damping)
+        factor = xp.linalg.cholesky(lower)
+        diagonal = factor.diagonal()
+        least, most = float(diagonal.min()), float(diagonal.max())
+        if not np.isfinite(least + most):
+            raise np.linalg.LinAlgError("not finite")
+        self._inverses = []
+        for start in range(0, n, BLOCK):
+            stop = min(start + BLOCK, n)
+            self._inverses.append(xp.linalg.inv(factor[start:stop, start:stop]))
+            a[stop:, start:stop] = factor[stop:, start:stop]
+        return least / most if most else 0.0
 
     def _cholesky(self, damping: float) -> float:
         xp, a, n = self._on.xp, self._a, self.n
         least, most = np.inf, 0.0
-        self._inverses: list[Any] = []
+        self._inverses = []
         for start in range(0, n, BLOCK):
             stop = min(start + BLOCK, n)
             panel = a[start:stop, start:].T.copy()  # columns start to stop of the matrix, from its row `start` on

@@ -98,7 +98,7 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "Swish": "nn.SiLU", "LayerNormalization": "nn.LayerNorm", "Activation": "nn.ReLU", "Add": "a + b",
         "BatchNormalization": "nn.BatchNorm2d", "GroupNormalization": "nn.GroupNorm", "MaxPooling2D": "nn.MaxPool2d",
         "MaxPool2D": "nn.MaxPool2d", "AveragePooling2D": "nn.AvgPool2d", "GlobalAveragePooling2D": "nn.AdaptiveAvgPool2d(1)",
-        **dict.fromkeys(("Conv3D", "Attention"), LAYERS),
+        "Conv3D": LAYERS, "Attention": "nn.functional.scaled_dot_product_attention",
         "Conv1D": "it is nn.Conv1d here, for x (batch, channels, length).",
         "Conv2D": "it is nn.Conv2d here, for x (batch, channels, height, width).",
         "Conv2DTranspose": "it is nn.ConvTranspose2d here, for x (batch, channels, height, width).",

@@ -1,0 +1,94 @@
+// Binds attention and its pullback.
+#include "families/attention.h"
+
+#include "bindings/result.h"
+#include "bindings/tables.h"
+
+namespace pb {
+namespace {
+
+View absent(DType dtype) { return flat_view(nullptr, dtype, 0); }
+
+View floats(PyObject* object, DType dtype, int ndim) {
+  const View v = view_or_refuse(object);
+  if (v.dtype != dtype || v.ndim != ndim) throw Refused{"operands of different dtypes or ranks"};
+  return v;
+}
+
+// Throws Refused unless the axes before the last `but` are the same.
+void expect_same_axes(const View& a, const View& b, int but) {
+  if (!std::equal(a.shape, a.shape + a.ndim - but, b.shape)) throw Refused{"operands of different shapes"};
+}
+
+// Reads q, k, v and the mask or None into `views`.
+void read_inputs(PyObject* const* args, View* views) {
+  View &q = views[0], &k = views[1], &v = views[2], &mask = views[3];
+  q = view_or_refuse(args[0]);
+  const int n = q.ndim;
+  if (!is_float(q.dtype) || n < 3) throw Refused{"queries of another dtype or rank"};
+  k = floats(args[1], q.dtype, n), v = floats(args[2], q.dtype, n);
+  expect_same_axes(q, k, 3), expect_same_axes(k, v, 1);
+  const int64_t heads = q.shape[n - 3], groups = k.shape[n - 3];
+  if (q.shape[n - 1] != k.shape[n - 1] || (groups ? heads % groups != 0 : heads != 0)) throw Refused{"heads do not fit"};
+  if (!kernels::fits_attention(q.shape[n - 2], k.shape[n - 2], q.shape[n - 1], v.shape[n - 1])) throw Refused{"too many keys"};
+  mask = args[3] == Py_None ? absent(q.dtype) : view_or_refuse(args[3]);
+  if (args[3] == Py_None) return;
+  int64_t scores[kMaxDims];
+  std::copy_n(q.shape, n - 1, scores), scores[n - 1] = k.shape[n - 2];
+  if ((mask.dtype != q.dtype && mask.dtype != DType::b8) || !broadcast_to(mask, n, scores))
+    throw Refused{"the mask does not fit"};
+}
+
+int64_t work_of(const View& q, const View& k) { return q.size() * (k.ndim ? k.shape[k.ndim - 2] : 0) * 4; }
+
+// attention(q, k, v, mask_or_None, causal, scale)
+PyObject* call_attention(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 6);
+  View views[5];
+  read_inputs(args, views + 1);
+  const View &q = views[1], &v = views[3];
+  int64_t shape[kMaxDims];
+  std::copy_n(q.shape, q.ndim, shape), shape[q.ndim - 1] = v.shape[q.ndim - 1];
+  Result y(q.dtype, q.ndim, shape, views[0]);
+  const Launch launch{&kernels::attention, 1, 4, views, {to_bool(args[4])}, {to_real(args[5])}, nullptr};
+  run_released(launch, work_of(q, views[2]));
+  return y.hand_out();
+}
+
+// attention_pullback(g, q, k, v, mask_or_None, y, causal, scale, need_q, need_k, need_v) -> (gq, gk, gv), None if not needed
+PyObject* call_pullback(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 11);
+  View views[9];
+  read_inputs(args + 1, views + 5);
+  const View& q = views[5];
+  views[3] = floats(args[0], q.dtype, q.ndim), views[4] = floats(args[5], q.dtype, q.ndim);
+  for (const View* v : {&views[3], &views[4]}) {
+    expect_same_axes(q, *v, 1);
+    if (v->shape[q.ndim - 1] != views[7].shape[q.ndim - 1]) throw Refused{"the result has another shape"};
+  }
+  PyObject* result = PyTuple_New(3);
+  if (!result) throw PythonError{};
+  try {
+    for (int i = 0; i < 3; ++i) {
+      const View like = views[5 + i];
+      views[i] = absent(q.dtype);
+      PyObject* gradient = to_bool(args[8 + i]) ? new_array(like.dtype, like.ndim, like.shape, views[i]) : Py_NewRef(Py_None);
+      PyTuple_SET_ITEM(result, i, gradient);
+    }
+    const Launch launch{&kernels::attention_pullback, 3, 6, views, {to_bool(args[6])}, {to_real(args[7])}, nullptr};
+    run_released(launch, work_of(q, views[6]));
+  } catch (...) {
+    Py_DECREF(result);
+    throw;
+  }
+  return result;
+}
+
+}  // namespace
+
+void bind_attention(PyObject* module) {
+  define(module, kernels::attention.name, call_attention, nullptr);
+  define(module, kernels::attention_pullback.name, call_pullback, nullptr);
+}
+
+}  // namespace pb

@@ -1,0 +1,371 @@
+// Attention. A block of threads computes the scores of a few queries in shared memory, and what they contribute to the result or to the
+// gradient of the queries. For the gradients of keys and values, a block has a few keys, and goes through the queries.
+#include "families/attention.h"
+
+#include <cmath>
+
+#include "cuda/attention.cuh"
+#include "cuda/copy.cuh"
+#include "cuda/operand.cuh"
+#include "families/matmul.h"
+#include "families/rows.h"
+
+namespace pb::cuda {
+namespace {
+
+using kernels::Attention;
+using kernels::BackwardAttention;
+using kernels::ForwardAttention;
+
+// The queries of a block of threads, and their scores.
+template <class C> struct QueryTile {
+  static constexpr int kRows = kQueryRows<C>;
+  C s[kRows][kAttentionKeys];
+  C q[kRows][kAttentionWidth], g[kRows][kAttentionWidth];
+  C inverse[kRows], along[kRows];
+};
+
+// The queries of this block of threads: those from l on, of which `rows` exist, of a head.
+struct QueryBlock {
+  int64_t head;
+  int l, rows;
+  template <class T> __device__ static QueryBlock own(const AttentionOperands<T>& p) {
+    constexpr int kRows = kQueryRows<acc_t<T>>;
+    const int tiles = (p.queries + kRows - 1) / kRows, l = int(blockIdx.x % unsigned(tiles)) * kRows;
+    return {int64_t(blockIdx.x / unsigned(tiles)), l, min(kRows, p.queries - l)};
+  }
+};
+
+// Computes the exponentials of row i, and one over their sum. A warp does one row.
+template <class T, class Tile> __device__ void exponentials(const AttentionOperands<T>& p, const QueryBlock& b, int i,
+                                                            Tile& t) {
+  using C = acc_t<T>;
+  const int lane = int(threadIdx.x % kWarp), n = p.visible(b.l + i), limit = p.limit(b.l + b.rows - 1);
+  C top = m::lowest<C>();
+  for (int j = lane; j < n; j += int(kWarp)) top = kernels::largest::combine(top, t.s[i][j]);
+#pragma unroll
+  for (int far = kWarp / 2; far > 0; far /= 2) top = kernels::largest::combine(top, shuffle_xor(top, far));
+  if (top == m::lowest<C>()) top = C(0);
+  const C sum = sum_of_warp<C>(n, [&](int j) { return t.s[i][j] = m::exp_nonpositive(C(t.s[i][j] - top)); });
+  for (int j = lane; j < limit; j += int(kWarp)) t.s[i][j] = j < n ? p.factor(t.s[i][j]) : C(0);
+  if (lane != 0) return;
+  t.inverse[i] = sum == C(0) ? C(0) : C(1) / sum;
+  if (p.top) {
+    const int64_t row = b.head * p.queries + b.l + i;
+    p.top[row] = top, p.inverse[row] = t.inverse[i];
+  }
+}
+
+// Computes the exponentials of all rows of a tile.
+template <class T, class Tile> __device__ void weigh(const AttentionOperands<T>& p, const QueryBlock& b, Tile& t) {
+  using C = acc_t<T>;
+  const int limit = p.limit(b.l + b.rows - 1), warp = int(threadIdx.x / kWarp);
+  const T* const q = p.q + (b.head * p.queries + b.l) * p.width;
+  for (int i = int(threadIdx.x); i < Tile::kRows * p.width; i += int(kThreads)) {
+    const int row = i / p.width;
+    t.q[row][i % p.width] = row < b.rows ? p.factor(C(C(q[i]) * p.scale)) : C(0);
+  }
+  __syncthreads();
+  const T* const k = p.k + b.head / p.shared * p.keys * p.width;
+  for (int j = int(threadIdx.x); j < limit; j += int(kThreads)) {
+    C sum[Tile::kRows] = {};
+#pragma unroll 1
+    for (int d = 0; d < p.width; ++d) {
+      const C key = p.factor(C(k[int64_t(j) * p.width + d]));
+#pragma unroll
+      for (int i = 0; i < Tile::kRows; ++i) sum[i] = m::fma(t.q[i][d], key, sum[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < Tile::kRows; ++i) {
+      if (i >= b.rows || j >= p.visible(b.l + i)) continue;
+      t.s[i][j] = p.mask.data ? p.masked(sum[i], p.mask_row(b.head, b.l + i), j) : sum[i];
+    }
+  }
+  __syncthreads();
+  for (int i = warp; i < b.rows; i += int(kThreads / kWarp)) exponentials(p, b, i, t);
+  __syncthreads();
+}
+
+template <class T> __global__ void __launch_bounds__(kThreads, 3)
+    attend(const __grid_constant__ AttentionOperands<T> p, T* out) {
+  using C = acc_t<T>;
+  __shared__ QueryTile<C> t;
+  const auto b = QueryBlock::own(p);
+  weigh(p, b, t);
+  const int limit = p.limit(b.l + b.rows - 1), width = p.value_width;
+  const T* const v = p.v + b.head / p.shared * p.keys * width;
+  for (int at = int(threadIdx.x); at < b.rows * width; at += int(kThreads)) {
+    const int i = at / width, d = at % width;
+    const C sum =
+        sum_products<C>(limit, [&](int j, C a) { return m::fma(t.s[i][j], p.factor(C(v[int64_t(j) * width + d])), a); });
+    out[(b.head * p.queries + b.l) * width + at] = T(sum * t.inverse[i]);
+  }
+}
+
+// Reads the cotangents of y over the sums of the exponentials, and sums their products with y.
+template <class T, class Tile> __device__ void read_cotangents(const AttentionOperands<T>& p, const QueryBlock& b, Tile& t) {
+  using C = acc_t<T>;
+  const int width = p.value_width, warp = int(threadIdx.x / kWarp);
+  const int64_t first = (b.head * p.queries + b.l) * width;
+  for (int at = int(threadIdx.x); at < Tile::kRows * width; at += int(kThreads)) {
+    const int i = at / width;
+    t.g[i][at % width] = i < b.rows ? C(C(p.g[first + at]) * t.inverse[i]) : C(0);
+  }
+  __syncthreads();
+  for (int i = warp; i < b.rows; i += int(kThreads / kWarp)) {
+    const T* const y = p.y + first + i * width;
+    const C sum = sum_of_warp<C>(width, [&](int d) { return C(t.g[i][d] * C(y[d])); });
+    for (int d = int(threadIdx.x % kWarp); d < width; d += int(kWarp)) t.g[i][d] = p.factor(t.g[i][d]);
+    t.along[i] = sum;
+    p.along[b.head * p.queries + b.l + i] = sum;
+  }
+  __syncthreads();
+}
+
+// Computes the gradient of the queries, unless gq is null, and what pull_keys reads of each row.
+template <class T> __global__ void __launch_bounds__(kThreads, 3)
+    pull_queries(const __grid_constant__ AttentionOperands<T> p, T* gq, bool to_scores) {
+  using C = acc_t<T>;
+  __shared__ QueryTile<C> t;
+  const auto b = QueryBlock::own(p);
+  weigh(p, b, t);
+  if (!to_scores) return;
+  read_cotangents(p, b, t);
+  if (!gq) return;
+  const int limit = p.limit(b.l + b.rows - 1), width = p.value_width;
+  const T* const v = p.v + b.head / p.shared * p.keys * width;
+  for (int j = int(threadIdx.x); j < limit; j += int(kThreads)) {
+    C sum[kQueryRows<C>] = {};
+#pragma unroll 1
+    for (int d = 0; d < width; ++d) {
+      const C value = p.factor(C(v[int64_t(j) * width + d]));
+#pragma unroll
+      for (int i = 0; i < kQueryRows<C>; ++i) sum[i] = m::fma(t.g[i][d], value, sum[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kQueryRows<C>; ++i) {
+      if (i >= b.rows) continue;
+      t.s[i][j] = j < p.visible(b.l + i) ? p.factor(C(t.s[i][j] * (sum[i] - t.along[i]))) : C(0);
+    }
+  }
+  __syncthreads();
+  const T* const k = p.k + b.head / p.shared * p.keys * p.width;
+  for (int at = int(threadIdx.x); at < b.rows * p.width; at += int(kThreads)) {
+    const int i = at / p.width, d = at % p.width;
+    const C sum =
+        sum_products<C>(limit, [&](int j, C a) { return m::fma(t.s[i][j], p.factor(C(k[int64_t(j) * p.width + d])), a); });
+    gq[(b.head * p.queries + b.l) * p.width + at] = T(sum * p.scale);
+  }
+}
+
+// A few keys with their values, and the rows whose contributions are added to their gradients next.
+template <class C> struct KeyTile {
+  static constexpr int kSide = kKeySide<C>;
+  C k[kSide][kAttentionWidth], v[kSide][kAttentionWidth], q[kSide][kAttentionWidth], g[kSide][kAttentionWidth];
+  C weight[kSide][kSide], gs[kSide][kSide];  // of a row and a key
+  int limit[kSide];
+};
+
+// Reads the keys and the values from key j0 on. Those that do not exist are 0.
+template <class T, class Tile> __device__ void read_keys(const AttentionOperands<T>& p, int64_t task, int j0, Tile& t) {
+  using C = acc_t<T>;
+  const T *const k = p.k + (task * p.keys + j0) * p.width, *const v = p.v + (task * p.keys + j0) * p.value_width;
+  for (int at = int(threadIdx.x); at < Tile::kSide * p.width; at += int(kThreads))
+    t.k[at / p.width][at % p.width] = j0 + at / p.width < p.keys ? p.factor(C(k[at])) : C(0);
+  for (int at = int(threadIdx.x); at < Tile::kSide * p.value_width; at += int(kThreads))
+    t.v[at / p.value_width][at % p.value_width] = j0 + at / p.value_width < p.keys ? p.factor(C(v[at])) : C(0);
+}
+
+// Reads `rows` rows of a task from row r on.
+template <class T, class Tile> __device__ void read_rows(const AttentionOperands<T>& p, int64_t row, int r, int rows, Tile& t) {
+  using C = acc_t<T>;
+  for (int at = int(threadIdx.x); at < rows * p.width; at += int(kThreads))
+    t.q[at / p.width][at % p.width] = p.factor(C(C(p.q[row * p.width + at]) * p.scale));
+  for (int at = int(threadIdx.x); at < rows * p.value_width; at += int(kThreads)) {
+    const int i = at / p.value_width;
+    t.g[i][at % p.value_width] = p.factor(C(C(p.g[row * p.value_width + at]) * p.inverse[row + i]));
+  }
+  if (int(threadIdx.x) < rows) t.limit[threadIdx.x] = p.limit((r + int(threadIdx.x)) % p.queries);
+}
+
+// Computes the exponentials of all pairs of a row and a key, and the cotangents of their scores.
+template <class T, class Tile>
+__device__ void pair_up(const AttentionOperands<T>& p, int64_t row, int r, int rows, int j0, bool to_scores, Tile& t) {
+  using C = acc_t<T>;
+  for (int at = int(threadIdx.x); at < rows * Tile::kSide; at += int(kThreads)) {
+    const int i = at / Tile::kSide, j = at % Tile::kSide, l = (r + i) % p.queries;
+    C weight = C(0), gs = C(0);
+    if (j0 + j < p.visible(l)) {
+      C s = C(0), sum = C(0);
+#pragma unroll 4
+      for (int d = 0; d < p.width; ++d) s = m::fma(t.q[i][d], t.k[j][d], s);
+      if (p.mask.data) s = p.masked(s, p.mask_row((row + i) / p.queries, l), j0 + j);
+      weight = p.factor(m::exp_nonpositive(C(s - p.top[row + i])));
+      if (to_scores) {
+#pragma unroll 4
+        for (int d = 0; d < p.value_width; ++d) sum = m::fma(t.g[i][d], t.v[j][d], sum);
+        gs = p.factor(C(weight * (sum - p.along[row + i])));
+      }
+    }
+    t.weight[i][j] = weight, t.gs[i][j] = gs;
+  }
+}
+
+// Adds the contributions of the rows of a tile to those sums of a gradient (kSide, width) that this thread has.
+template <int kSums, class Tile, class C, class W, class R>
+__device__ __forceinline__ void add_rows(const Tile& t, int rows, int j0, int width, const W& weight, const R& row,
+                                         C (&sum)[kSums]) {
+#pragma unroll
+  for (int n = 0; n < kSums; ++n) {
+    const int at = int(threadIdx.x) + n * int(kThreads), j = at / width, d = at % width;
+    if (j >= Tile::kSide) continue;
+#pragma unroll 1
+    for (int i = 0; i < rows; ++i)
+      if (j0 + j < t.limit[i]) sum[n] = m::fma(weight[i][j], row[i][d], sum[n]);
+  }
+}
+template <class Tile, int kSums, class C, class T>
+__device__ __forceinline__ void write_sums(int64_t first, int keys, int width, const C (&sum)[kSums], C* partial, T* out) {
+#pragma unroll
+  for (int n = 0; n < kSums; ++n) {
+    const int at = int(threadIdx.x) + n * int(kThreads);
+    if (at >= min(keys, Tile::kSide) * width) continue;
+    if (partial) partial[first * width + at] = sum[n];
+    else out[first * width + at] = T(sum[n]);
+  }
+}
+
+// The gradients of keys and values, or one number for each block of rows (families/order.h) if there are several blocks. Null if
+// they are not needed.
+template <class T> struct KeyGradients {
+  T *gk, *gv;
+  acc_t<T>*of_k, *of_v;
+  int blocks;
+};
+
+template <class T> __global__ void __launch_bounds__(kThreads, 3)
+    pull_keys(const __grid_constant__ AttentionOperands<T> p, const __grid_constant__ KeyGradients<T> to) {
+  using C = acc_t<T>;
+  using Tile = KeyTile<C>;
+  constexpr int kSums = Tile::kSide * int(kAttentionWidth) / int(kThreads);
+  __shared__ Tile t;
+  const int tiles = (p.keys + Tile::kSide - 1) / Tile::kSide, j0 = int(blockIdx.x % unsigned(tiles)) * Tile::kSide;
+  const int64_t task = blockIdx.x / unsigned(tiles), all = int64_t(p.shared) * p.queries;
+  const int first = int(blockIdx.y) * int(kOrderBlock), last = int(min(all, int64_t(first) + kOrderBlock));
+  C gk[kSums] = {}, gv[kSums] = {};
+  read_keys(p, task, j0, t);
+#pragma unroll 1
+  for (int r = first; r < last; r += Tile::kSide) {
+    const int rows = min(Tile::kSide, last - r);
+    __syncthreads();
+    read_rows(p, task * all + r, r, rows, t);
+    __syncthreads();
+    pair_up(p, task * all + r, r, rows, j0, to.gk != nullptr, t);
+    __syncthreads();
+    if (to.gk) add_rows(t, rows, j0, p.width, t.gs, t.q, gk);
+    if (to.gv) add_rows(t, rows, j0, p.value_width, t.weight, t.g, gv);
+  }
+  const int64_t key = (to.blocks > 1 ? task * to.blocks + blockIdx.y : task) * p.keys + j0;
+  if (to.gk) write_sums<Tile>(key, p.keys - j0, p.width, gk, to.of_k, to.gk);
+  if (to.gv) write_sums<Tile>(key, p.keys - j0, p.value_width, gv, to.of_v, to.gv);
+}
+
+// Combines the blocks of each element of a gradient of n elements per task, in pairs of neighbours and in place.
+template <class T> __global__ void __launch_bounds__(kThreads, 3)
+    combine_keys(acc_t<T>* partial, T* out, int blocks, int64_t n, int64_t elements) {
+  const int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= elements) return;
+  acc_t<T>* const of = partial + i / n * blocks * n + i % n;
+#pragma unroll 1
+  for (int left = blocks; left > 1; left = (left + 1) / 2)
+#pragma unroll 1
+    for (int b = 0; b < left; b += 2) of[b / 2 * n] = b + 1 < left ? acc_t<T>(of[b * n] + of[(b + 1) * n]) : of[b * n];
+  out[i] = T(of[0]);
+}
+
+// ---- the host
+
+template <class T> AttentionOperands<T> operands_of(const Attention& a, Scratch& scratch) {
+  const auto read = [&](const View& v) { return contiguous_as(v.dtype, v, scratch).template as<T>(); };
+  AttentionOperands<T> p{};
+  p.q = read(a.q), p.k = read(a.k), p.v = read(a.v);
+  p.mask = a.mask, p.scale = acc_t<T>(a.scale), p.precision = kernels::precision(), p.causal = a.causal;
+  p.groups = int(a.groups), p.shared = int(a.shared), p.queries = int(a.queries), p.keys = int(a.keys),
+  p.seen = int(a.seen_keys());
+  p.width = int(a.width), p.value_width = int(a.value_width);
+  return p;
+}
+
+template <class C> dim3 query_blocks(const Attention& a) {
+  return blocks_for(a.tasks() * a.shared * ((a.queries + kQueryRows<C> - 1) / kQueryRows<C>), 1);
+}
+
+template <class T> void run_forward(const ForwardAttention& a) {
+  Scratch scratch;
+  start(attend<T>, query_blocks<acc_t<T>>(a), dim3(kThreads), 0, operands_of<T>(a, scratch), a.y.template as<T>());
+}
+
+template <class T> void run_backward(const BackwardAttention& a) {
+  using C = acc_t<T>;
+  Scratch scratch;
+  AttentionOperands<T> p = operands_of<T>(a, scratch);
+  p.g = contiguous_as(a.g.dtype, a.g, scratch).template as<T>(), p.y = contiguous_as(a.y.dtype, a.y, scratch).template as<T>();
+  const int64_t rows = a.tasks() * a.rows();
+  p.top = scratch.take<C>(rows), p.inverse = scratch.take<C>(rows), p.along = scratch.take<C>(rows);
+  const bool to_scores = a.gq.data || a.gk.data;
+  start(pull_queries<T>, query_blocks<C>(a), dim3(kThreads), 0, p, a.gq.template as<T>(), to_scores);
+  if (!a.gk.data && !a.gv.data) return;
+  const int64_t blocks = kernels::order_blocks(a.rows()), keys = a.tasks() * a.keys;
+  KeyGradients<T> to{a.gk.template as<T>(), a.gv.template as<T>(), nullptr, nullptr, int(blocks)};
+  if (a.width == 0) to.gk = nullptr;
+  if (a.value_width == 0) to.gv = nullptr;
+  if (blocks > 1) {
+    if (to.gk) to.of_k = scratch.take<C>(blocks * keys * a.width);
+    if (to.gv) to.of_v = scratch.take<C>(blocks * keys * a.value_width);
+  }
+  dim3 grid = blocks_for(a.tasks() * ((a.keys + kKeySide<C> - 1) / kKeySide<C>), 1);
+  grid.y = unsigned(blocks);
+  start(pull_keys<T>, grid, dim3(kThreads), 0, p, to);
+  if (blocks == 1) return;
+  if (to.gk)
+    start(combine_keys<T>, blocks_for(keys * a.width), dim3(kThreads), 0, to.of_k, to.gk, to.blocks, a.keys * a.width,
+          keys * a.width);
+  if (to.gv)
+    start(combine_keys<T>, blocks_for(keys * a.value_width), dim3(kThreads), 0, to.of_v, to.gv, to.blocks,
+          a.keys * a.value_width, keys * a.value_width);
+}
+
+template <class F> void visit_float(DType dtype, const F& f) {
+  visit(dtype, [&](auto tag) {
+    if constexpr (!std::is_integral_v<typename decltype(tag)::type>) f(tag);
+  });
+}
+
+}  // namespace
+}  // namespace pb::cuda
+
+namespace pb::kernels {
+
+bool fits_attention(int64_t queries, int64_t keys, int64_t width, int64_t value_width) {
+  return keys <= cuda::kAttentionKeys && width <= cuda::kAttentionWidth && value_width <= cuda::kAttentionWidth &&
+         queries < (int64_t{1} << 24);
+}
+
+void run_attention(const Launch& launch) {
+  const ForwardAttention a(launch);
+  if (a.empty() || a.value_width == 0) return;
+  if (a.keys == 0) return cuda::assign_number(a.y, 0);
+  cuda::visit_float(a.q.dtype, [&](auto tag) { cuda::run_forward<typename decltype(tag)::type>(a); });
+}
+
+void run_attention_pullback(const Launch& launch) {
+  const BackwardAttention a(launch);
+  if (a.empty() || a.keys == 0) {
+    for (int k = 0; k < launch.outputs; ++k)
+      if (launch.out(k).data && launch.out(k).size() != 0) cuda::assign_number(launch.out(k), 0);
+    return;
+  }
+  cuda::visit_float(a.q.dtype, [&](auto tag) { cuda::run_backward<typename decltype(tag)::type>(a); });
+}
+
+}  // namespace pb::kernels

@@ -1,0 +1,102 @@
+// The operands of attention on a GPU, and the sums of its kernels in the order of families/order.h.
+#pragma once
+#include "cuda/attention.h"
+#include "cuda/element.cuh"
+#include "cuda/order.cuh"
+#include "families/attention.h"
+#include "families/matmul.h"
+
+namespace pb::cuda {
+
+using kernels::Precision;
+
+constexpr int kMostBlocksOfKeys = int(kAttentionKeys / kOrderBlock);
+static_assert(kMostBlocksOfKeys == 4);
+
+// The operands, which are contiguous but for the mask, and what the kernels of a backward pass hand on for each row.
+template <class T> struct AttentionOperands {
+  using C = acc_t<T>;
+  const T *q, *k, *v, *g, *y;
+  View mask;  // its data is null if there is none
+  C scale;
+  Precision precision;  // to which factors of float32 are rounded
+  bool causal;
+  int groups, shared, queries, keys, seen, width, value_width;
+  C *top, *inverse, *along;
+
+  __device__ int visible(int l) const { return causal ? min(keys, l + 1) : keys; }
+  __device__ int limit(int l) const {
+    constexpr int kTile = int(kernels::kCausalRows);
+    return causal ? min(seen, (l / kTile + 1) * kTile) : keys;
+  }
+  // Rounds a factor of a product.
+  __device__ C factor(C x) const {
+    if constexpr (std::is_same_v<T, float>) {
+      if (precision == Precision::bf16) return float(bfloat16(x));
+      if (precision == Precision::f16) return float(float16(x));
+    }
+    return x;
+  }
+  // Returns the mask of query l of a head: heads are counted through all tasks.
+  __device__ const char* mask_row(int64_t head, int l) const {
+    const int n = mask.ndim;
+    const int64_t all = int64_t(groups) * shared;
+    int64_t outer = head / all;
+    const char* p = mask.data + head % all * mask.stride[n - 3] + l * mask.stride[n - 2];
+#pragma unroll 1
+    for (int d = n - 4; d >= 0; --d) {
+      p += outer % mask.shape[d] * mask.stride[d];
+      outer /= mask.shape[d];
+    }
+    return p;
+  }
+  __device__ C masked(C s, const char* row, int j) const {
+    const char* at = row + j * mask.stride[mask.ndim - 1];
+    if (mask.dtype == DType::b8) return *at ? s : m::lowest<C>();
+    return s + C(*reinterpret_cast<const T*>(at));
+  }
+};
+
+// Returns the results of up to four blocks, combined in pairs of neighbours.
+template <class C> __device__ __forceinline__ C combine_blocks(int blocks, const C (&of)[kMostBlocksOfKeys]) {
+  if (blocks <= 1) return of[0];
+  const C first = of[0] + of[1];
+  if (blocks == 2) return first;
+  return first + (blocks == 3 ? of[2] : C(of[2] + of[3]));
+}
+
+// Returns the sum of n products, n <= kAttentionKeys. add(j, a) adds product j to a.
+template <class C, class F> __device__ __forceinline__ C sum_products(int n, const F& add) {
+  C of[kMostBlocksOfKeys];
+#pragma unroll
+  for (int b = 0; b < kMostBlocksOfKeys; ++b) {
+    of[b] = C(0);
+    const int end = min(n, (b + 1) * int(kOrderBlock));
+#pragma unroll 4
+    for (int j = b * int(kOrderBlock); j < end; ++j) of[b] = add(j, of[b]);
+  }
+  return combine_blocks(int(kernels::order_blocks(n)), of);
+}
+
+// All lanes of a warp get the sum of at(0) to at(n - 1), n <= kAttentionKeys.
+template <class C, class F> __device__ __forceinline__ C sum_of_warp(int n, const F& at) {
+  const int lane = int(threadIdx.x % kWarp), blocks = int(kernels::order_blocks(n));
+  C of[kMostBlocksOfKeys];
+#pragma unroll
+  for (int b = 0; b < kMostBlocksOfKeys; ++b) {
+    of[b] = C(0);
+    if (b >= blocks) continue;
+    C a[kShare];
+#pragma unroll
+    for (int s = 0; s < kShare; ++s) {
+      const int j = b * int(kOrderBlock) + s * int(kWarp) + lane;
+      a[s] = j < n ? at(j) : no_term<sum_reduce, C>();
+    }
+    of[b] = fold_share<sum_reduce>(a);
+#pragma unroll
+    for (int far = kWarp / 2; far > 0; far /= 2) of[b] = of[b] + shuffle_xor(of[b], far);
+  }
+  return combine_blocks(blocks, of);
+}
+
+}  // namespace pb::cuda

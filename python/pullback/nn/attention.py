@@ -1,0 +1,181 @@
+"""Scaled dot-product attention with the arguments of PyTorch, and rotary positions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..errors import DTypeError, PullbackError, ShapeError
+from ..interop.wrong_calls import explain_call
+from ..ops._shapes import flag, real
+from ..ops.attention import attention, composed
+from ..ops.by_name import in_dtype, repeated, reshaped, widened
+from ..ops.conversion import same_dtype
+from ..ops.elementwise import cos, exp, sin
+from ..ops.movement import concat, stack
+from ..ops.random import dropout
+from ..ops.shape import expand_dims, squeeze
+from ..tensors import dtypes
+from ..tensors.creation import arange
+from ..tensors.operand import as_tensor
+from ..tensors.tensor import Tensor
+from ..typing import ArrayLike
+
+
+@explain_call
+def scaled_dot_product_attention(
+    query: ArrayLike, key: ArrayLike, value: ArrayLike, attn_mask: ArrayLike | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    """Returns softmax(scale · query @ keyᵀ + mask) @ value, in one launch that forms no array of all scores.
+
+    Args:
+        query: (…, heads, L, E). key: (…, heads, S, E). value: (…, heads, S, Ev). The leading axes broadcast, and so may heads be
+            left out of all three.
+        attn_mask: broadcasts to (…, heads, L, S). A query sees a key where bools are True; floats are added.
+        dropout_p: the probability with which a weight is set to zero. This forms all weights, as the gradient of a mask does.
+        is_causal: query i sees keys 0 to i only. It may be combined with a mask.
+        scale: 1/sqrt(E) if it is left out.
+        enable_gqa: key and value may have fewer heads, of which each is shared by heads that follow one another.
+
+    Returns: (…, heads, L, Ev). A query that sees no key, or whose scores are all -inf, gives 0 and has the gradient 0.
+    Second derivatives and tangents form scores of 2^22 numbers at most at a time, but a tape that records them keeps them all.
+    Raises: ShapeError, DTypeError, PullbackError. Sources: Vaswani et al. 2017; Dao et al. 2022 for the backward pass.
+    """
+    return attend(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)[0]
+
+
+def attend(
+    query: Any, key: Any, value: Any, mask: Any, dropout_p: float, causal: bool, scale: float | None, shares: bool,
+    weighted: bool = False,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """Returns the result of scaled_dot_product_attention, and the weights (…, heads, L, S) before dropout if `weighted`."""
+    name = "scaled_dot_product_attention"
+    causal, shares = flag(name, "is_causal", causal), flag(name, "enable_gqa", shares)
+    if not 0 <= real(name, "dropout_p", dropout_p) <= 1:
+        raise PullbackError(f"{name}: dropout_p={dropout_p} is not a probability; it must be from 0 to 1.")
+    given = [as_tensor(x) for x in (query, key, value)]
+    alone = given[0].ndim == 2  # there are no heads
+    q, k, v = _operands(given, shares)
+    m = None if mask is None else _mask(as_tensor(mask), q, k)
+    factor = real(name, "scale", scale) if scale is not None else 1 / math.sqrt(max(1, q.shape[-1]))
+    weights = None
+    if weighted or dropout_p:
+        y, weights = composed(q, k, v, m, causal, factor, lambda w: dropout(w, dropout_p) if dropout_p else w)
+    else:
+        y = attention(q, k, v, m, causal, factor)
+    if not alone:
+        return y, weights
+    return squeeze(y, axis=0), None if weights is None else squeeze(weights, axis=0)
+
+
+def _operands(given: list[Tensor], shares: bool) -> list[Tensor]:
+    """Returns query, key and value with one dtype, an axis of heads, and the same leading axes. Raises ShapeError, DTypeError."""
+    shapes = [x.shape for x in given]
+    what = "scaled_dot_product_attention: query {}, key {} and value {}".format(*shapes)
+    for x in given:
+        if not dtypes.is_float(x.dtype):
+            raise DTypeError(f"{what} must be floats, but one has dtype {x.dtype}. Use .astype(pb.float32).")
+    ranks = {len(shape) for shape in shapes}
+    if len(ranks) > 1 or min(ranks) < 2:
+        raise ShapeError(f"{what} need the same number of axes, at least two: (…, L, E), (…, S, E) and (…, S, Ev).")
+    if shapes[0][-1] != shapes[1][-1]:
+        raise ShapeError(f"{what}: the last axes of query and key must have the same length.")
+    if shapes[1][-2] != shapes[2][-2]:
+        raise ShapeError(f"{what}: key and value must have the same number of keys, the axis before the last.")
+    tensors = same_dtype(given)
+    if min(ranks) == 2:
+        return [expand_dims(x) for x in tensors]
+    heads, groups, others = [shape[-3] for shape in shapes]
+    if groups != others and 1 in (groups, others):
+        tensors[1:] = [repeated(x, (*x.shape[:-3], max(groups, others), *x.shape[-2:])) for x in tensors[1:]]
+        groups = others = max(groups, others)
+    if groups != others:
+        raise ShapeError(f"{what}: key and value must have the same number of heads.")
+    if heads != groups and groups != 1:
+        if heads == 1:
+            tensors[0] = repeated(tensors[0], (*shapes[0][:-3], groups, *shapes[0][-2:]))
+        elif not shares:
+            raise ShapeError(f"{what}: {heads} heads of queries and {groups} of keys. Pass enable_gqa=True if heads share keys.")
+        elif not groups or heads % groups:
+            raise ShapeError(f"{what}: {heads} heads cannot share {groups} heads of keys evenly; {groups} must divide {heads}.")
+    return _aligned(what, tensors)
+
+
+def _aligned(what: str, tensors: list[Tensor]) -> list[Tensor]:
+    """Broadcasts the axes before the heads."""
+    leads = [x.shape[:-3] for x in tensors]
+    if leads[0] == leads[1] == leads[2]:
+        return tensors
+    lengths = []
+    for of_axis in zip(*leads):
+        longest = max(of_axis) if 0 not in of_axis else 0
+        if any([n not in (1, longest) for n in of_axis]):
+            raise ShapeError(f"{what}: the leading axes do not broadcast.")
+        lengths.append(longest)
+    return [repeated(x, (*lengths, *x.shape[-3:])) for x in tensors]
+
+
+def _mask(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    """Returns the mask with the rank and the dtype of q, unless it is of bools. Raises ShapeError, DTypeError."""
+    scores = (*q.shape[:-1], k.shape[-2])
+    if mask.dtype != dtypes.bool_ and not dtypes.is_float(mask.dtype):
+        raise DTypeError(
+            f"scaled_dot_product_attention: attn_mask has dtype {mask.dtype}. Give bools, True where a query sees a key, or floats "
+            "that are added to the scores."
+        )
+    shape = (1,) * (len(scores) - mask.ndim) + mask.shape
+    if len(shape) != len(scores) or any([n not in (1, wanted) for n, wanted in zip(shape, scores)]):
+        raise ShapeError(f"scaled_dot_product_attention: attn_mask {mask.shape} does not broadcast to the scores {scores}.")
+    mask = reshaped(mask, shape)
+    return mask if mask.dtype in (dtypes.bool_, q.dtype) else in_dtype(mask, q.dtype)
+
+
+# ---- rotary positions
+
+
+@explain_call
+def rotary(
+    x: ArrayLike, positions: ArrayLike | None = None, *, base: float = 10000.0, interleaved: bool = False, dims: int | None = None
+) -> Tensor:
+    """Turns pairs of features by angles that grow with the position, so that a product of two vectors depends on their distance.
+
+    Args:
+        x: (…, T, d), for example queries or keys (…, heads, T, d).
+        positions: (T,), or with leading axes that broadcast to those of x; 0 to T - 1 if it is left out.
+        base: pair i of `dims` / 2 is turned by position · base^(-2 i / dims).
+        interleaved: pair i is features 2 i and 2 i + 1; otherwise features i and i + dims / 2, as in most models today.
+        dims: the number of features that are turned, all of them if it is left out. The remaining ones stay as they are.
+
+    The conventions are those of ONNX's RotaryEmbedding. Angles are computed in float64.
+    Returns: the shape and dtype of x. Raises: ShapeError, DTypeError, PullbackError. Source: Su et al. 2021.
+    """
+    x = as_tensor(x)
+    if not dtypes.is_float(x.dtype) or x.ndim < 2:
+        raise ShapeError(f"rotary: x has shape {x.shape} and dtype {x.dtype}; it must be floats (…, T, d).")
+    interleaved = flag("rotary", "interleaved", interleaved)
+    if not real("rotary", "base", base) > 0:
+        raise PullbackError(f"rotary: base={base} must be positive.")
+    turned = x.shape[-1] if dims is None else dims
+    if not hasattr(turned, "__index__") or turned % 2 or not 0 <= turned <= x.shape[-1]:
+        raise ShapeError(f"rotary: dims={turned} must be an even number up to the {x.shape[-1]} features of x {x.shape}.")
+    if not turned:
+        return x + 0.0
+    cosine, sine = _turns(x, positions, base, turned)
+    half, z = turned // 2, widened(x)
+    a, b = (z[..., 0:turned:2], z[..., 1:turned:2]) if interleaved else (z[..., :half], z[..., half:turned])
+    u, v = a * cosine - b * sine, b * cosine + a * sine
+    y = reshaped(stack([u, v], axis=-1), (*x.shape[:-1], turned)) if interleaved else concat([u, v], axis=-1)
+    return in_dtype(y if turned == x.shape[-1] else concat([y, z[..., turned:]], axis=-1), x.dtype)
+
+
+def _turns(x: Tensor, positions: Any, base: float, dims: int) -> tuple[Tensor, Tensor]:
+    """Returns the cosines and sines (…, T, dims / 2) of the angles, in the dtype that x is computed in."""
+    steps = arange(x.shape[-2], device=x.device) if positions is None else as_tensor(positions)
+    shape = steps.shape
+    if not shape or shape[-1] not in (1, x.shape[-2]) or len(shape) > x.ndim - 1:
+        raise ShapeError(f"rotary: positions {shape} do not fit x {x.shape}: one for each of {x.shape[-2]} rows is needed.")
+    rate = exp(arange(dims // 2, dtype=dtypes.float64, device=x.device) * (-2 * math.log(base) / dims))
+    angles = expand_dims(in_dtype(steps, dtypes.float64), axis=-1) * rate
+    dtype = dtypes.float32 if x.array.itemsize == 2 else x.dtype
+    return in_dtype(cos(angles), dtype), in_dtype(sin(angles), dtype)

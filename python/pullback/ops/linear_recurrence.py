@@ -1,0 +1,114 @@
+"""linear_recurrence: y_t = a_t y_{t-1} + b_t along an axis, one launch forward and one backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from ..autodiff.primitive import Op, apply
+from ..errors import ShapeError
+from ..interop.unknown_names import unexpected
+from ..tensors.creation import zeros
+from ..tensors.operand import as_tensor
+from ..tensors.tensor import Tensor
+from ..typing import ArrayLike
+from ._shapes import broadcast_shapes, flag, normalize_axis
+from .by_name import in_dtype, in_float, view
+from .conversion import same_dtype
+from .declare import op
+from .kinds import OWN_OF_TWO, along_axes
+from .movement import concat
+from .shape import SLICE, broadcast_to, expand_dims
+
+
+def _reference(xp: Any, a: Any, b: Any, axis: int, reverse: bool, late: bool) -> Any:
+    """With `late`, a step multiplies by the coefficient of the step before it."""
+    y = xp.empty_like(b)
+    coefficients, terms, results = [xp.moveaxis(x, axis, 0) for x in (a, b, y)]
+    before = None
+    for t in range(len(terms) - 1, -1, -1) if reverse else range(len(terms)):
+        if before is None:
+            results[t] = terms[t]
+        else:
+            results[t] = coefficients[before if late else t] * results[before] + terms[t]
+        before = t
+    return y
+
+
+def _moved(x: Tensor, axis: int, up: bool) -> Tensor:
+    """Returns x moved by one place along the axis, towards its end or its beginning, with zeros at the free place."""
+    n = x.shape[axis]
+    if n == 0:
+        return x
+    border = zeros(tuple([1 if i == axis else m for i, m in enumerate(x.shape)]), dtype=x.dtype, device=x.device)
+    kept = view(SLICE, x, (*(slice(None),) * axis, slice(0, n - 1) if up else slice(1, None)))
+    return concat([border, kept] if up else [kept, border], axis=axis)
+
+
+def _pullback(
+    g: Tensor, a: Tensor, y: Tensor, axis: int, reverse: bool, late: bool, needs: Sequence[bool]
+) -> list[Tensor | None]:  # fmt: skip
+    """The gradient of b is the recurrence in the other direction; that of a coefficient is it times the y that it multiplied."""
+    gb = apply(_linear_recurrence, (a, g), (axis, not reverse, not late))
+    if not needs[0]:
+        return [None, gb]
+    return [_moved(gb, axis, reverse) * y if late else gb * _moved(y, axis, not reverse), gb]
+
+
+def _tangent(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tangents: Sequence[Any]) -> Tensor:
+    (a, _), (ta, tb), (axis, reverse, late) = inputs, tangents, params
+    if ta is not None:
+        by_a = _moved(ta * y, axis, not reverse) if late else ta * _moved(y, axis, not reverse)
+        tb = by_a if tb is None else by_a + tb
+    return apply(_linear_recurrence, (a, tb), tuple(params))
+
+
+def _example(rng: Any, dtype: Any) -> Any:
+    return (rng.uniform(-0.9, 0.9, (2, 5, 3)).astype(dtype), rng.standard_normal((2, 5, 3)).astype(dtype)), (1, False, False)
+
+
+_linear_recurrence = op(
+    "linear_recurrence", kind=OWN_OF_TWO, takes="float", inputs=2, reference=_reference, batch=along_axes, tangent=_tangent,
+    joint=True, pullback=_pullback, example=_example, ulp=16,
+    cost=lambda a, b, axis, reverse, late, y: {"fmas": y.size - (y.size // y.shape[axis] if y.size else 0)},
+)  # fmt: skip
+
+
+def linear_recurrence(
+    a: ArrayLike, b: ArrayLike, /, axis: int = 0, *, initial: ArrayLike | None = None, reverse: bool = False, **unknown: NoReturn
+) -> Tensor:
+    """Returns the y of y_t = a_t y_{t-1} + b_t along the axis: the states of a linear recurrent network.
+
+    Args:
+        a: the coefficients. b: the terms. They broadcast.
+        axis: the axis along which the steps follow one another.
+        initial: y before the first step, of the shape of y without the axis; None means zero.
+        reverse: runs from the end of the axis: y_t = a_t y_{t+1} + b_t.
+
+    A step is one fused multiply-add, and the steps are computed one after the other, with all lines beside the axis at once. Half
+    precision is computed in float32 and rounded once. Raises ShapeError. Cost: 2 FLOPs for each element from the second step on;
+    the same again for the gradient of b, and one product more for each element of a.
+    Source: Blelloch 1990; Martin & Cundy 2018 (for networks).
+    """
+    if unknown:
+        raise unexpected(unknown)
+    name = "linear_recurrence"
+    reverse = flag(name, "reverse", reverse)
+    a, b = same_dtype([in_float(as_tensor(a)), in_float(as_tensor(b))])
+    shape = broadcast_shapes(name, [a.shape, b.shape])
+    axis = normalize_axis(name, axis, len(shape))
+    a, b = broadcast_to(a, shape), broadcast_to(b, shape)
+    if initial is not None and shape[axis]:
+        start, wanted = in_dtype(as_tensor(initial), b.dtype), (*shape[:axis], *shape[axis + 1 :])
+        if start.shape != wanted:
+            raise ShapeError(f"{name}: initial has shape {start.shape}; it must have that of one step, {wanted}.")
+        start = expand_dims(start, axis=axis)
+        lead, n = (slice(None),) * axis, shape[axis]
+        first, rest = (slice(n - 1, None), slice(0, n - 1)) if reverse else (slice(0, 1), slice(1, None))
+        begun = view(SLICE, a, (*lead, first)) * start + view(SLICE, b, (*lead, first))
+        others = view(SLICE, b, (*lead, rest))
+        b = concat([others, begun] if reverse else [begun, others], axis=axis)
+    return apply(_linear_recurrence, (a, b), (axis, reverse, False))
+
+
+__all__ = ["linear_recurrence"]

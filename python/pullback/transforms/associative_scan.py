@@ -1,0 +1,111 @@
+"""associative_scan: all running results of an associative function along an axis, in about 2 log2(n) calls of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TypeVar
+
+from ..errors import DTypeError, PullbackError, ShapeError
+from ..interop.unknown_names import unexpected
+from ..ops._shapes import flag, normalize_axis
+from ..ops.by_name import reshaped, view
+from ..ops.movement import concat, stack
+from ..ops.shape import SLICE, flip
+from ..tensors.operand import own
+from ..tensors.tensor import Tensor
+from ..tree import flatten, shown, unflatten
+from .calls import called
+
+T = TypeVar("T")
+
+
+def associative_scan(
+    combine: Callable[[T, T], T], xs: T, axis: int = 0, *, reverse: bool = False, **unknown: NoReturn
+) -> T:  # fmt: skip
+    """Returns y_0 = x_0, y_1 = combine(y_0, x_1), y_2 = combine(y_1, x_2), … along the axis, as `jax.lax.associative_scan` does.
+
+    Args:
+        combine: takes and returns trees like `xs`, of many steps at once: element i of its result must depend on the elements i
+            of its arguments only. It must be associative: combine(combine(x, y), z) = combine(x, combine(y, z)).
+        xs: a tensor, or nested lists, tuples, dicts of tensors that have the same length n along the axis.
+        axis: the axis of each tensor along which the steps follow one another.
+        reverse: runs from the end: y_n-1 = x_n-1, y_n-2 = combine(y_n-1, x_n-2), …
+
+    `combine` is called about 2 log2(n) times, on fewer than 2 n elements in total, instead of n times one after the other as in
+    `pb.scan`. The results are not rounded in the order of a loop. Derivatives of every order, vmap and capture come with the ops in
+    `combine`. For y_t = a_t y_{t-1} + b_t, `pb.linear_recurrence` takes one launch.
+
+    Raises ShapeError if the lengths differ, or if `combine` changes a shape, DTypeError if it changes a dtype, and PullbackError
+    if it changes the structure. Source: Blelloch 1990.
+    """
+    if unknown:
+        raise unexpected(unknown)
+    reverse = flag("associative_scan", "reverse", reverse)
+    leaves, spec = flatten(xs)
+    steps = _Steps(combine, [own(x) for x in leaves], spec, axis)
+    if not leaves or steps.length < 2:
+        return unflatten(spec, steps.leaves)
+    turn = (lambda xs: [flip(x, axis=at) for x, at in zip(xs, steps.axes)]) if reverse else lambda xs: xs
+    return unflatten(spec, turn(steps.scanned(turn(steps.leaves), steps.length)))
+
+
+class _Steps:
+    """The leaves of xs, their axes, and the function that combines slices of them."""
+
+    def __init__(self, combine: Callable[..., Any], leaves: list[Tensor], spec: Any, axis: int) -> None:
+        self._combine, self.leaves, self._spec = combine, leaves, spec
+        self.axes = [normalize_axis("associative_scan", axis, x.ndim) for x in leaves]
+        lengths = [x.shape[at] for x, at in zip(leaves, self.axes)]
+        self.length = lengths[0] if lengths else 0
+        if len(set(lengths)) > 1:
+            raise ShapeError(
+                f"associative_scan: the tensors have the lengths {lengths} along axis {axis}; all must have as many steps. They "
+                f"have the shapes {[x.shape for x in leaves]}."
+            )
+
+    def scanned(self, xs: Sequence[Tensor], n: int) -> list[Tensor]:
+        """Combines neighbours, scans these pairs, and completes the steps between them."""
+        if n < 2:
+            return list(xs)
+        pairs = self.combined(self._part(xs, slice(0, n - 1, 2)), self._part(xs, slice(1, None, 2)))
+        odd = self.scanned(pairs, n // 2)
+        first, rest = self._part(xs, slice(0, 1)), self._part(xs, slice(2, None, 2))
+        if n == 2:
+            return [concat(both, axis=at) for *both, at in zip(first, odd, self.axes)]
+        later = self.combined(odd if n % 2 else self._part(odd, slice(0, n // 2 - 1)), rest)
+        return [self._woven(*parts, n) for parts in zip(first, later, odd, self.axes)]
+
+    def _woven(self, first: Tensor, later: Tensor, odd: Tensor, axis: int, n: int) -> Tensor:
+        """Returns first, odd[0], later[0], odd[1], later[1], …"""
+        lead = (slice(None),) * axis
+        count = later.shape[axis]
+        pairs = stack([view(SLICE, odd, (*lead, slice(0, count))), later], axis=axis + 1)
+        woven = reshaped(pairs, (*pairs.shape[:axis], 2 * count, *pairs.shape[axis + 2 :]))
+        return concat([first, woven] if n % 2 else [first, woven, view(SLICE, odd, (*lead, slice(count, None)))], axis=axis)
+
+    def _part(self, xs: Sequence[Tensor], steps: slice) -> list[Tensor]:
+        return [view(SLICE, x, (*(slice(None),) * at, steps)) for x, at in zip(xs, self.axes)]
+
+    def combined(self, xs: Sequence[Tensor], ys: Sequence[Tensor]) -> list[Tensor]:
+        """Returns combine(xs, ys). Raises ShapeError, DTypeError, PullbackError for a result that is unlike its arguments."""
+        name = f"associative_scan: {called(self._combine)}"
+        value = self._combine(unflatten(self._spec, list(xs)), unflatten(self._spec, list(ys)))
+        found, form = flatten(value)
+        if form != self._spec:
+            raise PullbackError(
+                f"{name} returned {shown(value)} for arguments like {shown(unflatten(self._spec, list(xs)))}; it must return a "
+                f"tree like its arguments."
+            )
+        results = [own(y) for y in found]
+        for x, y in zip(ys, results):
+            if y.shape != x.shape:
+                raise ShapeError(
+                    f"{name} returned the shape {y.shape} for two of shape {x.shape}. It gets many steps at once, along the axis "
+                    f"of the scan, and must combine each step by itself and keep the shape."
+                )
+            if y.dtype != x.dtype:
+                raise DTypeError(f"{name} returned {y.dtype} for {x.dtype}; convert its result with .astype.")
+        return results
+
+
+__all__ = ["associative_scan"]
