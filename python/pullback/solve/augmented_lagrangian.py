@@ -1,0 +1,218 @@
+"""Minimisation under general constraints by an augmented Lagrangian, whose smooth problems L-BFGS-B solves.
+
+Sources: Hestenes 1969, Powell 1969, Rockafellar 1973; the rule for the penalty is that of Andreani, Birgin, Martinez and Schuverdt
+2007.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..autodiff.listeners import listeners
+from ..errors import TapeError
+from ..ops.elementwise import maximum
+from ..ops.movement import concat, stack
+from ..ops.reduce import sum as total
+from ..tensors.creation import asarray, zeros
+from ..tensors.tensor import Tensor
+from .bounds import read_bounds
+from .descent import STALLED, Descent, Tolerances
+from .lbfgs import LBFGS
+from .lbfgsb import LBFGSB
+from .objective import At, Objective, unrecorded
+from .results import Result
+from .unknowns import Unknowns
+
+Functions = Callable[..., Any] | Sequence[Callable[..., Any]]
+
+
+@dataclass(eq=False, repr=False)
+class ConstrainedResult(Result):
+    """The result of a minimisation under constraints.
+
+    Attributes:
+        x: the point, in the structure of the parameters.
+        fun: the value of f there.
+        grad_norm: the largest absolute element of the Lagrangian's gradient, without what points out of the bounds.
+        maxcv: the largest violation of a constraint.
+        eq, ineq: the Lagrange multipliers, one flat tensor for each function in `eq` and `ineq`. The gradient of f is the sum of
+            the multipliers of `ineq` times their gradients, minus that of `eq`.
+        penalty: the last penalty.
+        nit, nfev: the number of smooth problems, and of evaluations of f with the constraints.
+        status, message, success: 0, 1 after `maxiter`, or 2 if no progress was possible; in words; True if it converged.
+    """
+
+    x: Any
+    fun: float
+    grad_norm: float
+    maxcv: float
+    eq: list[Tensor]
+    ineq: list[Tensor]
+    penalty: float
+    nit: int
+    nfev: int
+    status: int
+    message: str
+    success: bool
+
+
+def augmented_lagrangian(
+    f: Callable[..., Any],
+    params: Any,
+    ineq: Functions = (),
+    eq: Functions = (),
+    bounds: Any = None,
+    args: Mapping[str, Any] | Sequence[Any] | None = {},
+    *,
+    tol: float | None = None,
+    penalty: float = 10.0,
+    maxiter: int = 50,
+    maxfun: int = 15_000,
+    capture: bool = True,
+) -> ConstrainedResult:
+    """Minimises f under inequality and equality constraints, and returns the result. Parameters that were given hold the point.
+
+    Args:
+        f, params, bounds, args, capture: as in `minimize`. Bounds hold exactly.
+        ineq: one function or a list of functions, called as f is, whose values must not be negative. A value may be any tensor.
+        eq: one function or a list of functions, whose values must be zero.
+        tol: ends where no constraint is violated by more, and no element of the Lagrangian's gradient is larger (1e-8 in float64
+            and 1e-4 in float32).
+        penalty: the first weight of the squared violations. It grows tenfold whenever the violation falls by less than half.
+        maxiter, maxfun: the most smooth problems, and the most evaluations.
+
+    Raises: as `minimize`.
+
+    Example:
+        >>> result = pb.solve.augmented_lagrangian(f, x0, ineq=[lambda x: pb.prod(x) - 25], eq=[lambda x: pb.sum(x * x) - 40])
+    """
+    unknowns = Unknowns(params, "augmented_lagrangian")
+    limits = read_bounds(bounds, unknowns, "augmented_lagrangian")
+    given = dict(args) if isinstance(args, Mapping) else list(args or ())
+    positive: list[tuple[str, Any]] = [("tol", tol), ("penalty", penalty)]
+    for name, value in positive:
+        if value is not None and not (isinstance(value, (int, float)) and value > 0):
+            raise ValueError(f"augmented_lagrangian: {name}={value!r} must be a positive number.")
+    tol = (1e-8 if unknowns.dtype.itemsize == 8 else 1e-4) if tol is None else tol
+    functions = [_listed(eq, "eq"), _listed(ineq, "ineq")]
+    before = unrecorded("augmented_lagrangian")
+    try:
+        return _Lagrangian(f, functions, unknowns, given, limits, penalty, capture).solve(tol, maxiter, maxfun)
+    finally:
+        listeners.restore(before)
+
+
+def _listed(functions: Any, name: str) -> list[Callable[..., Any]]:
+    found = [functions] if callable(functions) else list(functions)
+    for function in found:
+        if not callable(function):
+            raise TapeError(f"augmented_lagrangian: {name} has a {type(function).__name__}. Give functions of the parameters.")
+    return found
+
+
+class _Lagrangian:
+    """f plus the multipliers and the penalty of its constraints."""
+
+    def __init__(
+        self, f: Any, functions: list[Any], unknowns: Unknowns, args: Any, limits: Any, penalty: float, capture: bool
+    ) -> None:
+        self.unknowns, self.limits = unknowns, limits
+        self.loss = Objective(f, unknowns, args, None, capture=False)
+        self.parts = [[Objective(c, unknowns, args, None, capture=False, residuals=True) for c in group] for group in functions]
+        tree, given = unknowns.tree, self.loss.given
+        found = [[part.value(tree, given) for part in group] for group in self.parts]
+        self.sizes = [[x.size for x in group] for group in found]
+        kind: dict[str, Any] = {"dtype": unknowns.dtype, "device": unknowns.device}
+        self.multipliers = [zeros((sum(sizes),), **kind) for sizes in self.sizes]
+        self.penalty = penalty
+        held = {"args": args, "eq": self.multipliers[0], "ineq": self.multipliers[1], "penalty": penalty}
+        self.objective = Objective(self._value, unknowns, held, limits, capture=capture)
+
+    def _constraints(self, group: int, tree: Any, leaves: Any) -> Tensor:
+        parts = [part.value(tree, leaves) for part in self.parts[group]]
+        return parts[0] if len(parts) == 1 else concat(parts)
+
+    def _value(self, tree: Any, args: Any, eq: Tensor, ineq: Tensor, penalty: Any) -> Tensor:
+        leaves = self.loss.tensors_of(args)
+        value = self.loss.value(tree, leaves)
+        if eq.size:
+            h = self._constraints(0, tree, leaves)
+            value = value + total(eq * h) + (0.5 * penalty) * total(h * h)
+        if ineq.size:
+            left = maximum(ineq - penalty * self._constraints(1, tree, leaves), 0.0)
+            value = value + (0.5 / penalty) * (total(left * left) - total(ineq * ineq))
+        return value
+
+    def solve(self, tol: float, maxiter: int, maxfun: int) -> ConstrainedResult:
+        objective, unknowns = self.objective, self.unknowns
+        at = objective.evaluate(unknowns.flat([x.astype(x.dtype) for x in unknowns.slots]))
+        objective.check_start(at)
+        violation, goal, stop, nit, maxcv = math.inf, max(tol, 1e-2 * min(1.0, at.grad_norm)), (1, ""), 0, math.inf
+        while nit < maxiter:
+            nit += 1
+            at, stalled = self._inner(at, goal, maxfun)
+            before, (violation, maxcv) = violation, self._update()
+            if max(maxcv, violation) <= tol and (at.grad_norm <= tol or (stalled and goal <= tol)):
+                stop = 0, "converged: no constraint is violated, and the Lagrangian is stationary, within tol"
+                break
+            if objective.nfev >= maxfun:
+                break
+            if violation > 0.5 * before:
+                self.penalty *= 10.0
+            if self.penalty > 1e14:
+                stop = 2, f"no progress: the constraints are still violated by {maxcv:.3g}. Are they feasible near this point?"
+                break
+            goal = max(tol, 0.1 * goal)
+            objective.args |= {"eq": self.multipliers[0], "ineq": self.multipliers[1], "penalty": self.penalty}
+            objective.args_changed()
+            at = objective.evaluate(at.x)
+        message = stop[1] or f"stopped after {nit} smooth problems and {objective.nfev} evaluations, by maxiter or maxfun"
+        return self._made(at, maxcv, nit, stop[0], message)
+
+    def _inner(self, at: At, gtol: float, maxfun: int) -> tuple[At, bool]:
+        """Minimises the Lagrangian with fixed multipliers. Returns the point, and True if rounding ended it."""
+        objective = self.objective
+        rule: Any = (LBFGS if self.limits is None else LBFGSB)(objective, 5)
+        solver = Descent(objective, rule, Tolerances(gtol, 0.0))
+        if solver.reached(at) is not None:
+            return at, False
+        steps = solver.steps(at)
+        step = next(steps)
+        while step.stop is None and objective.nfev < maxfun:
+            step = steps.send(False)
+        steps.close()
+        objective.unknowns.place(step.at.x)
+        return step.at, step.stop is STALLED
+
+    def _update(self) -> tuple[float, float]:
+        """Updates the multipliers. Returns the largest violation of a constraint or of its complementarity, and of a constraint."""
+        tree, leaves, penalty = self.unknowns.tree, self.loss.given, self.penalty
+        numbers = [asarray(0.0, dtype=self.unknowns.dtype, device=self.unknowns.device)] * 2
+        worst, violated = [*numbers], [*numbers]
+        eq, ineq = self.multipliers
+        if eq.size:
+            h = self._constraints(0, tree, leaves)
+            self.multipliers[0] = eq + penalty * h
+            worst[0] = violated[0] = abs(h).max()
+        if ineq.size:
+            c = self._constraints(1, tree, leaves)
+            self.multipliers[1] = maximum(ineq - penalty * c, 0.0)
+            worst[1] = abs(-maximum(-c, -ineq / penalty)).max()
+            violated[1] = maximum(-c, 0.0).max()
+        read = stack([*worst, *violated]).numpy().tolist()
+        return max(read[:2]), max(read[2:])
+
+    def _made(self, at: At, maxcv: float, nit: int, status: int, message: str) -> ConstrainedResult:
+        fun = float(self.loss.value(self.unknowns.tree, self.loss.given).item())
+        eq, ineq = [
+            [values[end - size : end] for end, size in zip(np.cumsum(sizes).tolist(), sizes)]
+            for values, sizes in zip(self.multipliers, self.sizes)
+        ]
+        x = self.unknowns.structured(at.x)
+        nfev = self.objective.nfev
+        return ConstrainedResult(x, fun, at.grad_norm, maxcv, eq, ineq, self.penalty, nit, nfev, status, message, status == 0)

@@ -1,0 +1,169 @@
+"""The loop of the methods that search along a line: direction, line search, memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from ..ops.linalg import vecdot
+from ..ops.movement import concat, stack
+from ..tensors.tensor import Tensor
+from .line_search import Wolfe, more_thuente
+from .objective import At, Objective
+
+State = tuple[Tensor, ...]
+LONGEST = 1e20  # the longest step without bounds
+NOISE = 10.0  # the rounding of a loss, in units of its last place
+PATIENCE = 10  # the number of steps in a row that neither lower the loss by more than rounding nor the gradient
+
+
+class Rule(Protocol):
+    """What a method remembers of its steps, and the direction that follows from it."""
+
+    wolfe: ClassVar[Wolfe]
+    stops_flat: ClassVar[bool]
+
+    def first_step(self, norm: float) -> float: ...
+    def start(self, x: Tensor) -> State: ...
+    def remember(self, s: Tensor, y: Tensor, g: Tensor, state: State) -> State: ...
+    def direction(self, x: Tensor, g: Tensor, state: State) -> Tensor: ...
+
+
+class Stop(NamedTuple):
+    """Why a minimisation ends: the status of the result, in words, and True if it converged."""
+
+    status: int
+    message: str
+    success: bool
+
+
+class Step(NamedTuple):
+    """A new point, and why the method would stop there, or None. counts: False if the point is no new one."""
+
+    at: At
+    stop: Stop | None
+    counts: bool = True
+
+
+class Tolerances(NamedTuple):
+    """A minimisation ends where no element of the gradient is larger than gtol, or the loss falls by less than ftol."""
+
+    gtol: float
+    ftol: float
+
+    def reached(self, before: At | None, at: At) -> Stop | None:
+        """Returns a Stop if the minimisation ends at this point."""
+        if at.grad_norm <= self.gtol:
+            return Stop(0, f"converged: no element of the gradient, within the bounds, is larger than gtol={self.gtol:g}", True)
+        if before is None or self.ftol <= 0:
+            return None
+        if before.loss - at.loss <= self.ftol * max(abs(before.loss), abs(at.loss), 1.0):
+            return Stop(0, f"converged: the loss fell by no more than ftol={self.ftol:g}, relative to its size or to 1", True)
+        return None
+
+
+STALLED = Stop(
+    2,
+    "the line search found no lower loss along the steepest descent. Either the rounding of f hides what is left to gain (use "
+    "float64, or a larger gtol), or the gradient is wrong (pb.check_gradients)",
+    False,
+)
+Steps = Generator[Step, bool, None]
+
+
+class Descent:
+    """Minimises by line searches along the directions of a rule."""
+
+    def __init__(self, objective: Objective, rule: Rule, tolerances: Tolerances) -> None:
+        self.objective, self.rule, self.tolerances = objective, rule, tolerances
+
+    def reached(self, at: At) -> Stop | None:
+        """Returns a Stop if the minimisation ends where it begins."""
+        return self.tolerances.reached(None, at)
+
+    def steps(self, at: At) -> Steps:
+        """Yields one Step per iteration, and receives True if the user has changed arguments since."""
+        rule = self.rule
+        state, before, fresh = rule.start(at.x), None, True
+        idle, least = 0, at.grad_norm
+        while True:
+            found = self._search(at, before, state, fresh)
+            if found is None and not fresh:  # forgets all steps, and tries the steepest descent
+                state, before, fresh = rule.start(at.x), None, True
+                found = self._search(at, None, state, fresh)
+            if found is None or idle >= PATIENCE:
+                self.objective.unknowns.place(at.x)
+                yield Step(at, STALLED, False)
+                return
+            before, (at, state), fresh = at, found, False
+            falls = before.loss - at.loss > NOISE * self.objective.epsilon * abs(at.loss)
+            idle, least = (0 if falls or at.grad_norm < least else idle + 1), min(least, at.grad_norm)
+            if (yield Step(at, self.tolerances.reached(before, at))):
+                # the last step was taken on the old function, so it is remembered with the old gradients
+                old = (at.x, at.gradient, before.x, before.gradient)
+                state = self.objective.call("remember", self._remembered, *old, *state, of_f=False)
+                at, before = self.objective.evaluate(at.x), None
+                self.objective.check_start(at)
+                idle, least = 0, at.grad_norm
+
+    def _remembered(self, x: Tensor, g: Tensor, x_before: Tensor, g_before: Tensor, *state: Tensor) -> State:
+        return self.rule.remember(x - x_before, g - g_before, g_before, state)
+
+    def _turn(self, x: Tensor, g: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        """Returns the direction and (its slope, its squared length, the longest step along it)."""
+        d = self.rule.direction(x, g, state)
+        return d, stack([vecdot(g, d), vecdot(d, d), self.objective.furthest(x, d)])
+
+    # ---- three captured functions: the first only turns, the second remembers and turns, the third also takes the first step
+
+    def _first(self, x: Tensor, g: Tensor, *state: Tensor) -> Any:
+        return state, *self._turn(x, g, state)
+
+    def _next(self, x: Tensor, g: Tensor, x_before: Tensor, g_before: Tensor, *state: Tensor) -> Any:
+        state = self._remembered(x, g, x_before, g_before, *state)
+        return state, *self._turn(x, g, state)
+
+    def _stepped(self, x: Tensor, g: Tensor, x_before: Tensor, g_before: Tensor, one: Tensor, *more: Tensor) -> Any:
+        count = len(more) - len(self.objective.given)
+        state = self._remembered(x, g, x_before, g_before, *more[:count])
+        d, report = self._turn(x, g, state)
+        t, gradient, reached = self.objective.trial(x, d, one, more[count:])
+        return state, d, concat([report, reached]), t, gradient
+
+    def _search(self, at: At, before: At | None, state: State, fresh: bool) -> tuple[At, State] | None:
+        """Returns the point that a line search finds, and the state of the rule there; None if there is no lower one."""
+        objective, tried = self.objective, None
+        t = g = at.x
+        if before is None:
+            state, d, report = objective.call("first", self._first, at.x, at.gradient, *state, of_f=False)
+        elif objective.eager:
+            old = (at.x, at.gradient, before.x, before.gradient)
+            state, d, report = objective.call("next", self._next, *old, *state, of_f=False)
+        else:
+            old = (at.x, at.gradient, before.x, before.gradient, objective.one)
+            state, d, report, t, g = objective.call("stepped", self._stepped, *old, *state, *objective.given)
+        slope, square, furthest, *reached = report.numpy().tolist()
+        if reached:
+            tried = objective.point(t, g, reached)
+        if not (slope < 0.0 and square > 0.0):  # also for a NaN
+            return None
+        first = self.rule.first_step(square**0.5) if fresh else 1.0
+        found = self._along(at, d, slope, first, min(furthest, LONGEST), tried)
+        return None if found is None else (found, state)
+
+    def _along(self, at: At, d: Tensor, slope: float, first: float, furthest: float, tried: At | None) -> At | None:
+        """Returns the point that the line search finds along d; None if there is no lower one. tried: the point of the step 1."""
+        noise = NOISE * self.objective.epsilon * abs(at.loss)
+        search = more_thuente(at.loss, slope, first, max(furthest, first), self.rule.wolfe, noise)
+        best, last, step = at, at, next(search)
+        try:
+            while True:
+                last, tried = tried or self.objective.evaluate(at.x, d, step), None
+                best = last if last.loss < best.loss and math.isfinite(last.loss) and math.isfinite(last.grad_norm) else best
+                step = search.send((last.loss, last.slope))
+        except StopIteration as end:
+            best = last if end.value == "found" else best
+        if best is not last:
+            self.objective.unknowns.place(best.x)
+        return None if best is at else best

@@ -1,0 +1,262 @@
+"""`pb.solve.minimize`: a minimisation as an iterator, one item per iteration, and as one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final, NoReturn
+
+from ..autodiff.listeners import listeners
+from ..errors import PullbackError
+from ..interop.unknown_names import unexpected
+from ..ops.conversion import copy
+from .bounds import read_bounds
+from .descent import Descent, Stop, Tolerances
+from .lbfgs import LBFGS
+from .lbfgsb import LBFGSB
+from .objective import At, Objective, unrecorded
+from .quasi_newton import BFGS, SSBFGS, SSBroyden
+from .results import Result
+from .scipy_methods import SCIPY, ScipySolver, check_scipy_method
+from .trust_region import TrustRegion
+from .unknowns import Unknowns
+
+RULES: Final[dict[str, type[Any]]] = {
+    "L-BFGS": LBFGS, "L-BFGS-B": LBFGSB, "BFGS": BFGS, "SSBFGS": SSBFGS, "SSBroyden": SSBroyden,
+}  # fmt: skip
+METHODS: Final = (*RULES, "Newton-CG", "Gauss-Newton-CG")
+UNLIMITED: Final = 2**62
+
+
+class Iteration:
+    """The state of a minimisation after an iteration.
+
+    Attributes:
+        loss: the value of f.
+        grad_norm: the largest absolute element of the gradient; with bounds, of the part of it that does not point out of them.
+        nit, nfev: the number of iterations and of evaluations of f so far.
+        args: the arguments of f. A changed entry holds from the next iteration on.
+    """
+
+    def __init__(self, at: At, nit: int, nfev: int, args: Any, unknowns: Unknowns) -> None:
+        self.loss, self.grad_norm, self.nit, self.nfev, self.args = at.loss, at.grad_norm, nit, nfev, args
+        self._at, self._unknowns = at, unknowns
+
+    @cached_property
+    def x(self) -> Any:
+        """The point, in the structure of the parameters. The Parameters that were given hold it, too."""
+        return self._unknowns.structured(self._at.x)
+
+    @cached_property
+    def jac(self) -> Any:
+        """The gradient, in the structure of the parameters."""
+        return self._unknowns.structured(self._at.gradient)
+
+    def __repr__(self) -> str:
+        return f"Iteration({self.nit}: loss={self.loss:.6g}, grad_norm={self.grad_norm:.3g}, nfev={self.nfev})"
+
+
+@dataclass(eq=False, repr=False)
+class MinimizeResult(Result):
+    """The result of a minimisation, with the names of `scipy.optimize.OptimizeResult`.
+
+    Attributes:
+        x: the point, in the structure of the parameters. Gradients flow through it to the tensors in `args` (see `minimize`).
+        jac: the gradient there, in the structure of the parameters.
+        fun: the loss there.
+        grad_norm: the largest absolute element of the gradient, without what points out of the bounds.
+        nit, nfev, njev, nhev: the number of iterations, and of evaluations of f, of its gradient and of products with the Hessian.
+        status: 0 if it converged, 1 after `maxiter` or `maxfun`, 2 if it stalled before.
+        message, success: the status in words, and True if it converged.
+    """
+
+    x: Any
+    fun: float
+    jac: Any
+    grad_norm: float
+    nit: int
+    nfev: int
+    njev: int
+    nhev: int
+    status: int
+    message: str
+    success: bool
+
+
+class Minimization:
+    """A minimisation that `minimize` has prepared. Iterating over it yields one Iteration after each iteration."""
+
+    def __init__(self, objective: Objective, solver: Any, limits: tuple[int, int]) -> None:
+        self._objective, self._solver, self._limits = objective, solver, limits
+        self._result: MinimizeResult | None = None
+        self._run = self._iterations()
+
+    @property
+    def args(self) -> Any:
+        """The arguments of f, as in an Iteration."""
+        return self._objective.args
+
+    def __iter__(self) -> Minimization:
+        return self
+
+    def __next__(self) -> Iteration:
+        before = unrecorded("minimize")
+        try:
+            return next(self._run)
+        finally:
+            listeners.restore(before)
+
+    def close(self) -> None:
+        """Ends the minimisation. The Parameters keep the point of the last iteration."""
+        self._run.close()
+
+    def result(self) -> MinimizeResult:
+        """Runs to the end and returns the result. After iterations it continues from their last point.
+
+        Raises PullbackError if the minimisation was closed or ended by an exception before.
+        """
+        for _ in self:
+            pass
+        if self._result is None:
+            raise PullbackError("minimize: there is no result, because the minimisation was ended. Call minimize again to go on.")
+        if not listeners.stack:
+            return self._result
+        x = self._objective.unknowns.structured(self._objective.dependent(self._vector))
+        return replace(self._result, x=x)
+
+    def _iterations(self) -> Generator[Iteration, None, None]:
+        objective, unknowns = self._objective, self._objective.unknowns
+        held, nit = unknowns.flat([copy(x) for x in unknowns.slots]), 0
+        try:
+            at = objective.evaluate(held)
+            objective.check_start(at)
+            held, stop = at.x, self._ended(nit) or self._solver.reached(at)
+            steps = self._solver.steps(at)
+            step = next(steps) if stop is None else None
+            while step is not None:
+                at, held, nit = step.at, step.at.x, nit + step.counts
+                stop = step.stop or self._ended(nit)
+                if not step.counts:
+                    break
+                yield Iteration(at, nit, objective.nfev, objective.args, unknowns)
+                changed = objective.args_changed()
+                if stop is not None and not (changed and stop.success):
+                    break
+                step = steps.send(changed)
+            steps.close()
+            self._result = self._made(at, nit, stop)
+        finally:
+            unknowns.place(held)
+
+    def _ended(self, nit: int) -> Stop | None:
+        """Returns the reason if no iteration may follow."""
+        (maxiter, maxfun), nfev = self._limits, self._objective.nfev
+        if nit < maxiter and nfev < maxfun:
+            return None
+        which = f"maxiter={maxiter}" if nit >= maxiter else f"maxfun={maxfun}"
+        return Stop(1, f"stopped by {which}, after {nit} iterations and {nfev} evaluations", False)
+
+    def _made(self, at: At, nit: int, stop: Any) -> MinimizeResult:
+        o = self._objective
+        self._vector = at.x
+        x, jac = o.unknowns.structured(at.x), o.unknowns.structured(at.gradient)
+        return MinimizeResult(x, at.loss, jac, at.grad_norm, nit, o.nfev, o.njev, o.nhev, *stop)
+
+
+def minimize(
+    f: Callable[..., Any],
+    params: Any,
+    method: str = "L-BFGS-B",
+    bounds: Any = None,
+    args: Mapping[str, Any] | Sequence[Any] | None = {},
+    *,
+    gtol: float | None = None,
+    ftol: float | None = None,
+    maxiter: int | None = None,
+    maxfun: int | None = None,
+    memory: int = 10,
+    capture: bool = True,
+    options: Mapping[str, Any] | None = None,
+    constraints: Any = (),
+    **unknown: NoReturn,
+) -> Minimization:
+    """Minimises a scalar function of parameters. Iterate over the result, or call its `result()`.
+
+    Args:
+        f: returns the loss, a scalar tensor. It is called as f(params, **args), or as f(**args) if it takes no more, and then
+            reads the Parameters itself. With "Gauss-Newton-CG" it returns residuals, half the sum of whose squares is minimised.
+        params: a Module, Parameters or tensors, alone or in nested lists, tuples and dicts; float32 or float64. Parameters hold the
+            point after each iteration. Tensors do not change; the point is `.x`.
+        method: "L-BFGS", "L-BFGS-B" (bounds), "BFGS", "SSBFGS", "SSBroyden" (self-scaled, for physics-informed networks),
+            "Newton-CG" (trust region), "Gauss-Newton-CG", or "scipy:NAME" for a method of scipy.optimize.minimize.
+        bounds: (lower, upper), each a number, None, an array or the structure of the parameters; or a list with a pair for each
+            element of one vector. For "L-BFGS-B" and those methods of SciPy that take bounds.
+        args: more arguments of f: a dict of keyword arguments, or a list of positional ones. What the loop changes in `.args` of an
+            iteration holds from the next iteration on. Numbers arrive in f as tensors, if it is captured.
+        gtol: ends where no element of the gradient is larger (1e-5).
+        ftol: ends where the loss falls by less, relative to its size or to 1 (for L-BFGS and L-BFGS-B 2.2e-9 in float64 and 1e-6
+            in float32; 0, which never ends, for the others).
+        maxiter, maxfun: the most iterations and evaluations (15,000 each).
+        memory: the number of steps that L-BFGS and L-BFGS-B remember.
+        capture: False runs f eagerly. f is captured otherwise, unless it does what a recording cannot repeat.
+        options, constraints: for SciPy's methods, as in scipy.optimize.minimize. A constraint's "fun" is called as f is, and its
+            derivative is ours.
+
+    The iterations are not recorded by tapes. If f takes the parameters, gradients flow through `result().x` to the tensors in args
+    by the implicit function theorem, so that their memory does not depend on the number of iterations; give a small gtol.
+
+    Raises: ValueError, ShapeError or DTypeError for bounds that cross or do not fit, for a loss that is no scalar or is not finite
+    at the start, for parameters that are not float32 or float64, and for unknown methods.
+
+    Example:
+        >>> for step in pb.solve.minimize(loss, model, args={"penalty": 1.0}):
+        ...     step.args["penalty"] *= 1.1
+    """
+    if unknown:
+        raise unexpected(unknown)
+    unknowns = Unknowns(params, "minimize")
+    limits = read_bounds(bounds, unknowns, "minimize")
+    _check_numbers(gtol, ftol, memory, maxiter, maxfun)
+    _check(method, limits, options, constraints)
+    given: Any = {} if args is None else dict(args) if isinstance(args, Mapping) else args
+    given = list(given) if isinstance(given, tuple) else given
+    objective = Objective(f, unknowns, given, limits, capture=capture, residuals=method == "Gauss-Newton-CG")
+    if method not in METHODS:
+        more = {"gtol": gtol, "ftol": ftol, "maxiter": maxiter, "maxfun": maxfun}
+        solver = ScipySolver(objective, method, dict(options or {}), {k: x for k, x in more.items() if x is not None}, constraints)
+        return Minimization(objective, solver, (UNLIMITED, UNLIMITED))
+    rule: Any = LBFGS if method == "L-BFGS-B" and limits is None else RULES.get(method)
+    flat = 0.0 if rule is None or not rule.stops_flat else 2.2e-9 if unknowns.dtype.itemsize == 8 else 1e-6
+    tolerances = Tolerances(1e-5 if gtol is None else gtol, flat if ftol is None else ftol)
+    solver = TrustRegion(objective, tolerances) if rule is None else Descent(objective, rule(objective, memory), tolerances)
+    return Minimization(objective, solver, (15_000 if maxiter is None else maxiter, 15_000 if maxfun is None else maxfun))
+
+
+def _check_numbers(gtol: Any, ftol: Any, memory: Any, maxiter: Any, maxfun: Any) -> None:
+    """Raises ValueError for a tolerance or a limit that is no number, or too small."""
+    for name, value in (("gtol", gtol), ("ftol", ftol)):
+        if value is not None and not (isinstance(value, (int, float)) and value >= 0):
+            raise ValueError(f"minimize: {name}={value!r} must be a number of 0 or more, or None for the default.")
+    for name, value, least in (("memory", memory, 1), ("maxiter", maxiter, 0), ("maxfun", maxfun, 1)):
+        if value is not None and (not isinstance(value, int) or value < least):
+            raise ValueError(f"minimize: {name}={value!r} must be an integer of {least} or more.")
+
+
+def _check(method: Any, bounds: Any, options: Any, constraints: Any) -> None:
+    """Raises ValueError for a method that does not exist, or that does not take one of the other arguments."""
+    if isinstance(method, str) and method.startswith("scipy:"):
+        return check_scipy_method(method, bounds, constraints)
+    if not isinstance(method, str) or method not in METHODS:
+        hint = f' Did you mean "scipy:{method}"?' if isinstance(method, str) and method in SCIPY else ""
+        raise ValueError(f"minimize: method={method!r} is none of {', '.join(map(repr, METHODS))}, 'scipy:NAME'.{hint}")
+    if bounds is not None and method != "L-BFGS-B":
+        takes = [f"scipy:{name}" for name, facts in SCIPY.items() if facts.bounds]
+        raise ValueError(f'minimize: {method} takes no bounds. Use "L-BFGS-B", or {", ".join(map(repr, takes))}.')
+    if options is not None or constraints:
+        name = "options" if options is not None else "constraints"
+        raise ValueError(
+            f"minimize: {name} is for methods of SciPy. Use gtol, ftol, maxiter, maxfun and memory, and for constraints "
+            f'pb.solve.augmented_lagrangian or method="scipy:SLSQP".'
+        )
+    return None

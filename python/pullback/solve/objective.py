@@ -1,0 +1,338 @@
+"""The function that a minimiser calls: from a flat point to the loss, its gradient, and a few numbers that the host reads."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..autodiff.listeners import listeners
+from ..autodiff.tape import Tape
+from ..errors import CaptureError, DTypeError, PullbackError, ShapeError, TapeError, UnconnectedError, VmapError
+from ..launch import door
+from ..ops.conversion import copy
+from ..ops.elementwise import abs as absolute, clip, where
+from ..ops.linalg import vecdot
+from ..ops.movement import concat, stack
+from ..ops.reduce import max as largest, min as smallest, sum as total
+from ..ops.shape import reshape
+from ..replays.capture import capture
+from ..tensors.creation import asarray, full, zeros, zeros_like
+from ..tensors.operand import own
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
+from ..transforms.jvp import jvp
+from ..tree import flatten, unflatten
+from .implicit import of_minimum
+from .unknowns import Unknowns
+
+
+class At(NamedTuple):
+    """A point: the flat vector, the loss, the flat gradient, the slope along the step to it, and the norm of the gradient."""
+
+    x: Tensor
+    loss: float
+    gradient: Tensor
+    slope: float
+    grad_norm: float
+
+
+class Objective:
+    """A user's function of unknowns and arguments.
+
+    Args:
+        f: called with the unknowns and the arguments, or with the arguments alone if it takes no more (see `_calls`).
+        args: a dict of keyword arguments, or a list of positional ones. The user may change it between iterations.
+        bounds: the flat lower and upper bounds, or None.
+        capture: False runs f eagerly on each call. The vector algebra of a method is captured even then.
+        residuals: f returns residuals, and the loss is half the sum of their squares.
+    """
+
+    def __init__(
+        self, f: Callable[..., Any], unknowns: Unknowns, args: Any, bounds: Any, *, capture: bool = True, residuals: bool = False
+    ) -> None:
+        self.f, self.unknowns, self.args, self.what = f, unknowns, args, unknowns.what
+        if not callable(f):
+            raise TapeError(f"{self.what}: f is a {type(f).__name__}, and must be a function that returns the loss.")
+        if not isinstance(args, (dict, list)):
+            raise DTypeError(f"{self.what}: args is a {type(args).__name__}. Give a dict of keyword arguments, or a list or tuple.")
+        self.residuals, self.eager = residuals, not capture
+        self.nfev = self.njev = self.nhev = 0
+        self.bounds = None if bounds is None else [asarray(side, dtype=unknowns.dtype, device=unknowns.device) for side in bounds]
+        self._takes_params = _calls(f, unknowns.tree, args, self.what)
+        self._functions: dict[Any, Callable[..., Any]] = {}
+        self._fixed: tuple[list[Any], Any] = ([], None)  # the arguments that are no tensors, and the structure
+        self.zero, self.one = self.scalar(0.0), self.scalar(1.0)
+        self.epsilon = float(np.finfo(unknowns.dtype).eps)
+        self._read_args()
+
+    def scalar(self, value: float) -> Tensor:
+        return full((), value, dtype=self.unknowns.dtype, device=self.unknowns.device)
+
+    # ---- the arguments, which the user changes between iterations
+
+    def _read_args(self) -> None:
+        """Takes the values of `args`. Numbers with a fraction and arrays become tensors, so that a change needs no recording."""
+        self._leaves, self._spec = flatten(self.args)
+        self._seen = [_seen(x) for x in self._leaves]
+        self._tensors = [self._tensor(x) for x in self._leaves]
+        self.given = tuple([x for x in self._tensors if x is not None])
+        fixed = [x for x, t in zip(self._leaves, self._tensors) if t is None]
+        before, spec = self._fixed
+        if spec != self._spec or len(before) != len(fixed) or not all([_equal(a, b) for a, b in zip(before, fixed)]):
+            self._functions.clear()
+        self._fixed = (fixed, self._spec)
+
+    def _tensor(self, x: Any) -> Tensor | None:
+        if isinstance(x, (Parameter, bool, int, str)):
+            return None
+        if isinstance(x, Tensor):
+            return x
+        if isinstance(x, (float, np.floating)):
+            return self.scalar(float(x))
+        if isinstance(x, np.ndarray) and x.dtype.kind in "fiub":
+            return asarray(x, device=self.unknowns.device, copy=True)
+        return None
+
+    def tensors_of(self, args: Any) -> list[Any]:
+        """Returns the leaves of arguments of the same structure that are tensors here, for `value`."""
+        return [x for x, t in zip(flatten(args)[0], self._tensors) if t is not None]
+
+    def args_changed(self) -> bool:
+        """True, and the new values hold from now on, if the user has changed an argument since it was last read."""
+        leaves, spec = flatten(self.args)
+        if spec == self._spec and len(leaves) == len(self._seen) and all([_is_seen(x, s) for x, s in zip(leaves, self._seen)]):
+            return False
+        self._read_args()
+        return True
+
+    # ---- calling the user's function
+
+    def value(self, tree: Any, leaves: Sequence[Any]) -> Tensor:
+        """Returns the loss, or the flat residuals, at this tree of unknowns. leaves: of the arguments that are tensors."""
+        given = iter(leaves)
+        filled = [x if t is None else next(given) for x, t in zip(self._leaves, self._tensors)]
+        args = unflatten(self._spec, filled)
+        first = (tree,) if self._takes_params else ()
+        before = door.enter(door.FORWARD)
+        try:
+            result = self.f(*first, **args) if isinstance(args, dict) else self.f(*first, *args)
+            return self._flat_residuals(result) if self.residuals else self._scalar(result)
+        finally:
+            door.enter(before)
+
+    def _scalar(self, result: Any) -> Tensor:
+        if result is None or isinstance(result, (tuple, list, dict, str)):
+            raise TapeError(
+                f"{self.what}: f returned {'None' if result is None else f'a {type(result).__name__}'}, and must return the loss, "
+                f"one number as a tensor."
+            )
+        loss = own(result)
+        if loss.size != 1:
+            raise ShapeError(
+                f"{self.what}: f returned shape {loss.shape}, and only a scalar can be minimised. Sum it (pb.sum), or use "
+                f'method="Gauss-Newton-CG" or pb.solve.least_squares for residuals.'
+            )
+        return reshape(loss, ()) if loss.ndim else loss
+
+    def _flat_residuals(self, result: Any) -> Tensor:
+        parts = [reshape(own(x), (-1,)) for x in flatten(result)[0]]
+        if not parts:
+            raise TapeError(f"{self.what}: f returned no residuals. Return a tensor of them.")
+        return parts[0] if len(parts) == 1 else concat(parts)
+
+    def _loss(self, tree: Any, leaves: Sequence[Any]) -> Tensor:
+        value = self.value(tree, leaves)
+        return 0.5 * total(value * value) if self.residuals else value
+
+    def loss_and_gradient(self, x: Tensor, leaves: Sequence[Any]) -> tuple[Tensor, Tensor]:
+        """Returns the loss and the flat gradient at x, which the Parameters then hold."""
+        unknowns = self.unknowns
+        unknowns.place(x)
+        tape = Tape(watch_parameters=False)
+        tape.watch(unknowns.slots)
+        with tape:
+            loss = self._loss(unknowns.tree, leaves)
+        gradients = tape.gradient(loss, unknowns.slots, unconnected="none")
+        if all([g is None for g in gradients]):
+            raise UnconnectedError(
+                f"{self.what}: the value of f does not depend on the parameters, or not through tensors. Compute it from them with "
+                f"functions of pb; where an op has no derivative, use pb.custom_gradient."
+            )
+        gradients = [zeros_like(x) if g is None else g for x, g in zip(unknowns.slots, gradients)]
+        return (loss if loss.storage is None else copy(loss)), unknowns.flat(gradients)
+
+    def trial(self, x: Tensor, d: Tensor, step: Tensor, leaves: Sequence[Any]) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the point x + step * d, its gradient, and (loss, slope along d, largest absolute gradient that is free)."""
+        t = x + step * d
+        t = t if self.bounds is None else self.inside(x, t)
+        loss, g = self.loss_and_gradient(t, leaves)
+        return t, g, stack([loss.astype(t.dtype), vecdot(g, d), largest(absolute(self.free_gradient(t, g)))])
+
+    def inside(self, x: Tensor, t: Tensor) -> Tensor:
+        """Returns t within the bounds. An element that misses its bound only by the rounding of a step from x lies on it."""
+        assert self.bounds is not None
+        low, high = self.bounds
+        rounding = 2.0 * self.epsilon * (absolute(x) + absolute(t))
+        return where(t - low <= rounding, low, where(high - t <= rounding, high, t))
+
+    def free_gradient(self, x: Tensor, g: Tensor) -> Tensor:
+        """Returns the negative of the step that the gradient would make within the bounds: zero where x is a minimum."""
+        return g if self.bounds is None else x - clip(x - g, self.bounds[0], self.bounds[1])
+
+    def furthest(self, x: Tensor, d: Tensor) -> Tensor:
+        """Returns the longest step along d that stays within the bounds."""
+        if self.bounds is None:
+            return full((), math.inf, dtype=x.dtype, device=x.device)
+        room = where(d > 0, self.bounds[1] - x, self.bounds[0] - x)
+        return smallest(where(d == 0, math.inf, room / where(d == 0, 1.0, d)))
+
+    def curvature(self, x: Tensor, v: Tensor, leaves: Sequence[Any]) -> Tensor:
+        """Returns the product of the Hessian at x with a direction, or of the Gauss-Newton matrix if f returns residuals."""
+        unknowns = self.unknowns
+        unknowns.place(x)
+        slots, directions = unknowns.slots, unknowns.parts(v)
+        if not self.residuals:
+
+            def gradient(*_: Any) -> Any:
+                tape = Tape(watch_parameters=False)
+                tape.watch(slots)
+                with tape:
+                    loss = self.value(unknowns.tree, leaves)
+                return tape.gradient(loss, slots, unconnected="zero")
+
+            return unknowns.flat(jvp(gradient, slots, directions)[1])
+        tape = Tape(watch_parameters=False)
+        tape.watch(slots)
+        with tape:
+            residuals = self.value(unknowns.tree, leaves)
+        pushed = jvp(lambda *_: self.value(unknowns.tree, leaves), slots, directions)[1]
+        return unknowns.flat(tape.gradient(residuals, slots, output_gradients=pushed, unconnected="zero"))
+
+    # ---- captured calls
+
+    def call(self, key: Any, function: Callable[..., Any], *given: Any, of_f: bool = True) -> Any:
+        """Returns function(*given), captured if it can be. of_f: it calls the user's function, which gets the arguments.
+
+        Captured functions take tensors only, so each key has one recording until an argument that is no tensor changes.
+        """
+        found = self._functions.get(key)
+        if found is None:
+            found = self._functions[key] = function if of_f and self.eager else capture(function)
+        before = door.enter(door.SOLVER)
+        try:
+            return found(*given)
+        except CaptureError:
+            if not of_f or self.eager or found is function:
+                raise
+            self.eager = True  # f reads values on the host, or has an op without a native kernel
+            self._functions.clear()
+        finally:
+            door.enter(before)
+        return self.call(key, function, *given)
+
+    def evaluate(self, x: Tensor, d: Tensor | None = None, step: float = 0.0) -> At:
+        """Returns the point x + step * d. It is counted, and reads three numbers from the device."""
+        direction = d if d is not None else zeros((self.unknowns.size,), dtype=x.dtype, device=x.device)
+        alpha = self.one if step == 1.0 else self.zero if step == 0.0 else self.scalar(step)
+        t, g, report = self.call("trial", self._trial, x, direction, alpha, *self.given)
+        return self.point(t, g, report.numpy().tolist())
+
+    def _trial(self, x: Tensor, d: Tensor, step: Tensor, *leaves: Any) -> Any:
+        return self.trial(x, d, step, leaves)
+
+    def point(self, t: Tensor, g: Tensor, report: Sequence[float]) -> At:
+        """Returns the point of a trial from what the host read, and counts the evaluation."""
+        self.nfev += 1
+        self.njev += 1
+        return At(t, report[0], g, report[1], report[2])
+
+    def product(self, x: Tensor, v: Tensor) -> Tensor:
+        """Returns the product of the Hessian, or of the Gauss-Newton matrix, with a direction."""
+        self.nhev += 1
+        return self.call("curvature", lambda x, v, *leaves: self.curvature(x, v, leaves), x, v, *self.given)
+
+    def dependent(self, x: Tensor) -> Tensor:
+        """Returns the minimum x as a value that depends on the tensors in `args`, for tapes and forward mode.
+
+        It is x itself if f reads Parameters instead of taking them: f can then not be called at other values.
+        """
+        if not self._takes_params or self.unknowns.is_module:
+            return x
+        free = None
+        if self.bounds is not None:
+            low, high = [side.numpy() for side in self.bounds]
+            free = (x.numpy() > low) & (x.numpy() < high)
+
+        def loss(z: Tensor, *leaves: Any) -> Tensor:
+            return self._loss(self.unknowns.structured(z), leaves)
+
+        return of_minimum(self.what, loss, x, self.given, free)
+
+    def check_start(self, at: At) -> None:
+        """Raises ValueError if the loss or the gradient is not finite where the minimisation begins."""
+        if not math.isfinite(at.loss):
+            raise ValueError(
+                f"{self.what}: the loss is {at.loss} at the start. Begin where f is finite, or change f (a log or root of a "
+                f"negative number?); pb.debug_nans() finds the op."
+            )
+        if not math.isfinite(at.grad_norm):
+            wrong = [i for i, g in enumerate(at.gradient.numpy().tolist()) if not math.isfinite(g)]
+            raise ValueError(
+                f"{self.what}: the gradient of element {wrong[0] if wrong else 0} is not finite at the start, though the loss is. "
+                f"Begin elsewhere, or find the op by pb.debug_nans()."
+            )
+
+
+def unrecorded(what: str) -> Any:
+    """Makes tapes and other listeners of this thread receive nothing. Returns the state for `listeners.restore`."""
+    if listeners.batches:
+        raise VmapError(f"{what}: cannot run under vmap, because each example needs iterations of its own. Loop over the examples.")
+    return listeners.truncate(0)
+
+
+def _calls(f: Any, tree: Any, args: Any, what: str) -> bool:
+    """True if f is called as f(params, **args), and False for f(**args), which it reads the Parameters for. Raises TapeError."""
+    try:
+        signature = inspect.signature(f)
+    except (TypeError, ValueError):  # Python does not know the signature.
+        return True
+    positional, named = ((), args) if isinstance(args, dict) else (tuple(args), {})
+    for first in ((tree,), ()):
+        try:
+            signature.bind(*first, *positional, **named)
+        except TypeError:
+            continue
+        return bool(first)
+    raise TapeError(
+        f"{what}: f{signature} takes neither (params, arguments) nor the arguments alone; args has "
+        f"{', '.join(map(str, args)) or 'nothing' if isinstance(args, dict) else len(args)}. Give what is missing in args=."
+    )
+
+
+def _seen(x: Any) -> Any:
+    """Returns what tells later if an argument has changed: versions of Parameters, and copies of arrays that can change."""
+    return (x, x.version) if isinstance(x, Parameter) else (x.copy(), None) if isinstance(x, np.ndarray) else (x, None)
+
+
+def _is_seen(x: Any, seen: Any) -> bool:
+    before, version = seen
+    if isinstance(x, Parameter):
+        return x is before and x.version == version
+    return _equal(before, x)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=True)
+    if type(a) is not type(b) or isinstance(a, Tensor):
+        return False
+    try:
+        return bool(a == b)
+    except (PullbackError, ValueError, TypeError):
+        return False

@@ -1,0 +1,258 @@
+"""The methods of `scipy.optimize.minimize`, with pullback's gradients and products with the Hessian, one item per iteration.
+
+SciPy calls back; a generator is called. So SciPy runs in a second thread, and asks the first one for every value. The user's
+function runs in the thread of the caller only, with its device, its modes and its profile, and one thread runs at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from ..errors import PullbackError
+from ..tensors.creation import asarray
+from ..tensors.tensor import Tensor
+from ..transforms.tape import GradientTape
+from .descent import Step, Steps, Stop
+from .objective import At, Objective
+
+RECENT: Final = 8  # points that are kept, because SciPy's callbacks name a point that it has evaluated before
+
+
+class Facts(NamedTuple):
+    """What a method of SciPy takes. hessian: "" for none, "product" or "matrix". tolerances: the options among gtol and ftol."""
+
+    gradient: bool = True
+    hessian: str = ""
+    bounds: bool = False
+    constraints: bool = False
+    tolerances: tuple[str, ...] = ()
+
+
+SCIPY: Final[dict[str, Facts]] = {
+    "Nelder-Mead": Facts(gradient=False, bounds=True),
+    "Powell": Facts(gradient=False, bounds=True, tolerances=("ftol",)),
+    "CG": Facts(tolerances=("gtol",)),
+    "BFGS": Facts(tolerances=("gtol",)),
+    "Newton-CG": Facts(hessian="product"),
+    "L-BFGS-B": Facts(bounds=True, tolerances=("gtol", "ftol")),
+    "TNC": Facts(bounds=True, tolerances=("gtol", "ftol")),
+    "COBYLA": Facts(gradient=False, bounds=True, constraints=True),
+    "COBYQA": Facts(gradient=False, bounds=True, constraints=True),
+    "SLSQP": Facts(bounds=True, constraints=True, tolerances=("ftol",)),
+    "trust-constr": Facts(hessian="product", bounds=True, constraints=True, tolerances=("gtol",)),
+    "dogleg": Facts(hessian="matrix", tolerances=("gtol",)),
+    "trust-ncg": Facts(hessian="product", tolerances=("gtol",)),
+    "trust-exact": Facts(hessian="matrix", tolerances=("gtol",)),
+    "trust-krylov": Facts(hessian="product", tolerances=("gtol",)),
+}
+BY_NAME: Final = {name.lower(): name for name in SCIPY}
+
+
+def check_scipy_method(method: str, bounds: Any, constraints: Any) -> None:
+    """Raises ValueError for a method that SciPy does not have, or that does not take bounds or constraints that are given."""
+    name = BY_NAME.get(method.removeprefix("scipy:").lower())
+    if name is None:
+        raise ValueError(f"minimize: method={method!r}; the methods of SciPy are {', '.join([f'scipy:{n}' for n in SCIPY])}.")
+    for what, given in (("bounds", bounds is not None), ("constraints", bool(_listed(constraints)))):
+        if given and not getattr(SCIPY[name], what):
+            takes = ", ".join([f"scipy:{n}" for n, facts in SCIPY.items() if getattr(facts, what)])
+            raise ValueError(f"minimize: scipy:{name} takes no {what}. Use {takes}.")
+
+
+def _listed(constraints: Any) -> list[Any]:
+    return list(constraints) if isinstance(constraints, (list, tuple)) else [constraints]
+
+
+class ScipySolver:
+    """One minimisation by SciPy.
+
+    Args:
+        options: the method's `options`.
+        limits: gtol, ftol, maxiter and maxfun as far as the user gave them. They become options of those names.
+    """
+
+    def __init__(
+        self, objective: Objective, method: str, options: dict[str, Any], limits: dict[str, Any], constraints: Any
+    ) -> None:
+        try:
+            from scipy.optimize import minimize as run  # pyright: ignore[reportMissingTypeStubs]
+        except ImportError:
+            raise PullbackError(
+                f"minimize: method={method!r} needs SciPy, which cannot be imported here. Install it (pip install scipy), or use a "
+                f'method of pullback, such as "L-BFGS-B".'
+            ) from None
+        self.objective, self.name = objective, BY_NAME[method.removeprefix("scipy:").lower()]
+        self.facts, self._run = SCIPY[self.name], run
+        for option in ("gtol", "ftol"):
+            if option in limits and option not in self.facts.tolerances:
+                raise ValueError(
+                    f"minimize: scipy:{self.name} has no {option}. It takes {', '.join(self.facts.tolerances) or 'neither'}; its "
+                    f"own tolerances go into options=."
+                )
+        self.options, self.constraints = limits | options, [self._constraint(c) for c in _listed(constraints)]
+        if "maxfun" in self.options and self.name not in ("L-BFGS-B", "TNC"):
+            key = "maxiter" if self.name == "COBYLA" else "maxfev"
+            if self.name not in ("Nelder-Mead", "Powell", "COBYLA", "COBYQA"):
+                raise ValueError(f"minimize: scipy:{self.name} has no limit of evaluations. Use maxiter=.")
+            self.options[key] = self.options.pop("maxfun")
+        self._recent: list[tuple[bytes, Any, At]] = []
+
+    def reached(self, at: At) -> Stop | None:
+        """Returns None: SciPy decides if the first point is a minimum."""
+        self._keep(at)
+        return None
+
+    def steps(self, at: At) -> Steps:
+        """Yields one Step per iteration of SciPy, which begins again if the user changed arguments while it ran."""
+        while True:
+            done, changed = yield from self._one_run(at)
+            at = self._at(done.x)
+            if not changed:
+                break
+        yield Step(at, Stop(int(done.status), str(done.message), bool(done.success)), False)
+
+    def _one_run(self, at: At) -> Generator[Step, bool, tuple[Any, bool]]:
+        """Yields one Step per iteration. Returns SciPy's result, and True if the user changed arguments before it ended."""
+        asked = conversation(lambda ask: self._minimize(at, ask))
+        changed = False
+        try:
+            kind, x = next(asked)
+            while True:
+                answer: Any = None
+                if kind == "iteration":
+                    changed = (yield Step(self._at(x), None)) or changed
+                elif kind == "value":
+                    found = self._at(x)
+                    answer = (found.loss, _host(found.gradient)) if self.facts.gradient else found.loss
+                else:
+                    answer = kind(x)
+                kind, x = asked.send(answer)
+        except StopIteration as end:
+            return end.value, changed
+        finally:
+            asked.close()
+
+    def _minimize(self, at: At, ask: Callable[[Any, Any], Any]) -> Any:
+        """Runs SciPy, in the second thread."""
+        more: dict[str, Any] = {"jac": True} if self.facts.gradient else {}
+        if self.facts.hessian == "product":
+            more["hessp"] = lambda x, v: ask(self._product, (x.copy(), v.copy()))
+        elif self.facts.hessian == "matrix":
+            more["hess"] = lambda x: ask(self._matrix, x.copy())
+        if self.objective.bounds is not None:
+            low, high = [_host(side) for side in self.objective.bounds]
+            more["bounds"] = [(a if np.isfinite(a) else None, b if np.isfinite(b) else None) for a, b in zip(low, high)]
+        if self.constraints:
+            more["constraints"] = [c(ask) if callable(c) else c for c in self.constraints]
+
+        def callback(xk: Any, state: Any = None) -> None:
+            ask("iteration", np.array(xk, np.float64))
+
+        x = _host(at.x)
+        value = lambda x: ask("value", np.array(x, np.float64))
+        return self._run(value, x, method=self.name, callback=callback, options=self.options, **more)
+
+    # ---- what the first thread computes
+
+    def _tensor(self, x: Any) -> Tensor:
+        unknowns = self.objective.unknowns
+        return asarray(np.asarray(x, np.float64), dtype=unknowns.dtype, device=unknowns.device, copy=True)
+
+    def _at(self, x: Any) -> At:
+        key = x.tobytes()
+        for known, given, at in self._recent:
+            if known == key and given is self.objective.given:
+                return at
+        at = self.objective.evaluate(self._tensor(x))
+        self._keep(at, key)
+        return at
+
+    def _keep(self, at: At, key: bytes | None = None) -> None:
+        self._recent.insert(0, (_host(at.x).tobytes() if key is None else key, self.objective.given, at))
+        del self._recent[RECENT:]
+
+    def _product(self, both: Any) -> Any:
+        return _host(self.objective.product(self._tensor(both[0]), self._tensor(both[1])))
+
+    def _matrix(self, x: Any) -> Any:
+        rows = [_host(self.objective.product(self._tensor(x), self._tensor(row))) for row in np.eye(x.size)]
+        return (np.array(rows) + np.array(rows).T) / 2
+
+    def _constraint(self, given: Any) -> Any:
+        """Returns a function that makes SciPy's form of a constraint, whose values the first thread computes."""
+        if not isinstance(given, dict):
+            return given  # a LinearConstraint or NonlinearConstraint, on the flat vector
+        if "fun" not in given or given.get("type") not in ("eq", "ineq"):
+            raise ValueError(
+                f'minimize: a constraint is {given!r}; it needs "type" ("eq", or "ineq" for what must not be negative) and "fun".'
+            )
+        objective = self.objective
+        inner = Objective(given["fun"], objective.unknowns, objective.args, None, capture=False, residuals=True)
+
+        def values(x: Any) -> Any:
+            objective.unknowns.place(self._tensor(x))
+            inner.args_changed()
+            return _host(inner.value(objective.unknowns.tree, inner.given))
+
+        def rows(x: Any) -> Any:
+            objective.unknowns.place(self._tensor(x))
+            inner.args_changed()
+            slots = objective.unknowns.slots
+            tape = GradientTape(watch_parameters=False)
+            tape.watch(slots)
+            with tape:
+                found = inner.value(objective.unknowns.tree, inner.given)
+            parts = [_host(part).reshape(found.size, -1) for part in tape.jacobian(found, slots)]
+            return np.concatenate(parts, axis=1)
+
+        def made(ask: Callable[[Any, Any], Any]) -> dict[str, Any]:
+            asked = {"fun": lambda x: ask(values, np.array(x)), "jac": lambda x: ask(rows, np.array(x))}
+            return {"type": given["type"], **asked}
+
+        return made
+
+
+def _host(x: Tensor) -> Any:
+    return x.numpy().astype(np.float64)
+
+
+class Ended(BaseException):
+    """Raised in the second thread if the first one asks for no more."""
+
+
+def conversation(run: Callable[[Callable[[Any, Any], Any]], Any]) -> Generator[tuple[Any, Any], Any, Any]:
+    """Runs run(ask) in a second thread. Yields what it asks, as (kind, x), and receives the answer. Returns what run returns."""
+    questions: SimpleQueue[tuple[Any, Any]] = SimpleQueue()
+    answers: SimpleQueue[Any] = SimpleQueue()
+
+    def ask(kind: Any, x: Any) -> Any:
+        questions.put((kind, x))
+        answer = answers.get()
+        if answer is Ended:
+            raise Ended
+        return answer
+
+    def work() -> None:
+        try:
+            questions.put((None, run(ask)))
+        except BaseException as error:
+            questions.put((Ended, error))
+
+    thread = Thread(target=work, name="pullback-scipy", daemon=True)
+    thread.start()
+    try:
+        while True:
+            kind, x = questions.get()
+            if kind is None:
+                return x
+            if kind is Ended:
+                raise x
+            answers.put((yield kind, x))
+    finally:
+        answers.put(Ended)
+        thread.join()

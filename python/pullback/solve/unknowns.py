@@ -1,0 +1,123 @@
+"""The unknowns of a solver: a module's Parameters, or a tree of tensors, as one flat vector."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import DeviceError, DTypeError, PullbackError, ShapeError
+from ..ops.movement import concat
+from ..ops.shape import reshape
+from ..tensors import dtypes
+from ..tensors.creation import asarray
+from ..tensors.operand import own
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
+from ..tree import flatten, paths, unflatten
+
+
+class Unknowns:
+    """The unknowns that a solver changes.
+
+    Args:
+        params: a Module, a Parameter or tensor, a list of numbers, or nested lists, tuples and dicts of Parameters and tensors.
+        what: the name of the solver, for messages.
+
+    Attributes:
+        tree: the argument of the user's function: the Module itself, or the structure of `params` with a Parameter for each leaf.
+        slots: the Parameters whose values are the unknowns. They are the user's own where the user gave Parameters.
+        dtype, device, size: the dtype, the device and the length of the flat vector.
+    """
+
+    def __init__(self, params: Any, what: str) -> None:
+        self.what = what
+        self.is_module = not isinstance(params, Tensor) and callable(getattr(params, "parameters", None))
+        leaves, self.spec, names = self._leaves(params)
+        self.kept = [x for x in leaves if isinstance(x, Parameter) and not x.trainable]
+        held = [x if isinstance(x, Parameter) else self._slot(x, name) for x, name in zip(leaves, names)]
+        self.tree = params if self.is_module else unflatten(self.spec, held)
+        self.held = held
+        self.slots = [x for x in held if x.trainable]
+        self._check([name for name, x in zip(names, held) if x.trainable])
+        self.dtype, self.device = self.slots[0].dtype, self.slots[0].device
+        self.shapes = [x.shape for x in self.slots]
+        self.sizes = [math.prod(shape) for shape in self.shapes]
+        self.size = sum(self.sizes)
+        if self.size == 0:
+            raise ShapeError(f"{what}: the parameters have no elements, so there is nothing to change. Give at least one number.")
+
+    def _leaves(self, params: Any) -> tuple[list[Any], Any, list[str]]:
+        if self.is_module:
+            found = list(params.parameters())
+            return found, (list, len(found)), [x.name or f"parameters()[{i}]" for i, x in enumerate(found)]
+        if isinstance(params, (list, tuple)) and params and all([isinstance(x, (int, float, np.number)) for x in params]):
+            params = asarray(params)
+        if not isinstance(params, (Tensor, np.ndarray, list, tuple, dict)) and hasattr(params, "__next__"):
+            params = list(params)
+        leaves, spec = flatten(params)
+        return leaves, spec, [f"params{path}" for path in (paths(params) if leaves else ())]
+
+    def _slot(self, x: Any, name: str) -> Parameter:
+        try:
+            value = own(x)
+        except PullbackError as error:
+            raise DTypeError(
+                f"{self.what}: {name} is a {type(x).__name__}. Give tensors, Parameters, arrays or numbers: {error}"
+            ) from None
+        if not dtypes.is_float(value.dtype):
+            raise DTypeError(
+                f"{self.what}: {name} has dtype {value.dtype}, and only float32 and float64 can change by small steps. Convert it: "
+                f"x.astype(pb.float64)."
+            )
+        return Parameter(value)
+
+    def _check(self, names: Sequence[str]) -> None:
+        what, slots = self.what, self.slots
+        if not slots:
+            raise PullbackError(f"{what}: no parameter is trainable, so there is nothing to change. Give tensors or Parameters.")
+        if len({id(x) for x in slots}) < len(slots):
+            raise PullbackError(f"{what}: a Parameter is in params twice. Give each Parameter once.")
+        first = slots[0]
+        for name, x in zip(names, slots):
+            if x.dtype.name not in ("float32", "float64"):
+                raise DTypeError(
+                    f"{what}: {name} has dtype {x.dtype}; solvers need float32 or float64, because line searches compare small "
+                    f"differences. Convert it: module.to(pb.float32), or x.astype(pb.float32)."
+                )
+            if x.dtype != first.dtype:
+                raise DTypeError(f"{what}: {names[0]} has dtype {first.dtype} and {name} {x.dtype}. Convert all to one dtype.")
+            if x.device != first.device:
+                raise DeviceError(f"{what}: {names[0]} is on {first.device} and {name} on {x.device}. Move all to one device.")
+            if x.constraint is not None:
+                raise PullbackError(
+                    f"{what}: {name} has a constraint, which only optimizers apply. Remove it, and pass bounds= or use "
+                    f"augmented_lagrangian."
+                )
+
+    def flat(self, values: Sequence[Any]) -> Tensor:
+        """Returns tensors of the unknowns' shapes as one flat vector."""
+        parts = [x if x.ndim == 1 else reshape(x, (-1,)) for x in values]
+        return parts[0] if len(parts) == 1 else concat(parts)
+
+    def parts(self, vector: Any) -> list[Any]:
+        """Returns a flat vector as one part per unknown, in the unknowns' shapes."""
+        found: list[Any] = []
+        begin = 0
+        for shape, size in zip(self.shapes, self.sizes):
+            part = vector if size == self.size else vector[begin : begin + size]
+            found.append(part if len(shape) == 1 else part.reshape(shape))
+            begin += size
+        return found
+
+    def place(self, vector: Tensor) -> None:
+        """Assigns a flat vector to the Parameters."""
+        for slot, part in zip(self.slots, self.parts(vector)):
+            slot.assign(part)
+
+    def structured(self, vector: Any) -> Any:
+        """Returns a flat vector in the structure of `params`. Leaves that are not trainable keep their values."""
+        parts = iter(self.parts(vector))
+        return unflatten(self.spec, [next(parts) if x.trainable else x for x in self.held])
