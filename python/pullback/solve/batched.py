@@ -265,8 +265,8 @@ def solve_batch(
         for begin in range(0, unknowns.count, size):
             _run(Block(batch, begin, min(begin + size, unknowns.count), start, stop), x, status, nfev, stop.max_nfev)
         vector = asarray(x.astype(batch.dtype), device=unknowns.device)
-        parts: Any = [_final(batch, vector, slice(begin, begin + size)) for begin in range(0, unknowns.count, size)]
-        r, j, gradient, cost = [concat(part) if len(part) > 1 else part[0] for part in zip(*parts)]
+        parts = [_final(batch, vector, slice(begin, begin + size)) for begin in range(0, unknowns.count, size)]
+        r, j, gradient, cost = [concat([part[k] for part in parts]) if len(parts) > 1 else parts[0][k] for k in range(4)]
     return _result(batch, f, args, vector, (r, j, gradient, cost), status, nfev, limits)
 
 
