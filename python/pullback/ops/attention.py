@@ -15,6 +15,7 @@ from ..autodiff.batching import pull
 from ..autodiff.primitive import Op, apply
 from ..backends import kernel_for
 from ..backends.autocast import rounded
+from ..backends.reference import distinct_bytes
 from ..tensors import dtypes
 from ..tensors.creation import arange, zeros_like
 from ..tensors.tensor import Tensor
@@ -241,6 +242,15 @@ def visible_scores(queries: int, keys: int, causal: bool) -> int:
     return seen * (seen + 1) // 2 + (queries - seen) * keys
 
 
+def _read(key: Any, value: Any, mask: Any, queries: int, causal: bool) -> int:
+    """Returns the bytes of the keys and values that a query sees, and of the mask at visible scores."""
+    seen = min(queries, key.shape[-2]) if causal else key.shape[-2]
+    read: int = distinct_bytes(key[..., :seen, :]) + distinct_bytes(value[..., :seen, :])
+    if mask is not None and causal and 0 not in mask.strides[-2:]:
+        return read + distinct_bytes(mask[..., :1, :1]) * visible_scores(queries, key.shape[-2], causal)
+    return read if mask is None else read + distinct_bytes(mask[..., :seen])
+
+
 def _cost(query: Any, key: Any, value: Any, mask: Any, causal: bool, scale: float, y: Any) -> dict[str, int]:
     rows, width, out = math.prod(query.shape[:-1]), query.shape[-1], value.shape[-1]
     if not rows or not key.shape[-2]:
@@ -249,6 +259,7 @@ def _cost(query: Any, key: Any, value: Any, mask: Any, causal: bool, scale: floa
     return {
         "adds": scores * (3 if mask is not None and mask.dtype.kind != "b" else 2) - rows, "multiplies": rows * (width + out),
         "fmas": scores * (width + out), "matmul_flops": 2 * scores * (width + out), "special_ops": scores + rows,
+        "bytes_read": distinct_bytes(query) + _read(key, value, mask, query.shape[-2], causal),
     }  # fmt: skip
 
 
