@@ -17,7 +17,7 @@ from scipy.special import lambertw
 import pullback as pb
 from conftest import environment
 from pullback import cli
-from pullback.examples import blackbox, cnn, digits, files, gru, pinn
+from pullback.examples import blackbox, cnn, digits, files, gpt, gru, pinn
 from pullback.examples.catalogue import EXAMPLES
 from pullback.examples.run import READ, Measure, Run
 from pullback.io import load
@@ -26,6 +26,7 @@ SHORT = {
     "digits": ["--epochs", "1", "--batch-size", "500"],
     "cnn": ["--epochs", "1", "--batch-size", "500", "--channels", "2"],
     "gru": ["--steps", "2", "--batch-size", "3", "--length", "22", "--hidden", "4"],
+    "gpt": ["--steps", "2", "--batch-size", "2", "--context", "8", "--layers", "1", "--width", "8"],
     "pinn": ["--steps", "2", "--points", "3", "--hidden", "4"],
     "blackbox": ["--steps", "2", "--throws", "3", "--hidden", "4"],
 }
@@ -33,6 +34,7 @@ SHOWN = {
     "digits": ["test accuracy"],
     "cnn": ["test accuracy", "baseline", "reference"],
     "gru": ["wrong", "squared error", "reference"],
+    "gpt": ["validation", "text", "reference"],
     "pinn": ["largest error", "reference"],
     "blackbox": ["largest miss", "simulator", "reference"],
 }
@@ -100,6 +102,8 @@ def test_an_argument_that_cannot_be_read_is_told_in_one_line(
         ("cnn", ["--batch-size", "0"], "batch_size=0"),
         ("gru", ["--length", "21"], "length=21 must be 22 or more"),
         ("gru", ["--batch-size", "0"], "batch_size=0 must be 1 or more"),
+        ("gpt", ["--width", "6"], "width=6 must be a multiple of 4"),
+        ("gpt", ["--context", "200000"], "context=200000 must be shorter than the validation text"),
         ("pinn", ["--steps", "0"], "steps=0 must be 1 or more"),
         ("pinn", ["--steps", str(10**20)], "must be 1 or more, and at most"),
         ("pinn", ["--seed", "-1"], "seed -1"),
@@ -136,7 +140,10 @@ def test_an_unknown_backend_of_matplotlib_costs_the_pictures_only(tmp_path: Any)
     assert "matplotlib knows no backend MPLBACKEND='wrong'" in ran.stdout or "is missing" in ran.stdout
 
 
-@pytest.mark.parametrize("make", [digits.mlp, cnn.network, gru.Adder, pinn.network, blackbox.Aim], ids=lambda make: make.__module__)
+NETWORKS = digits.mlp, cnn.network, gru.Adder, gpt.GPT, pinn.network, blackbox.Aim
+
+
+@pytest.mark.parametrize("make", NETWORKS, ids=lambda make: make.__module__)
 def test_networks_have_the_numbers_of_parameters_that_they_state(make: Any) -> None:
     (stated,) = re.findall(r"([\d,]+) parameters", make.__doc__)
     assert sum(math.prod(p.shape) for p in make().parameters()) == int(stated.replace(",", ""))

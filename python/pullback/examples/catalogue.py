@@ -57,6 +57,12 @@ EXAMPLES: Final = {
         (_steps(800), Option("batch_size", 32, "sequences of a step"), _lr(2e-2), Option("length", 100, "numbers in a sequence"),
          Option("hidden", 32, "hidden units")),
     ),
+    "gpt": Example(
+        "a transformer continues a text, character by character",
+        (_steps(2000), Option("batch_size", 12, "sequences of a step"), _lr(1e-3),
+         Option("context", 64, "characters that it reads"), Option("layers", 4, "blocks of attention and linear layers"),
+         Option("width", 128, "features of a character")),
+    ),
     "pinn": Example(
         "a network solves the differential equation u'' = -u: second derivatives in the loss",
         (_steps(3000), _lr(1e-2), Option("points", 32, "points at which the equation is evaluated"),
