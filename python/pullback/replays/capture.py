@@ -114,7 +114,7 @@ class Captured(Generic[P, R]):
         update_wrapper(self, function)  # first, because a captured function has attributes of these names
         self._function: Callable[..., Any] = function
         self._fusion: Fusion = fusion
-        self._steps, self._cache, self._layouts = steps, cache, layouts  # layouts: arguments and results keep theirs, uncopied
+        self._steps, self._cache, self._layouts = steps, cache, layouts  # layouts: results keep theirs, uncopied
         # By kinds of listeners: the functions that run for calls under them (transformed.py).
         self._derived: dict[Any, Captured[..., Any]] = {}
         # Recordings by signature, the last used at the end. The dict is replaced and never changed, because any thread may call.
@@ -176,7 +176,7 @@ class Captured(Generic[P, R]):
             return transformed.call(self, args, options, counted)
         given, spec = flatten(args) if not options else flatten((args, options))
         leaves = [as_leaf(x) for x in given]
-        arrays, layouts = arrays_of(leaves, self._steps, self._layouts)
+        arrays, layouts = arrays_of(leaves, self._steps)
         key = signature(leaves, arrays, WithLayouts(spec, layouts) if layouts else spec)
         for replay in self._replays.get(key, ()):
             if replay.holds():

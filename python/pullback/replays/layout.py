@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from ..tensors import devices, gpu
 from ..tensors.tensor import Tensor
 from .signature import apart, dense
+
+APART: Final = 8  # the most elements of memory for each element of a view that a recording reads in place
 
 
 class Layout(NamedTuple):
@@ -31,11 +33,9 @@ class Layout(NamedTuple):
 def owner_of(array: Any) -> Any:
     """Returns the contiguous array that owns the memory of an array on the same device. Returns None if there is none."""
     owner = array
-    while getattr(owner, "base", None) is not None:
+    while type(owner.base) is type(array):  # the base of an array that a kernel has made is its memory
         owner = owner.base
-    if type(owner) is not type(array) or not (owner.flags.c_contiguous or owner.flags.f_contiguous):
-        return None
-    return owner
+    return owner if owner.flags.c_contiguous or owner.flags.f_contiguous else None
 
 
 def layout_in(owner: Any, array: Any) -> Layout:
@@ -62,18 +62,48 @@ def _argument(x: Tensor, steps: int | None) -> Any:
     return array if array.flags.c_contiguous else dense(array, steps)
 
 
-def arrays_of(leaves: Sequence[Any], steps: int | None, whole: bool) -> tuple[list[Any], tuple[Layout | None, ...]]:
+def _part_of(array: Any) -> Any:
+    """Returns the memory from the first to the last element of a view as a vector, so that a recording serves it at any place.
+
+    Returns None if nothing contiguous owns the memory, and if the elements are so far apart that a copy of them is better.
+    """
+    owner = owner_of(array)
+    if owner is None or owner.dtype != array.dtype:
+        return None
+    reach = [(n - 1) * stride for n, stride in zip(array.shape, array.strides)]
+    first = _address(array) - _address(owner) + sum([step for step in reach if step < 0])
+    start, stop = [at // array.itemsize for at in (first, first + sum(map(abs, reach)))]
+    flat = owner if owner.flags.c_contiguous else owner.T
+    return flat.reshape(-1)[start : stop + 1] if stop - start < APART * array.size else None
+
+
+def _distinct(array: Any) -> tuple[Any, Layout]:
+    """Returns a copy of the elements of an array that repeats them along an axis, in the order of its memory, and its layout."""
+    order = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
+    once = tuple([slice(0, 1) if stride == 0 else slice(None) for stride in array.strides])
+    copy = devices.copied(array[once].transpose(order))
+    strides = [0 if stride == 0 else copy.strides[order.index(axis)] for axis, stride in enumerate(array.strides)]
+    return copy, Layout(array.shape, array.dtype, 0, tuple(strides))
+
+
+def arrays_of(leaves: Sequence[Any], steps: int | None) -> tuple[list[Any], tuple[Layout | None, ...]]:
     """Returns the arrays that a plan reads for the tensors among the leaves, and the layouts of those that are parts of these.
 
-    If no array is a part of another one, there are no layouts. whole: parts of larger blocks are not copied.
+    If no array is a part of another one, and none repeats elements, there are no layouts.
     """
-    if not whole:
-        return [_argument(x, steps) for x in leaves if x.__class__ is Tensor], ()
     arrays: list[Any] = []
     layouts: list[Layout | None] = []
     for x in leaves:
         if x.__class__ is Tensor:
-            owner = None if x.array.flags.c_contiguous or x.storage is not None or not x.size else owner_of(x.array)
-            arrays.append(_argument(x, None) if owner is None else owner)
-            layouts.append(None if owner is None else layout_in(owner, x.array))
+            layout = None
+            if x.array.flags.c_contiguous or steps is not None or not x.size:
+                array = _argument(x, steps)
+            elif x.storage is None and (part := _part_of(x.array)) is not None:
+                array, layout = part, layout_in(part, x.array)
+            elif 0 in x.array.strides:
+                array, layout = _distinct(x.array)
+            else:
+                array = _argument(x, None)
+            arrays.append(array)
+            layouts.append(layout)
     return arrays, tuple(layouts) if any(layouts) else ()

@@ -56,14 +56,11 @@ _ARRAYS = ("__dlpack__", "__cuda_array_interface__")  # attributes of arrays of 
 def dense(array: Any, steps: int | None) -> Any:
     """Returns a contiguous copy of an array.
 
-    Without steps, a transposed array of the host is returned as it is, and a strided matrix is copied column by column if its
-    columns are closer to contiguous than its rows: products of matrices do the same outside a captured function.
+    Without steps, an array of the host keeps the order of its axes in memory, because products of matrices outside of a captured
+    function, too, are rounded by that order. A transposed array is returned as it is.
     """
     if steps is None and devices.on_host(array):
-        if array.flags.f_contiguous:
-            return array
-        if array.ndim == 2 and 0 < abs(array.strides[0]) < abs(array.strides[1]):
-            return array.copy(order="F")
+        return array if array.flags.f_contiguous else array.copy(order="K")
     return devices.copied(array)
 
 
