@@ -227,3 +227,39 @@ def test_bad_input_of_root_is_refused_in_words() -> None:
     ):
         with pytest.raises(kind, match=words):
             make()
+
+
+# ---- other results, and arguments that are missing
+
+
+def test_residuals_and_cost_have_derivatives() -> None:
+    """The residuals x - a and x + a have the least cost a² at x = 0."""
+    f = lambda x, a: pb.stack([x[0] - a, x[0] + a])
+    solution = lambda a: least_squares(f, [3.0], args=(a,), **STRICT)
+    a = pb.tensor(1.3, dtype=pb.float64)
+    np.testing.assert_allclose(pb.grad(lambda a: solution(a).cost)(a).item(), 2.6, rtol=1e-9)
+    np.testing.assert_allclose(pb.grad(lambda a: pb.sum(solution(a).fun ** 2))(a).item(), 5.2, rtol=1e-9)
+    many = pb.tensor([0.5, 1.0, 2.0], dtype=pb.float64)
+    total = lambda a: pb.sum(least_squares(f, np.ones((3, 1)), args=(a,), batch=True, **STRICT).cost)
+    np.testing.assert_allclose(pb.grad(total)(many).numpy(), 2 * many.numpy(), rtol=1e-9)
+    assert isinstance(solution(a).cost, float)
+
+
+@pytest.mark.parametrize("solver", ["least_squares", "root", "minimize"])
+def test_a_watched_value_that_is_not_in_args_is_refused(solver: str) -> None:
+    zero, a = pb.zeros(2, dtype=pb.float64), pb.tensor(1.0, dtype=pb.float64)
+    p = pb.Parameter(a)
+
+    def solve(a):
+        if solver == "minimize":
+            return pb.solve.minimize(lambda x: pb.sum((x - a) ** 2), zero).result().x
+        return getattr(pb.solve, solver)(lambda x: x - a, zero).x
+
+    def under_a_tape():
+        with pb.GradientTape():
+            solve(p)
+
+    assert np.allclose(solve(p).numpy(), 1.0)
+    for derivative in (lambda: pb.grad(lambda a: pb.sum(solve(a)))(a), lambda: pb.jvp(solve, (a,), (a,)), under_a_tape):
+        with pytest.raises(pb.TapeError, match="not an argument"):
+            derivative()

@@ -312,7 +312,8 @@ def _result(
     room = np.where(g > 0, x - limits[0], limits[1] - x)
     with np.errstate(all="ignore"):
         optimality = np.max(np.abs(g) * np.where(np.isfinite(room), room, 1.0), axis=-1)
-    solution = of_least_squares(f, batch.unknowns, vector, args, batch.loss, free=mask == 0, batch=True)
+    solution, values = of_least_squares(f, batch.unknowns, vector, args, batch.loss, free=mask == 0, batch=True)
+    r, cost = values or (r, cost)
     return LeastSquaresResult(
         x=batch.unknowns.tree_of_all(solution), cost=cost, fun=r, jac=j, grad=gradient, optimality=optimality, active_mask=mask,
         nfev=nfev, njev=nfev, status=status, message=[MESSAGES[int(k)] for k in status], success=status > 0,

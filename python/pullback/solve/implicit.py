@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..autodiff.batching import Batched
+from ..autodiff.listeners import listeners
 from ..errors import LinAlgError
 from ..ops.by_name import in_dtype
 from ..ops.conversion import constant
@@ -62,7 +63,7 @@ def implicit(
     """
     leaves, spec = flatten(tuple(args))
     real = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.dtype.kind in "fV"]
-    if not real:
+    if not real and not listeners.differentiates:
         return x
     value = constant(x)
     mask = None if free is None or bool(np.all(free)) else asarray(np.asarray(free).astype(value.dtype), device=value.device)
@@ -125,23 +126,44 @@ def _refuse_singular(owner: str, what: str, a: Any) -> None:
         rank = int((worst > n * eps * worst[0]).sum())
         raise LinAlgError(
             f"{owner}: {what} at the solution{place} is singular (rank {rank} of {n}, judged by its scaled singular values), so "
-            f" the solution is not isolated and has no derivative by args. Remove unknowns that the data do not determine, or "
+            f"the solution is not isolated and has no derivative by args. Remove unknowns that the data do not determine, or "
             f"add a small ridge term."
         )
 
 
 def of_least_squares(
     f: Callable[..., Any], unknowns: Unknowns, x: Tensor, args: tuple[Any, ...], loss: Loss, free: Any, batch: bool = False
-) -> Tensor:
-    """Returns the solution of least squares as a function of args: the gradient of the cost is 0 in its free elements."""
+) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+    """Returns the solution of least squares as a function of args: the gradient of the cost is 0 in its free elements.
+
+    Returns also the residuals and the cost there, as functions of args, or None if nobody differentiates.
+    """
 
     def residuals(z: Tensor, *args: Any) -> Tensor:
         return flat(unknowns.owner, f(unknowns.tree(z), *args))
 
-    def cost(z: Tensor, *args: Any) -> Tensor:
-        return 0.5 * sum(in_dtype(loss.values(TensorNamespace, residuals(z, *args)), z.dtype))
+    def half_sum(r: Tensor, like: Tensor) -> Tensor:
+        return 0.5 * sum(in_dtype(loss.values(TensorNamespace, r), like.dtype))
 
-    return implicit(unknowns.owner, x, grad(cost), args, free, reads=residuals, batch=batch)
+    def cost(z: Tensor, *args: Any) -> Tensor:
+        return half_sum(residuals(z, *args), z)
+
+    solution = implicit(unknowns.owner, x, grad(cost), args, free, reads=residuals, batch=batch)
+    if not listeners.differentiates:
+        return solution, None
+
+    def both(z: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
+        r = residuals(z, *args)
+        return r, half_sum(r, z)
+
+    return solution, (_each(both, args) if batch else both)(solution, *args)
+
+
+def _each(f: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
+    """Returns f for a batch of problems, of which all have the arguments that are no tensors."""
+    leaves, spec = flatten(args)
+    axes = unflatten(spec, [0 if isinstance(leaf, Tensor) else None for leaf in leaves])
+    return vmap(f, in_axes=(0, *axes))
 
 
 def of_minimum(owner: str, f: Callable[..., Tensor], x: Tensor, args: tuple[Any, ...], free: Any = None) -> Tensor:

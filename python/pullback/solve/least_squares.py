@@ -291,13 +291,14 @@ def _result(search: Search, status: int, unknowns: Unknowns, f: Any, args: tuple
     x = search.x
     mask = np.where(x <= search.low, -1, np.where(x >= search.high, 1, 0))
     vector = search.residuals.tensor(x)
-    solution = of_least_squares(f, unknowns, vector, args, loss, free=mask == 0)
+    solution, values = of_least_squares(f, unknowns, vector, args, loss, free=mask == 0)
 
     def placed(values: Array) -> Tensor:
         return asarray(values.astype(vector.dtype), device=unknowns.device)
 
+    fun, cost = values or (placed(search.r), search.cost)
     return LeastSquaresResult(
-        x=unknowns.tree(solution), cost=search.cost, fun=placed(search.r), jac=placed(search.j), grad=placed(search.gradient),
+        x=unknowns.tree(solution), cost=cost, fun=fun, jac=placed(search.j), grad=placed(search.gradient),
         optimality=search.optimality, active_mask=mask, nfev=search.residuals.nfev, njev=search.residuals.njev, status=status,
         message=MESSAGES[status], success=status > 0,
     )  # fmt: skip

@@ -53,8 +53,8 @@ class LeastSquaresResult(Result):
 
     Attributes:
         x: the solution, in the structure of x0. Gradients flow through it to the arguments.
-        cost: half the sum of rho of the squared residuals.
-        fun: the residuals at the solution, as one vector.
+        cost: half the sum of rho of the squared residuals. It is a number, or a tensor if gradients flow through it.
+        fun: the residuals at the solution, as one vector. Gradients flow through x, cost and fun, and not through the rest.
         jac: their Jacobian: a row for each residual, a column for each element of x.
         grad: the gradient of the cost.
         optimality: the largest element of the gradient, of which each is scaled by the distance to the bound that it points to.
