@@ -67,6 +67,11 @@ def test_it_broadcasts_promotes_and_takes_other_layouts() -> None:
     np.testing.assert_array_equal(host(pb.linear_recurrence([1, 1, 1], [1.0, 2.0, 3.0])), [1, 3, 6])
 
 
+def test_the_first_state_promotes_and_broadcasts() -> None:
+    y = pb.linear_recurrence(pb.ones((3, 2)), pb.ones((3, 2)), initial=pb.tensor(0.1, dtype="float64"))
+    np.testing.assert_allclose(host(y), np.array([1.1, 2.1, 3.1])[:, None] * np.ones(2), rtol=1e-15)
+
+
 def test_it_under_vmap_and_per_example() -> None:
     a, b = random_steps((5, 7, 3))
     y = pb.vmap(lambda a, b: pb.linear_recurrence(a, b))(a, b)
@@ -128,6 +133,7 @@ def test_trees_other_dtypes_and_one_step() -> None:
     y = pb.associative_scan(lambda x, y: {"sum": x["sum"] + y["sum"], "most": [pb.maximum(x["most"][0], y["most"][0])]}, xs)
     np.testing.assert_array_equal(host(y["sum"]), np.cumsum(np.arange(5)))
     np.testing.assert_array_equal(host(y["most"][0]), [3, 3, 4, 4, 5])
+    np.testing.assert_array_equal(host(pb.associative_scan(pb.add, np.arange(4.0))), [0, 1, 3, 6])
     for n in (0, 1):
         assert pb.associative_scan(pb.add, pb.ones((n, 2))).shape == (n, 2)
     assert pb.associative_scan(pb.add, []) == []
@@ -185,7 +191,8 @@ STEPS = np.ones((4, 2), np.float32)
         (pb.ShapeError, "axis", lambda: pb.associative_scan(pb.add, pb.ones(4), axis=1)),
         (pb.ShapeError, "linear_recurrence", lambda: pb.linear_recurrence(pb.ones((4, 3)), STEPS)),
         (pb.ShapeError, "linear_recurrence", lambda: pb.linear_recurrence(STEPS, STEPS, 2)),
-        (pb.ShapeError, r"initial has shape \(3,\)", lambda: pb.linear_recurrence(STEPS, STEPS, initial=pb.ones(3))),
+        (pb.ShapeError, "linear_recurrence", lambda: pb.linear_recurrence(STEPS, STEPS, initial=pb.ones(3))),
+        (pb.ShapeError, r"initial has shape \(1, 2\)", lambda: pb.linear_recurrence(STEPS, STEPS, initial=pb.ones((1, 2)))),
         (pb.ShapeError, "input_size is 3", lambda: nn.MinGRU(3, 2)(STEPS)),
         (pb.ShapeError, "no steps", lambda: nn.LRU(2, 2)(STEPS[:0])),
         (pb.ShapeError, r"needs \(5, 2\)", lambda: nn.MinGRU(2, 2)(pb.ones((4, 5, 2)), pb.ones((4, 2)))),

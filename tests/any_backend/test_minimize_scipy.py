@@ -112,3 +112,13 @@ def test_float32_parameters_and_trees() -> None:
     assert run.result().success
     np.testing.assert_allclose(tree["a"].numpy(), 1, atol=1e-3)
     assert tree["b"].shape == (1, 2)
+
+
+@pytest.mark.parametrize("method", ["trust-constr", "SLSQP", "COBYQA"])
+def test_a_nonlinear_constraint_of_scipy(method: str) -> None:
+    """The point of the unit ball that is next to (1, 1, 1) is (1, 1, 1) / sqrt(3)."""
+    start = pb.tensor([-1.2, 1.0, 3.0], dtype=pb.float64)
+    both = lambda x: pb.stack([pb.sum(x**2), x[0]])
+    constraint = optimize.NonlinearConstraint(both, -1, 1)
+    found = pb.solve.minimize(lambda x: pb.sum((x - 1) ** 2), start, f"scipy:{method}", constraints=[constraint]).result()
+    np.testing.assert_allclose(found.x.numpy(), np.full(3, 3**-0.5), atol=1e-4)

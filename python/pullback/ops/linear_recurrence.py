@@ -13,7 +13,7 @@ from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from ._shapes import broadcast_shapes, flag, normalize_axis
-from .by_name import in_dtype, in_float, view
+from .by_name import in_float, view
 from .conversion import same_dtype
 from .declare import op
 from .kinds import OWN_OF_TWO, along_axes
@@ -82,7 +82,7 @@ def linear_recurrence(
     Args:
         a: the coefficients. b: the terms. They broadcast.
         axis: the axis along which the steps follow one another.
-        initial: y before the first step, of the shape of y without the axis; None means zero.
+        initial: y before the first step, which broadcasts to the shape of y without the axis; None means zero.
         reverse: runs from the end of the axis: y_t = a_t y_{t+1} + b_t.
 
     A step is one fused multiply-add, and the steps are computed one after the other, with all lines beside the axis at once. Half
@@ -94,21 +94,25 @@ def linear_recurrence(
         raise unexpected(unknown)
     name = "linear_recurrence"
     reverse = flag(name, "reverse", reverse)
-    a, b = same_dtype([in_float(as_tensor(a)), in_float(as_tensor(b))])
+    start = [] if initial is None else [in_float(as_tensor(initial))]
+    a, b, *start = same_dtype([in_float(as_tensor(a)), in_float(as_tensor(b)), *start])
     shape = broadcast_shapes(name, [a.shape, b.shape])
     axis = normalize_axis(name, axis, len(shape))
     a, b = broadcast_to(a, shape), broadcast_to(b, shape)
-    if initial is not None and shape[axis]:
-        start, wanted = in_dtype(as_tensor(initial), b.dtype), (*shape[:axis], *shape[axis + 1 :])
-        if start.shape != wanted:
-            raise ShapeError(f"{name}: initial has shape {start.shape}; it must have that of one step, {wanted}.")
-        start = expand_dims(start, axis=axis)
-        lead, n = (slice(None),) * axis, shape[axis]
-        first, rest = (slice(n - 1, None), slice(0, n - 1)) if reverse else (slice(0, 1), slice(1, None))
-        begun = view(SLICE, a, (*lead, first)) * start + view(SLICE, b, (*lead, first))
-        others = view(SLICE, b, (*lead, rest))
-        b = concat([others, begun] if reverse else [begun, others], axis=axis)
+    if start and shape[axis]:
+        b = _begun(a, b, start[0], axis, reverse)
     return apply(_linear_recurrence, (a, b), (axis, reverse, False))
+
+
+def _begun(a: Tensor, b: Tensor, start: Tensor, axis: int, reverse: bool) -> Tensor:
+    """Returns b with a times `start` added at the first step."""
+    lead, n, wanted = (slice(None),) * axis, b.shape[axis], (*b.shape[:axis], *b.shape[axis + 1 :])
+    if broadcast_shapes("linear_recurrence", [start.shape, wanted]) != wanted:
+        raise ShapeError(f"linear_recurrence: initial has shape {start.shape}; it must broadcast to that of one step, {wanted}.")
+    first, rest = (slice(n - 1, None), slice(0, n - 1)) if reverse else (slice(0, 1), slice(1, None))
+    begun = view(SLICE, a, (*lead, first)) * expand_dims(broadcast_to(start, wanted), axis=axis) + view(SLICE, b, (*lead, first))
+    others = view(SLICE, b, (*lead, rest))
+    return concat([others, begun] if reverse else [begun, others], axis=axis)
 
 
 __all__ = ["linear_recurrence"]

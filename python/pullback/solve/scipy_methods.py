@@ -6,6 +6,7 @@ function runs in the thread of the caller only, with its device, its modes and i
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Generator
 from queue import SimpleQueue
 from threading import Thread
@@ -91,7 +92,7 @@ class ScipySolver:
         for option in ("gtol", "ftol"):
             if option in limits and option not in self.facts.tolerances:
                 raise ValueError(
-                    f"minimize: scipy:{self.name} has no {option}. It takes {', '.join(self.facts.tolerances) or 'neither'}; its "
+                    f"minimize: scipy:{self.name} has no {option}. It takes {', '.join(self.facts.tolerances) or 'neither gtol nor ftol'}; its "
                     f"own tolerances go into options=."
                 )
         self.options, self.constraints = limits | options, [self._constraint(c) for c in _listed(constraints)]
@@ -185,14 +186,16 @@ class ScipySolver:
 
     def _constraint(self, given: Any) -> Any:
         """Returns a function that makes SciPy's form of a constraint, whose values the first thread computes."""
-        if not isinstance(given, dict):
-            return given  # a LinearConstraint or NonlinearConstraint, on the flat vector
-        if "fun" not in given or given.get("type") not in ("eq", "ineq"):
+        nonlinear = hasattr(given, "fun")  # a NonlinearConstraint
+        if not isinstance(given, dict) and not nonlinear:
+            return given  # a LinearConstraint, on the flat vector
+        if isinstance(given, dict) and ("fun" not in given or given.get("type") not in ("eq", "ineq")):
             raise ValueError(
                 f'minimize: a constraint is {given!r}; it needs "type" ("eq", or "ineq" for what must not be negative) and "fun".'
             )
         objective = self.objective
-        inner = Objective(given["fun"], objective.unknowns, objective.args, None, capture=False, residuals=True)
+        fun = given["fun"] if isinstance(given, dict) else given.fun
+        inner = Objective(fun, objective.unknowns, objective.args, None, capture=False, residuals=True)
 
         def values(x: Any) -> Any:
             objective.unknowns.place(self._tensor(x))
@@ -210,9 +213,13 @@ class ScipySolver:
             parts = [_host(part).reshape(found.size, -1) for part in tape.jacobian(found, slots)]
             return np.concatenate(parts, axis=1)
 
-        def made(ask: Callable[[Any, Any], Any]) -> dict[str, Any]:
-            asked = {"fun": lambda x: ask(values, np.array(x)), "jac": lambda x: ask(rows, np.array(x))}
-            return {"type": given["type"], **asked}
+        def made(ask: Callable[[Any, Any], Any]) -> Any:
+            asked: dict[str, Any] = {"fun": lambda x: ask(values, np.array(x)), "jac": lambda x: ask(rows, np.array(x))}
+            if not nonlinear:
+                return {"type": given["type"], **asked}
+            new: Any = copy.copy(given)
+            new.fun, new.jac = asked["fun"], asked["jac"]
+            return new
 
         return made
 

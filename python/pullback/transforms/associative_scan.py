@@ -41,8 +41,9 @@ def associative_scan(
     if unknown:
         raise unexpected(unknown)
     reverse = flag("associative_scan", "reverse", reverse)
-    leaves, spec = flatten(xs)
-    steps = _Steps(combine, [own(x) for x in leaves], spec, axis)
+    given, form = flatten(xs)
+    leaves, spec = flatten(unflatten(form, [own(x) for x in given]))
+    steps = _Steps(combine, leaves, spec, axis)
     if not leaves or steps.length < 2:
         return unflatten(spec, steps.leaves)
     turn = (lambda xs: [flip(x, axis=at) for x, at in zip(xs, steps.axes)]) if reverse else lambda xs: xs
