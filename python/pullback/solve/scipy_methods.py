@@ -92,7 +92,7 @@ class ScipySolver:
         for option in ("gtol", "ftol"):
             if option in limits and option not in self.facts.tolerances:
                 raise ValueError(
-                    f"minimize: scipy:{self.name} has no {option}. It takes {', '.join(self.facts.tolerances) or 'neither gtol nor ftol'}; its "
+                    f"minimize: scipy:{self.name} has no {option}. It takes {', '.join(self.facts.tolerances) or 'no such number'}; its "
                     f"own tolerances go into options=."
                 )
         self.options, self.constraints = limits | options, [self._constraint(c) for c in _listed(constraints)]
