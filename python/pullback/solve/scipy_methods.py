@@ -91,9 +91,9 @@ class ScipySolver:
         self.facts, self._run = SCIPY[self.name], run
         for option in ("gtol", "ftol"):
             if option in limits and option not in self.facts.tolerances:
+                takes = f"It takes {', '.join(self.facts.tolerances)}. " if self.facts.tolerances else ""
                 raise ValueError(
-                    f"minimize: scipy:{self.name} has no {option}. It takes {', '.join(self.facts.tolerances) or 'no such number'}; its "
-                    f"own tolerances go into options=."
+                    f"minimize: scipy:{self.name} has no {option}. {takes}SciPy's own tolerances of the method go into options=."
                 )
         self.options, self.constraints = limits | options, [self._constraint(c) for c in _listed(constraints)]
         if "maxfun" in self.options and self.name not in ("L-BFGS-B", "TNC"):
