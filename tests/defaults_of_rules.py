@@ -176,6 +176,7 @@ RULES: dict[str, Row] = {
     "random.state_dict": (lambda f: (pb.random.seed(7), f())[1], {"seed": 7, "serial": 0}),
     "random.load_state_dict": (lambda f: (f({"seed": 5, "serial": 3}), pb.random.state_dict())[1], {"seed": 5, "serial": 3}),
     "random.Generator": (lambda f: f().state_dict(), {"seed": 0, "serial": 0}),
+    "data.shakespeare": (lambda f: [f().train.size, f().validation.size, len(f().characters)], [1_003_854, 111_540, 65]),
     "data.digits": (lambda f: [len(x) for x in vars(f()).values()], [1442, 1442, 355, 355]),
     "data.progress": (lambda f: [*f([3, 4])], [3, 4]),
     "data.Loader": (epochs, ([2, 2, 1], [0, 1, 2, 3, 4], True, False)),

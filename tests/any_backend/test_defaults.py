@@ -242,6 +242,7 @@ ELSEWHERE = {
     "pb.save": "test_io", "pb.load": "test_io", "pb.save_training": "test_resume", "pb.load_training": "test_resume",
     "nn.Module": "test_nn", "optim.Optimizer": "test_optim",
     "optim.to_torch": "test_torch_state", "optim.from_torch": "test_torch_state", "data.Digits": "test_data",
+    "data.Text": "test_gpt",
 }  # fmt: skip
 
 
