@@ -285,6 +285,18 @@ _attention = op("attention", kind=OWN, joint=True, takes="float", reference=_ref
                 example=normal((2, 4, 5, 3), (2, 2, 5, 3), (2, 2, 5, 2), (1, 4, 5, 5), params=(True, 0.6)))  # fmt: skip
 
 
+def _counted() -> None:
+    """Makes the gradient of a mask, for which there is no kernel, count op by op on a backend without kernels, too."""
+    (rule,) = _attention.rules
+    assert rule is not None
+    as_kernel: Any = rule.fused
+    rule.fused = lambda g, *kept: (_pullback if kept[-1][3] else as_kernel)(g, *kept)
+
+
+if not _attention.native:
+    _counted()
+
+
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, scale: float) -> Tensor:
     """Returns softmax(scale · query @ keyᵀ + mask) @ value, and 0 for a query whose scores are all -inf.
 
