@@ -19,7 +19,8 @@ PyObject* call_linear_recurrence(const void*, PyObject* const* args, Py_ssize_t 
   if (a.ndim != b.ndim || !std::equal(a.shape, a.shape + a.ndim, b.shape)) throw Refused{"two shapes"};
   const int axis = axis_or_refuse(args[2], b.ndim);
   Result result(b.dtype, b.ndim, b.shape, y);
-  run_released({&kernels::linear_recurrence, 1, 2, views, {axis, to_bool(args[3]), to_bool(args[4])}, {}, nullptr}, b.size() * 3);
+  run_released({&kernels::linear_recurrence, 1, 2, views, {axis, to_bool(args[3]), to_bool(args[4])}, {}, nullptr},
+               b.size() * 3);
   return result.hand_out();
 }
 
