@@ -10,6 +10,7 @@ import pytest
 
 import pullback as pb
 from captured_step import alike, needs_kernels
+from conftest import host
 from pullback import nn
 
 pytestmark = needs_kernels
@@ -67,3 +68,12 @@ def test_a_recording_serves_a_view_at_every_place(width: int) -> None:
                 found.append([y, tape.gradient(y, w)])
             alike(*found)
     assert captured.stats().captures <= 4
+
+
+def test_a_transposed_argument_needs_no_copy_and_no_signature() -> None:
+    x, w = pb.asarray(np.ones((6, 8), np.float32)).T, pb.ones((6, 4))
+    captured = pb.capture(lambda x: x @ w)
+    for _ in range(2):
+        np.testing.assert_array_equal(host(captured(x)), np.full((8, 4), 6.0))
+    if x.device == "cpu":  # a GPU gets a copy
+        assert captured.last_used() is not None

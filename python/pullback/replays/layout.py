@@ -9,7 +9,7 @@ import numpy as np
 
 from ..tensors import devices, gpu
 from ..tensors.tensor import Tensor
-from .signature import apart, dense
+from .signature import apart
 
 APART: Final = 8  # the most elements of memory for each element of a view that a recording reads in place
 
@@ -56,12 +56,6 @@ class WithLayouts(NamedTuple):
     layouts: tuple[Layout | None, ...]
 
 
-def _argument(x: Tensor, steps: int | None) -> Any:
-    """Returns the array that a plan reads for an argument. A view of a Parameter is copied, because the plan may write to it."""
-    array = x.array if x.storage is None else apart(x.array)
-    return array if array.flags.c_contiguous else dense(array, steps)
-
-
 def _part_of(array: Any) -> Any:
     """Returns the memory from the first to the last element of a view as a vector, so that a recording serves it at any place.
 
@@ -77,8 +71,11 @@ def _part_of(array: Any) -> Any:
     return flat.reshape(-1)[start : stop + 1] if stop - start < APART * array.size else None
 
 
-def _distinct(array: Any) -> tuple[Any, Layout]:
-    """Returns a copy of the elements of an array that repeats them along an axis, in the order of its memory, and its layout."""
+def _compact(array: Any) -> tuple[Any, Layout]:
+    """Returns a copy of an array in the order of its axes in memory, with repeated elements once, and its layout in the copy.
+
+    Products of matrices outside of a captured function, too, are rounded by that order.
+    """
     order = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
     once = tuple([slice(0, 1) if stride == 0 else slice(None) for stride in array.strides])
     copy = devices.copied(array[once].transpose(order))
@@ -86,24 +83,25 @@ def _distinct(array: Any) -> tuple[Any, Layout]:
     return copy, Layout(array.shape, array.dtype, 0, tuple(strides))
 
 
-def arrays_of(leaves: Sequence[Any], steps: int | None) -> tuple[list[Any], tuple[Layout | None, ...]]:
-    """Returns the arrays that a plan reads for the tensors among the leaves, and the layouts of those that are parts of these.
+def _argument(x: Tensor, steps: int | None) -> tuple[Any, Layout | None]:
+    """Returns the array that a plan reads for an argument, and the argument's layout in it, or None if it is the argument itself.
 
-    If no array is a part of another one, and none repeats elements, there are no layouts.
+    A view of a Parameter is copied, because the plan may write to it.
     """
-    arrays: list[Any] = []
-    layouts: list[Layout | None] = []
-    for x in leaves:
-        if x.__class__ is Tensor:
-            layout = None
-            if x.array.flags.c_contiguous or steps is not None or not x.size:
-                array = _argument(x, steps)
-            elif x.storage is None and (part := _part_of(x.array)) is not None:
-                array, layout = part, layout_in(part, x.array)
-            elif 0 in x.array.strides:
-                array, layout = _distinct(x.array)
-            else:
-                array = _argument(x, None)
-            arrays.append(array)
-            layouts.append(layout)
-    return arrays, tuple(layouts) if any(layouts) else ()
+    array = x.array
+    if array.flags.c_contiguous or (array.flags.f_contiguous and steps is None and devices.on_host(array)):
+        return array if x.storage is None else apart(array), None
+    if steps is not None:
+        return devices.copied(array), None
+    part = None if x.storage is not None else _part_of(array)
+    return _compact(array) if part is None else (part, layout_in(part, array))
+
+
+def arrays_of(leaves: Sequence[Any], steps: int | None) -> tuple[list[Any], tuple[Layout | None, ...]]:
+    """Returns the arrays that a plan reads for the tensors among the leaves, and the layouts of the tensors in these arrays.
+
+    There are no layouts if each array is a tensor, as it is.
+    """
+    found = [_argument(x, steps) for x in leaves if x.__class__ is Tensor]
+    layouts = tuple([layout for _, layout in found])
+    return [array for array, _ in found], layouts if any(layouts) else ()

@@ -53,17 +53,6 @@ def is_array(x: Any) -> bool:
 _ARRAYS = ("__dlpack__", "__cuda_array_interface__")  # attributes of arrays of other libraries
 
 
-def dense(array: Any, steps: int | None) -> Any:
-    """Returns a contiguous copy of an array.
-
-    Without steps, an array of the host keeps the order of its axes in memory, because products of matrices outside of a captured
-    function, too, are rounded by that order. A transposed array is returned as it is.
-    """
-    if steps is None and devices.on_host(array):
-        return array if array.flags.f_contiguous else array.copy(order="K")
-    return devices.copied(array)
-
-
 def apart(array: Any) -> Any:
     """Returns a copy with the same layout on the CPU, contiguous on a GPU. Its memory is not shared with any other tensor."""
     return array.copy(order="K") if devices.on_host(array) else devices.copied(array)
