@@ -265,7 +265,9 @@ def _cost(query: Any, key: Any, value: Any, mask: Any, causal: bool, scale: floa
 
 def _pull_cost(
     g: Any, query: Any, key: Any, value: Any, mask: Any, y: Any, causal: bool, scale: float, needs: Sequence[bool]
-) -> dict[str, int]:
+) -> dict[str, int] | None:
+    if needs[3]:
+        return None  # there is no kernel for the gradient of a mask
     rows, width, out = math.prod(query.shape[:-1]), query.shape[-1], value.shape[-1]
     if not rows or not key.shape[-2]:
         return {}
@@ -283,18 +285,6 @@ def _pull_cost(
 _attention = op("attention", kind=OWN, joint=True, takes="float", reference=_reference, inputs=4, pullback=_pullback,
                 fused=_fused if _pull else None, batch=_each, pull=_pull_each, tangent=_tangent, cost=_cost, pull_cost=_pull_cost,
                 example=normal((2, 4, 5, 3), (2, 2, 5, 3), (2, 2, 5, 2), (1, 4, 5, 5), params=(True, 0.6)))  # fmt: skip
-
-
-def _counted() -> None:
-    """Makes the gradient of a mask, for which there is no kernel, count op by op on a backend without kernels, too."""
-    (rule,) = _attention.rules
-    assert rule is not None
-    as_kernel: Any = rule.fused
-    rule.fused = lambda g, *kept: (_pullback if kept[-1][3] else as_kernel)(g, *kept)
-
-
-if not _attention.native:
-    _counted()
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, scale: float) -> Tensor:

@@ -11,7 +11,9 @@ from ..launch import door
 from ..tensors.tensor import Tensor
 from ._counts import COUNTS
 
-PullCost = Callable[..., "dict[str, int]"]  # f(g, *kept) returns the FLOPs of a pullback's kernel by their names in FIGURES
+# f(g, *kept) returns the FLOPs of a pullback's kernel by their names in FIGURES. It returns None where the kernel does not serve,
+# and the ops of the definition count one by one.
+PullCost = Callable[..., "dict[str, int] | None"]
 
 
 def count_as_kernels(op: Op, costs: Sequence[PullCost | None]) -> None:
@@ -40,15 +42,16 @@ def _counted(rule: Rule, name: str, cost: PullCost) -> Callable[..., Any]:
     definition = rule.definition
 
     def pull(g: Tensor, *kept: Any) -> Any:
-        if door.state.ledger is None:
+        flops = None if door.state.ledger is None else cost(g, *kept)
+        if flops is None:
             return definition(g, *kept)
-        return door.run_counted(name, lambda: definition(g, *kept), lambda found: _figures((g, *kept), found, cost))
+        return door.run_counted(name, lambda: definition(g, *kept), lambda found: _figures((g, *kept), found, flops))
 
     return pull
 
 
-def _figures(values: Sequence[Any], found: Any, cost: PullCost) -> dict[str, Any]:
+def _figures(values: Sequence[Any], found: Any, flops: dict[str, int]) -> dict[str, Any]:
     written = [x.array.nbytes for x in (found if isinstance(found, list) else [found]) if x is not None]
     read = [x.array for i, x in enumerate(values) if isinstance(x, Tensor) and not any([x is y for y in values[:i]])]
     sizes = {"bytes_read": sum(map(distinct_bytes, read)), "bytes_written": sum(written)}
-    return {**sizes, "dtype": values[0].dtype, **cost(*values)}
+    return {**sizes, "dtype": values[0].dtype, **flops}
