@@ -44,6 +44,10 @@ class Listeners(threading.local):
         if told and self._around is not None and self.record is not None:
             self.record = self._around(self.record)
 
+    def know(self, x: Any) -> bool:
+        """True if a tape or a forward pass of this thread watches the tensor."""
+        return any([listener.knows(x) for listener in self._stack if hasattr(listener, "knows")])
+
     def observe(self, observer: Callable[..., None] | None, around: Callable[..., Any] | None = None) -> None:
         """Installs `observer`, which receives every op; None removes it.
 

@@ -56,7 +56,7 @@ def assign(p: Parameter, value: Any) -> Parameter:
 
 def _refuse_watched(p: Parameter, value: Any) -> None:
     """Raises TapeError if a tape or a jvp of this thread watches the value that is to be written into the Parameter."""
-    if isinstance(value, Tensor) and any([x.knows(value) for x in listeners.stack if hasattr(x, "knows")]):
+    if isinstance(value, Tensor) and listeners.know(value):
         raise TapeError(
             f"assign: a tape that records watches the new value of {p.label()}, and gradients would stop there: a Parameter "
             f"holds a value, and not where it came from. For gradients through the update write w = w - lr * g, and use that w "

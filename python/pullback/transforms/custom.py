@@ -143,9 +143,8 @@ def _refuse_closures(name: str, reads: Reads, given: Sequence[Any]) -> None:
         while isinstance(x, Tensor):
             known.add(x.serial)
             x = x.value if isinstance(x, Batched) else None
-    tapes: list[Any] = [listener for listener in listeners.stack if hasattr(listener, "knows")]  # or forward passes
     for x in reads.values.values():
-        if x.serial in reads.live - known and any([tape.knows(x) for tape in tapes]):
+        if x.serial in reads.live - known and listeners.know(x):
             raise TapeError(
                 f"custom_gradient: {name} uses {name_of(x)}, whose derivative is asked for and which is not an argument, so that "
                 f"no gradient would reach it. Pass it as an argument, or use pb.stop_gradient of it."
