@@ -7,8 +7,6 @@
 namespace pb {
 namespace {
 
-View absent(DType dtype) { return flat_view(nullptr, dtype, 0); }
-
 View floats(PyObject* object, DType dtype, int ndim) {
   const View v = view_or_refuse(object);
   if (v.dtype != dtype || v.ndim != ndim) throw Refused{"operands of different dtypes or ranks"};
@@ -66,22 +64,10 @@ PyObject* call_pullback(const void*, PyObject* const* args, Py_ssize_t count) {
     expect_same_axes(q, *v, 1);
     if (v->shape[q.ndim - 1] != views[7].shape[q.ndim - 1]) throw Refused{"the result has another shape"};
   }
-  PyObject* result = PyTuple_New(3);
-  if (!result) throw PythonError{};
-  try {
-    for (int i = 0; i < 3; ++i) {
-      const View like = views[5 + i];
-      views[i] = absent(q.dtype);
-      PyObject* gradient = to_bool(args[8 + i]) ? new_array(like.dtype, like.ndim, like.shape, views[i]) : Py_NewRef(Py_None);
-      PyTuple_SET_ITEM(result, i, gradient);
-    }
-    const Launch launch{&kernels::attention_pullback, 3, 6, views, {to_bool(args[6])}, {to_real(args[7])}, nullptr};
-    run_released(launch, work_of(q, views[6]));
-  } catch (...) {
-    Py_DECREF(result);
-    throw;
-  }
-  return result;
+  const View &k = views[6], &v = views[7];
+  Gradient gq(args[8], q, q.ndim, views[0]), gk(args[9], k, q.ndim, views[1]), gv(args[10], v, q.ndim, views[2]);
+  run_released({&kernels::attention_pullback, 3, 6, views, {to_bool(args[6])}, {to_real(args[7])}, nullptr}, work_of(q, k));
+  return hand_out_all(gq, gk, gv);
 }
 
 }  // namespace

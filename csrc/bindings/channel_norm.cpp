@@ -94,11 +94,7 @@ PyObject* call_pullback(const void*, PyObject* const* args, Py_ssize_t count) {
   Result gx(x.dtype, 3, x.shape, views[0]), gweight(x.dtype, 1, x.shape + 1, views[1]),
       gbias(x.dtype, 1, x.shape + 1, views[2]);
   run_released(launch, 4 * x.size());
-  PyObject* tuple = PyTuple_New(3);
-  if (!tuple) throw PythonError{};
-  Result* const all[] = {&gx, &gweight, &gbias};
-  for (int k = 0; k < 3; ++k) PyTuple_SET_ITEM(tuple, k, all[k]->hand_out());
-  return tuple;
+  return hand_out_all(gx, gweight, gbias);
 }
 
 }  // namespace

@@ -95,19 +95,6 @@ PyObject* call_linear(const void* table, PyObject* const* args, Py_ssize_t count
   return result.hand_out();
 }
 
-// A gradient with the dtype and the first `ndim` axes of `like`. No array is allocated if the gradient is not needed.
-struct Gradient {
-  std::optional<Result> array;
-  Gradient(PyObject* needed, const View& like, int ndim, View& out) {
-    out = flat_view(nullptr, like.dtype, 0);
-    if (to_bool(needed)) array.emplace(like.dtype, ndim, like.shape, out);
-  }
-  PyObject* hand_out() {
-    if (array) return array->hand_out();
-    Py_RETURN_NONE;
-  }
-};
-
 // linear_pullback(g, x, w, y, activation, need_x, need_w, need_b) -> (gx, gw, gb), with None for a gradient that is not needed.
 PyObject* call_linear_pullback(const void* table, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 8);
@@ -125,12 +112,7 @@ PyObject* call_linear_pullback(const void* table, PyObject* const* args, Py_ssiz
   }
   Gradient gx(args[5], x, x.ndim, views[0]), gw(args[6], w, 2, views[1]), gb(args[7], w, 1, views[2]);
   run_released(launch, released_work(g.size() * (2 * w.shape[1] + 32)));
-  PyObject* result = PyTuple_New(3);
-  if (!result) throw PythonError{};
-  PyTuple_SET_ITEM(result, 0, gx.hand_out());
-  PyTuple_SET_ITEM(result, 1, gw.hand_out());
-  PyTuple_SET_ITEM(result, 2, gb.hand_out());
-  return result;
+  return hand_out_all(gx, gw, gb);
 }
 
 // set_matmul_precision(number) -> the previous number. Sets this thread's precision; the numbers are those of kernels::Precision.

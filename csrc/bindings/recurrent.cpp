@@ -15,8 +15,6 @@ using kernels::RecurrentOp;
 
 constexpr int64_t kGateWork = 32;  // the time of a gate, in simple elements
 
-View absent(DType dtype) { return flat_view(nullptr, dtype, 0); }
-
 bool has_shape(const View& v, DType dtype, std::initializer_list<int64_t> shape) {
   if (v.dtype != dtype || v.ndim != int(shape.size())) return false;
   return std::equal(shape.begin(), shape.end(), v.shape);

@@ -1,5 +1,7 @@
 // Result owns the array that a call is going to return, and releases it if an exception is thrown first.
 #pragma once
+#include <optional>
+
 #include "bindings/arrays.h"
 
 namespace pb {
@@ -19,6 +21,31 @@ class Result {
  private:
   PyObject* array_;
 };
+
+// The operand of a launch that is not there.
+inline View absent(DType dtype) { return flat_view(nullptr, dtype, 0); }
+
+// A gradient with the dtype and the first `ndim` axes of `like`. No array is allocated if the gradient is not needed.
+struct Gradient {
+  std::optional<Result> array;
+  Gradient(PyObject* needed, const View& like, int ndim, View& out) {
+    out = absent(like.dtype);
+    if (to_bool(needed)) array.emplace(like.dtype, ndim, like.shape, out);
+  }
+  PyObject* hand_out() {
+    if (array) return array->hand_out();
+    Py_RETURN_NONE;
+  }
+};
+
+// Returns a tuple of Results and Gradients.
+template <class... R> PyObject* hand_out_all(R&... results) {
+  PyObject* tuple = PyTuple_New(sizeof...(R));
+  if (!tuple) throw PythonError{};
+  Py_ssize_t k = 0;
+  (PyTuple_SET_ITEM(tuple, k++, results.hand_out()), ...);
+  return tuple;
+}
 
 // Reads the items of a list, tuple or other sequence, and keeps a reference to it.
 class Items {
