@@ -2,9 +2,6 @@
 // result or of the gradients. Threads share the heads.
 #include "families/attention.h"
 
-#include <cmath>
-#include <cstring>
-
 #include "cpu/attention_product.h"
 #include "cpu/copy.h"
 #include "cpu/rows.h"
@@ -64,13 +61,12 @@ template <class C> class Heads {
     for (int64_t d = 0; d < n; ++d) to[d] = from[d] * factor;
     if (to == from) store(compute_of<C>, of.dtype, from, n, row, of.stride[of.ndim - 1]);
   }
-  bool rounds() const { return std::is_same_v<C, float> && precision_ > Precision::tf32; }
 
   // Returns the keys or the values of a task, in place if they can be read as whole vectors, otherwise copied to `room`.
   Block<C> rows_of(const View& of, int64_t task, C* room) const {
     const int64_t n = of.shape[of.ndim - 1], ld = whole<C>(n), down = of.stride[of.ndim - 2];
-    if (of.dtype == storage_of(compute_of<C>) && !rounds() && ld == n && of.stride[of.ndim - 1] == int64_t(sizeof(C)) &&
-        down % int64_t(sizeof(C)) == 0)
+    if (of.dtype == storage_of(compute_of<C>) && !rounds<C>(precision_) && ld == n &&
+        of.stride[of.ndim - 1] == int64_t(sizeof(C)) && down % int64_t(sizeof(C)) == 0)
       return {reinterpret_cast<const C*>(a_.key(of, task, 0)), down / int64_t(sizeof(C))};
     for (int64_t j = 0; j < keys_; ++j) {
       C* const to = room + j * ld;
@@ -290,11 +286,6 @@ template <class C> class Backward : Heads<C> {
   Panels<C> columns_, values_;
 };
 
-template <class F> void visit_wide(DType dtype, const F& f) {
-  if (compute_type(dtype) == Compute::f32) f(float());
-  else f(double());
-}
-
 int64_t work_per_task(const Attention& a) { return std::max<int64_t>(1, a.rows() * a.keys * (a.width + a.value_width + 16)); }
 
 // Adds the work of a product in tiles of n columns, rounded up to whole vectors, with sums of k products each, for m rows.
@@ -314,7 +305,7 @@ template <class C> void add_tiles(const Attention& a, bool forward, bool gq, boo
     if (gq) add_product<C>(1, a.width, n, each);
     each.fmas += n * ((gk ? whole<C>(a.width) : 0) + (gv ? whole<C>(a.value_width) : 0));
   }
-  work.add(each, tasks * a.shared);
+  work.add(each, a.all_heads());
   const int64_t combined = (gk ? whole<C>(a.width) : 0) + (gv ? whole<C>(a.value_width) : 0);
   work.adds += tasks * (kernels::order_blocks(a.rows()) - 1) * a.seen_keys() * combined;
 }
@@ -333,7 +324,7 @@ void run_attention(const Launch& launch) {
   const int64_t threads = cpu::thread_count(), tasks = a.tasks();
   const int64_t parts = tasks >= threads ? 1 : std::min((threads + tasks - 1) / tasks, order_blocks(4 * a.rows()));
   const int64_t rows = (a.rows() + parts - 1) / parts;
-  cpu::visit_wide(a.q.dtype, [&](auto zero) {
+  cpu::visit_row(a.q, [&](auto zero) {
     const cpu::Forward<decltype(zero)> forward(a);
     cpu::parallel_for(tasks * parts, cpu::kGrain / (cpu::work_per_task(a) / parts + 1) + 1, [&](int64_t begin, int64_t end) {
       for (; begin < end; ++begin) {
@@ -346,12 +337,12 @@ void run_attention(const Launch& launch) {
 
 void run_attention_pullback(const Launch& launch) {
   const BackwardAttention a(launch);
-  if (a.empty() || a.keys == 0) {
+  if (a.unseen()) {
     for (int k = 0; k < launch.outputs; ++k)
       if (launch.out(k).data && launch.out(k).size() != 0) cpu::assign_number(launch.out(k), 0);
     return;
   }
-  cpu::visit_wide(a.q.dtype, [&](auto zero) {
+  cpu::visit_row(a.q, [&](auto zero) {
     const cpu::Backward<decltype(zero)> prepared(a);
     cpu::parallel_for(a.tasks(), cpu::kGrain / (2 * cpu::work_per_task(a)) + 1, [&](int64_t begin, int64_t end) {
       cpu::Backward<decltype(zero)> backward = prepared;
@@ -362,20 +353,19 @@ void run_attention_pullback(const Launch& launch) {
 
 void executed_attention(const Launch& launch, Counts& work) {
   const ForwardAttention a(launch);
-  if (a.empty() || a.keys == 0) return;
+  if (a.unseen()) return;
   work.fmas = 0;
-  cpu::visit_wide(a.q.dtype, [&](auto zero) { cpu::add_tiles<decltype(zero)>(a, true, false, false, false, work); });
+  cpu::visit_row(a.q, [&](auto zero) { cpu::add_tiles<decltype(zero)>(a, true, false, false, false, work); });
 }
 
 void executed_attention_pullback(const Launch& launch, Counts& work) {
   const BackwardAttention a(launch);
-  if (a.empty() || a.keys == 0) return;
-  const int64_t heads = a.tasks() * a.shared, rows = a.tasks() * a.rows(), scores = heads * a.visible_scores();
+  if (a.unseen()) return;
+  const int64_t rows = a.all_rows(), scores = a.all_scores();
   work.fmas = 0, work.special += scores + rows;
-  work.adds += scores + scores - rows + (a.mask.data && a.mask.dtype != DType::b8 ? scores : 0);
+  work.adds += scores + scores - rows + (a.adds_mask() ? scores : 0);
   if (!a.gk.data) work.multiplies += rows * a.width;
-  cpu::visit_wide(a.q.dtype,
-                  [&](auto zero) { cpu::add_tiles<decltype(zero)>(a, false, a.gq.data, a.gk.data, a.gv.data, work); });
+  cpu::visit_row(a.q, [&](auto zero) { cpu::add_tiles<decltype(zero)>(a, false, a.gq.data, a.gk.data, a.gv.data, work); });
 }
 
 }  // namespace pb::kernels

@@ -10,9 +10,6 @@ namespace pb::cpu {
 
 using kernels::Precision;
 
-// Returns the number of columns of a buffer whose rows are whole vectors.
-template <class C> constexpr int64_t whole(int64_t n) { return (n + kWidth<C> - 1) / kWidth<C> * kWidth<C>; }
-
 // A factor b of a product in panels of two vectors. Panel p begins at data + p * step, and its rows are ld elements apart.
 template <class C> struct Panels {
   const C* data;
@@ -82,9 +79,12 @@ template <class C> void accumulate(int64_t m, int64_t n, int64_t k, const C* a, 
   }
 }
 
-// Rounds numbers to the precision of products (kernels::Precision).
+// True if factors of products are rounded to the precision (kernels::Precision).
+template <class C> bool rounds(Precision precision) { return std::is_same_v<C, float> && precision > Precision::tf32; }
+
+// Rounds numbers to the precision of products.
 template <class C> void round_to(Precision precision, int64_t n, C* x) {
-  if (!std::is_same_v<C, float> || precision <= Precision::tf32) return;
+  if (!rounds<C>(precision)) return;
   if (precision == Precision::bf16)
     for (int64_t i = 0; i < n; ++i) x[i] = C(bfloat16(float(x[i])));
   else

@@ -242,8 +242,8 @@ template bool large_product(int64_t, int64_t, int64_t, const Matrix&, const Matr
 template <class T> bool large_product_work(int64_t m, int64_t n, int64_t k, int terms, Counts& work) {
   if (!is_large<T>(m, n, k)) return false;
   work = {};
-  work.fmas = whole(m, kTileRows) * whole(n, kWidth<T>) * k;
-  work.adds = whole(m, kTileRows) * whole(n, kWidth<T>) * (kernels::order_blocks(k) - 1) + m * whole(n, kWidth<T>) * terms;
+  work.fmas = whole(m, kTileRows) * whole<T>(n) * k;
+  work.adds = whole(m, kTileRows) * whole<T>(n) * (kernels::order_blocks(k) - 1) + m * whole<T>(n) * terms;
   return true;
 }
 template bool large_product_work<float>(int64_t, int64_t, int64_t, int, Counts&);

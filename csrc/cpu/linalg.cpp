@@ -62,7 +62,7 @@ template <class T> struct Cholesky {
           for (int64_t r = 0; r < rows; ++r) std::fill(y + r * rows + r + 1, y + r * rows + std::min(rows, r + kBlock), T(0));
       });
     }
-    faults.check(launch, launch.out());
+    faults.check(launch);
     all.finish();
   }
 };
@@ -92,7 +92,7 @@ template <class T> struct SolveTriangular {
         Lapack<T>::trsm(false, !upper, false, unit, int(width), int(rows), left, int(rows), y, int(width));
       });
     }
-    if (launch.ints[2]) faults.check(launch, launch.out());
+    if (launch.ints[2]) faults.check(launch);
     all.finish();
   }
 };
@@ -121,7 +121,7 @@ template <class T> struct Solve {
         transpose(width, rows, right, y, width);
       });
     }
-    if (launch.ints[0]) faults.check(launch, launch.out());
+    if (launch.ints[0]) faults.check(launch);
     all.finish();
   }
 };

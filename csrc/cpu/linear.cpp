@@ -187,8 +187,7 @@ Strips strips_of(int64_t n) {
 template <class A> int64_t additions_of_sums(int64_t rows, int64_t n) {
   const auto [strips, width] = strips_of(n);
   int64_t padded = 0;
-  for (int64_t first = 0; first < n; first += width)
-    padded += (std::min(width, n - first) + kWidth<A> - 1) / kWidth<A> * kWidth<A>;
+  for (int64_t first = 0; first < n; first += width) padded += whole<A>(std::min(width, n - first));
   return rows * padded + std::max<int64_t>(0, kernels::order_blocks(rows) - 1) * n;
 }
 

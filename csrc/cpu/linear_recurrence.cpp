@@ -3,8 +3,7 @@
 
 #include <algorithm>
 
-#include "cpu/copy.h"
-#include "cpu/index.h"
+#include "cpu/operands.h"
 #include "cpu/pool.h"
 #include "math/bits.h"
 
@@ -48,15 +47,12 @@ template <class C> struct Walk {
   }
 };
 
-template <class C> void run(const LinearRecurrence& r) {
+template <class C> void run(const Launch& launch, const LinearRecurrence& r) {
   const auto& [outer, length, inner] = r.split;
-  const DType wide = storage_of(compute_of<C>);
-  Scratch scratch;
-  C* const y = r.y.dtype == wide ? r.y.template as<C>() : scratch.take<C>(r.y.size());
-  const C* const a = contiguous_as(wide, r.a, scratch).template as<C>();
-  const C* const b = contiguous_as(wide, r.b, scratch).template as<C>();
+  Operands<C> all(launch);
+  const C *const a = all.in(0), *const b = all.in(1);
   const int64_t step = r.reverse ? -inner : inner, last = r.reverse ? (length - 1) * inner : 0;
-  const Walk<C> walk{y, a, b, length, step, r.late ? -step : 0};
+  const Walk<C> walk{all.y, a, b, length, step, r.late ? -step : 0};
   if (inner == 1) {
     const int64_t bundles = (outer + kRowsTogether - 1) / kRowsTogether;
     parallel_for(bundles, std::max<int64_t>(1, kGrain / (length * kRowsTogether)), [&](int64_t begin, int64_t end) {
@@ -75,7 +71,7 @@ template <class C> void run(const LinearRecurrence& r) {
                    }
                  });
   }
-  if (r.y.dtype != wide) assign(r.y, contiguous_view(y, wide, r.y));
+  all.finish();
 }
 
 }  // namespace
@@ -86,8 +82,8 @@ namespace pb::kernels {
 void run_linear_recurrence(const Launch& launch) {
   const LinearRecurrence r(launch);
   if (r.y.size() == 0) return;
-  if (r.y.dtype == DType::f64) cpu::run<double>(r);
-  else cpu::run<float>(r);
+  if (r.y.dtype == DType::f64) cpu::run<double>(launch, r);
+  else cpu::run<float>(launch, r);
 }
 
 }  // namespace pb::kernels

@@ -1,52 +1,31 @@
-// What kernels on batches of matrices share: contiguous operands, loops over the batch, and the faults of matrices.
+// What kernels on batches of matrices share: loops over the batch, and the faults of matrices.
 #pragma once
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <vector>
 
-#include "cpu/copy.h"
-#include "cpu/index.h"
+#include "cpu/operands.h"
 #include "cpu/pool.h"
 #include "families/linalg.h"
 #include "launch/failure.h"
 
 namespace pb::cpu {
 
-using kernels::Matrices;
 using kernels::matrices_of;
-
-// The operands of a launch as contiguous matrices of T, one after the other. finish() converts the result to the dtype of the
-// output, if that is another.
-template <class T> class Operands {
- public:
-  explicit Operands(const Launch& launch) : launch_(launch) {
-    const View& out = launch.out();
-    y = out.dtype == kWide ? out.as<T>() : scratch_.take<T>(out.size());
-  }
-  const T* in(int k) { return contiguous_as(kWide, launch_.in(k), scratch_).template as<T>(); }
-  void finish() {
-    const View& out = launch_.out();
-    if (out.dtype != kWide) assign(out, contiguous_view(y, kWide, out));
-  }
-
-  T* y;
-
- private:
-  static constexpr DType kWide = sizeof(T) == 4 ? DType::f32 : DType::f64;
-  const Launch& launch_;
-  Scratch scratch_;
-};
 
 // The faults of the matrices of a batch. Each thread notes those of its own matrices.
 class Faults {
  public:
   explicit Faults(int64_t count) : found_(size_t(count), kNone) {}
-  void note(int64_t matrix, Fault fault, int64_t number = 0) { found_[size_t(matrix)] = int64_t(fault) << 32 | number; }
+  // Keeps the first fault of a matrix.
+  void note(int64_t matrix, Fault fault, int64_t number = 0) {
+    int64_t& found = found_[size_t(matrix)];
+    if (found == kNone) found = int64_t(fault) << 32 | number;
+  }
   bool at(int64_t matrix) const { return found_[size_t(matrix)] != kNone; }
 
-  // Throws BadMatrix if there is a fault. batch: the operand whose axes before the last `own` ones are those of the batch.
-  void check(const Launch& launch, const View& batch, int own = 2) const {
+  // Throws BadMatrix if there is a fault.
+  void check(const Launch& launch) const {
     int64_t first = -1;
     for (size_t i = 0; i < found_.size(); ++i) {
       if (found_[i] == kNone) continue;
@@ -56,8 +35,9 @@ class Faults {
     }
     if (first < 0) return;
     const int64_t found = found_[size_t(first)];
-    std::vector<int64_t> place(size_t(batch.ndim - own));
-    for (int d = batch.ndim - own - 1; d >= 0; --d) place[size_t(d)] = first % batch.shape[d], first /= batch.shape[d];
+    const View& x = launch.in();
+    std::vector<int64_t> place(size_t(x.ndim - 2));
+    for (int d = x.ndim - 3; d >= 0; --d) place[size_t(d)] = first % x.shape[d], first /= x.shape[d];
     throw BadMatrix{launch.kernel->name, Fault(found >> 32), place, found & 0xffffffff};
   }
 

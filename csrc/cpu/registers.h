@@ -35,6 +35,8 @@ template <> struct Register<double> {
 };
 template <class T> using Vector = typename Register<T>::Numbers;
 template <class T> constexpr int kWidth = kVectorBytes / int(sizeof(T));
+// Returns n, rounded up to whole vectors.
+template <class T> constexpr int64_t whole(int64_t n) { return (n + kWidth<T> - 1) / kWidth<T> * kWidth<T>; }
 
 // Returns x in every lane. GCC's vector extension has no other expression for it.
 template <class T> inline __attribute__((always_inline)) Vector<T> broadcast(T x) { return x - Vector<T>{}; }

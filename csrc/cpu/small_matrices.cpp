@@ -14,8 +14,6 @@ struct Group {
   int lanes;
 };
 
-constexpr int64_t padded(int64_t length, int64_t width) { return (length + width - 1) / width * width; }
-
 // Loads the matrices of a group: to[e] has element e of each.
 template <class T> void interleave(const T* from, Group group, int64_t length, Vector<T>* to) {
   constexpr int kLanes = kWidth<T>;
@@ -48,7 +46,7 @@ template <class T> void store_group(const Vector<T>* from, Group group, int64_t 
 
 // Returns working memory for `length` elements of each matrix of a group.
 template <class T> Vector<T>* take(Scratch& scratch, int64_t length) {
-  return reinterpret_cast<Vector<T>*>(scratch.take_bytes(size_t(padded(length, kWidth<T>)) * sizeof(Vector<T>)));
+  return reinterpret_cast<Vector<T>*>(scratch.take_bytes(size_t(whole<T>(length)) * sizeof(Vector<T>)));
 }
 
 template <class T, class Body> void each_group(int64_t count, int64_t work, const Body& body) {
@@ -80,9 +78,7 @@ template <class T> void factorize(int64_t n, Vector<T>* a, Group group, Faults& 
   Vector<T> column[kSmall];
   for (int64_t j = 0; j < n; ++j) {
     const Vector<T> pivot = a[j * n + j];
-    each_marked<T>(~(pivot > broadcast(T(0))), group, [&](int64_t matrix) {
-      if (!faults.at(matrix)) faults.note(matrix, Fault::not_positive, j + 1);
-    });
+    each_marked<T>(~(pivot > broadcast(T(0))), group, [&](int64_t matrix) { faults.note(matrix, Fault::not_positive, j + 1); });
     const Vector<T> d = a[j * n + j] = root<T>(pivot);
     for (int64_t i = j + 1; i < n; ++i) {
       a[j * n + i] = broadcast(T(0));
@@ -178,9 +174,8 @@ void small_triangular(int64_t count, int64_t n, int64_t columns, bool upper, boo
     Vector<T>*const left = take<T>(scratch, n * n), *const right = take<T>(scratch, n * columns);
     interleave(a, group, n * n, left), interleave(b, group, n * columns, right);
     for (int64_t j = 0; j < n && !unit; ++j)
-      each_marked<T>(left[j * n + j] == broadcast(T(0)), group, [&](int64_t matrix) {
-        if (!faults.at(matrix)) faults.note(matrix, Fault::zero_on_diagonal, j);
-      });
+      each_marked<T>(left[j * n + j] == broadcast(T(0)), group,
+                     [&](int64_t matrix) { faults.note(matrix, Fault::zero_on_diagonal, j); });
     substitute<T>(n, columns, upper, unit, left, right);
     store_solutions<T>(right, group, n * columns, y, faults);
   });

@@ -168,14 +168,12 @@ template <class T> Way way_for(int64_t m, int64_t n, int64_t k, const Matrix& a,
   return effort<T>(n, m, k, a.flipped()) + m * n / 2 < effort<T>(m, n, k, b) ? Way::turned : Way::straight;
 }
 
-template <class T> int64_t whole_vectors(int64_t n) { return (n + kWidth<T> - 1) / kWidth<T> * kWidth<T>; }
-
 // Returns the number of columns that tiles compute. A panel of at most one vector is computed as such.
 template <class T> int64_t padded_columns(int64_t m, int64_t n, int64_t k) {
-  if (!is_wide<T>(m, n, k)) return whole_vectors<T>(n);
+  if (!is_wide<T>(m, n, k)) return whole<T>(n);
   constexpr int64_t kPanel = kWideVectors * kWidth<T>;
   const int64_t rest = n % kPanel;
-  return n - rest + (rest > kWidth<T> ? kPanel : whole_vectors<T>(rest));
+  return n - rest + (rest > kWidth<T> ? kPanel : whole<T>(rest));
 }
 
 // Returns the work of tiles, which includes the padding of vectors and the additions of blocks.
@@ -211,7 +209,7 @@ bool small_product_work(int64_t m, int64_t n, int64_t k, const Matrix& a, const 
   if (way == Way::none) return false;
   work = way == Way::turned ? work_of_tiles<T>(n, m, k) : work_of_tiles<T>(m, n, k);
   if (way == Way::turned && n == 2 && !add) work.adds += 2 * m;  // write_pairs adds -0 if there is no bias
-  else work.adds += (bias + add) * m * whole_vectors<T>(n);
+  else work.adds += (bias + add) * m * whole<T>(n);
   return true;
 }
 template bool small_product_work<float>(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, bool, bool, Counts&);

@@ -61,7 +61,7 @@ template <class T, bool kVectors> void eigenvalues(const Launch& launch) {
     if (Lapack<T>::syevd(kVectors, int(n), a, w, near, integers, sizes)) return faults.note(i, Fault::not_converged);
     if (kVectors) transpose(n, n, a, w + n, n);
   });
-  faults.check(launch, launch.in());
+  faults.check(launch);
   all.finish();
 }
 template <class T> struct Eigh {
@@ -120,7 +120,7 @@ template <class T> struct SvdRows {
       transpose(svd.columns_of_u(), m, u, y, width);
       for (int64_t j = 0; j < n; ++j) std::copy_n(v + j * svd.rows_of_v(), svd.rows_of_v(), y + (m + 1 + j) * width);
     });
-    faults.check(launch, launch.in());
+    faults.check(launch);
     all.finish();
   }
 };
@@ -140,7 +140,7 @@ template <class T> struct Svdvals {
       if (!all_finite(a, length)) return faults.note(i, Fault::not_finite);
       if (!svd(a, all.y + i * svd.least, nullptr, nullptr)) faults.note(i, Fault::not_converged);
     });
-    faults.check(launch, launch.in());
+    faults.check(launch);
     all.finish();
   }
 };
@@ -171,7 +171,7 @@ template <class T> struct Cofactors {
         for (int64_t c = 0; c < n; ++c) u[r * n + c] *= sign * others[c];
       gemm(false, false, n, n, n, T(1), u, n, v, n, T(0), y, n);
     });
-    faults.check(launch, launch.in());
+    faults.check(launch);
     all.finish();
   }
 
@@ -208,7 +208,7 @@ template <class T> struct Pinv {
       gemm(true, true, n, m, least, T(1), v, n, u, least, T(0), y, m);
       if (launch.ints[0]) std::copy_n(s, least, y + n * m);
     });
-    faults.check(launch, launch.in());
+    faults.check(launch);
     all.finish();
   }
 };

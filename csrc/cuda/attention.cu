@@ -2,8 +2,6 @@
 // gradient of the queries. For the gradients of keys and values, a block has a few keys, and goes through the queries.
 #include "families/attention.h"
 
-#include <cmath>
-
 #include "cuda/attention.cuh"
 #include "cuda/copy.cuh"
 #include "cuda/operand.cuh"
@@ -297,7 +295,7 @@ template <class T> AttentionOperands<T> operands_of(const Attention& a, Scratch&
 }
 
 template <class C> dim3 query_blocks(const Attention& a) {
-  return blocks_for(a.tasks() * a.shared * ((a.queries + kQueryRows<C> - 1) / kQueryRows<C>), 1);
+  return blocks_for(a.all_heads() * ((a.queries + kQueryRows<C> - 1) / kQueryRows<C>), 1);
 }
 
 template <class T> void run_forward(const ForwardAttention& a) {
@@ -310,7 +308,7 @@ template <class T> void run_backward(const BackwardAttention& a) {
   Scratch scratch;
   AttentionOperands<T> p = operands_of<T>(a, scratch);
   p.g = contiguous_as(a.g.dtype, a.g, scratch).template as<T>(), p.y = contiguous_as(a.y.dtype, a.y, scratch).template as<T>();
-  const int64_t rows = a.tasks() * a.rows();
+  const int64_t rows = a.all_rows();
   p.top = scratch.take<C>(rows), p.inverse = scratch.take<C>(rows), p.along = scratch.take<C>(rows);
   const bool to_scores = a.gq.data || a.gk.data;
   start(pull_queries<T>, query_blocks<C>(a), dim3(kThreads), 0, p, a.gq.template as<T>(), to_scores);
@@ -335,12 +333,6 @@ template <class T> void run_backward(const BackwardAttention& a) {
           a.keys * a.value_width, keys * a.value_width);
 }
 
-template <class F> void visit_float(DType dtype, const F& f) {
-  visit(dtype, [&](auto tag) {
-    if constexpr (!std::is_integral_v<typename decltype(tag)::type>) f(tag);
-  });
-}
-
 }  // namespace
 }  // namespace pb::cuda
 
@@ -355,17 +347,17 @@ void run_attention(const Launch& launch) {
   const ForwardAttention a(launch);
   if (a.empty() || a.value_width == 0) return;
   if (a.keys == 0) return cuda::assign_number(a.y, 0);
-  cuda::visit_float(a.q.dtype, [&](auto tag) { cuda::run_forward<typename decltype(tag)::type>(a); });
+  cuda::visit_stored_float(a.q.dtype, [&](auto tag) { cuda::run_forward<typename decltype(tag)::type>(a); });
 }
 
 void run_attention_pullback(const Launch& launch) {
   const BackwardAttention a(launch);
-  if (a.empty() || a.keys == 0) {
+  if (a.unseen()) {
     for (int k = 0; k < launch.outputs; ++k)
       if (launch.out(k).data && launch.out(k).size() != 0) cuda::assign_number(launch.out(k), 0);
     return;
   }
-  cuda::visit_float(a.q.dtype, [&](auto tag) { cuda::run_backward<typename decltype(tag)::type>(a); });
+  cuda::visit_stored_float(a.q.dtype, [&](auto tag) { cuda::run_backward<typename decltype(tag)::type>(a); });
 }
 
 }  // namespace pb::kernels

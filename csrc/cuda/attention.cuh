@@ -2,6 +2,7 @@
 #pragma once
 #include "cuda/attention.h"
 #include "cuda/element.cuh"
+#include "cuda/operand.cuh"
 #include "cuda/order.cuh"
 #include "families/attention.h"
 #include "families/matmul.h"
@@ -31,11 +32,8 @@ template <class T> struct AttentionOperands {
   }
   // Rounds a factor of a product.
   __device__ C factor(C x) const {
-    if constexpr (std::is_same_v<T, float>) {
-      if (precision == Precision::bf16) return float(bfloat16(x));
-      if (precision == Precision::f16) return float(float16(x));
-    }
-    return x;
+    if constexpr (std::is_same_v<T, float>) return round_to(precision, x);
+    else return x;
   }
   // Returns the mask of query l of a head: heads are counted through all tasks.
   __device__ const char* mask_row(int64_t head, int l) const {

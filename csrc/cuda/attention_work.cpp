@@ -22,7 +22,7 @@ template <class C> Counts work_of_weights(const Attention& a) {
     work.adds += adds_of_warp(a.visible(l));
   }
   const int64_t scores = a.visible_scores();
-  work.adds += scores * (a.mask.data && a.mask.dtype != DType::b8 ? 2 : 1);
+  work.adds += scores * (a.adds_mask() ? 2 : 1);
   work.special += scores + a.queries, work.multiplies += a.queries * a.width;
   return work;
 }
@@ -39,14 +39,14 @@ template <class C> Counts work_of_keys(const BackwardAttention& a) {
   const int64_t scores = a.visible_scores(), tiles = (a.keys + cuda::kKeySide<C> - 1) / cuda::kKeySide<C>;
   Counts work;
   work.fmas += scores * a.width + a.computed_scores() * ((a.gk.data ? a.width : 0) + (a.gv.data ? a.value_width : 0));
-  work.adds += scores * (a.mask.data && a.mask.dtype != DType::b8 ? 2 : 1), work.special += scores;
+  work.adds += scores * (a.adds_mask() ? 2 : 1), work.special += scores;
   work.multiplies += tiles * a.queries * (a.width + a.value_width);
   if (a.gk.data) work.fmas += scores * a.value_width, work.adds += scores, work.multiplies += scores;
   return work;
 }
 
 template <class C> void backward(const BackwardAttention& a, Counts& work) {
-  const int64_t heads = a.tasks() * a.shared;
+  const int64_t heads = a.all_heads();
   Counts each = work_of_weights<C>(a);
   if (a.gq.data || a.gk.data) {
     each.multiplies += 2 * a.queries * a.value_width;
@@ -68,16 +68,16 @@ template <class C> void backward(const BackwardAttention& a, Counts& work) {
 
 void executed_attention(const Launch& launch, Counts& work) {
   const ForwardAttention a(launch);
-  if (a.empty() || a.keys == 0) return;
+  if (a.unseen()) return;
   work = {};
   Counts each = a.q.dtype == DType::f64 ? work_of_weights<double>(a) : work_of_weights<float>(a);
   each.add(work_of_results(a, a.value_width));
-  work.add(each, a.tasks() * a.shared);
+  work.add(each, a.all_heads());
 }
 
 void executed_attention_pullback(const Launch& launch, Counts& work) {
   const BackwardAttention a(launch);
-  if (a.empty() || a.keys == 0) return;
+  if (a.unseen()) return;
   if (a.q.dtype == DType::f64) backward<double>(a, work);
   else backward<float>(a, work);
 }

@@ -109,6 +109,13 @@ struct Axes {
   }
 };
 
+// Calls f(Tag<T>{}) with the type in which a float dtype is stored.
+template <class F> void visit_stored_float(DType dtype, const F& f) {
+  visit(dtype, [&](auto tag) {
+    if constexpr (!std::is_integral_v<typename decltype(tag)::type>) f(tag);
+  });
+}
+
 // ---- factors of products
 
 // Rounds a float32 factor to the precision of a thread's products.

@@ -169,12 +169,6 @@ void check_size(const Recurrence& r) {
   if (r.step_size() > kMaxWalk) throw Failure("a step of more elements than 32 bits can number");
 }
 
-template <class F> void visit_float(DType dtype, const F& f) {
-  visit(dtype, [&](auto tag) {
-    if constexpr (!std::is_integral_v<typename decltype(tag)::type>) f(tag);
-  });
-}
-
 void replace_products(const Recurrence& r, bool forward, Counts& work) {
   if (r.elements() == 0) return;
   work.fmas -= r.elements() * length(r);
@@ -197,7 +191,7 @@ void run_recurrence(const Launch& launch) {
   if (r.elements() == 0) return;
   cuda::check_size(r);
   visit_cell(r.kind, [&](auto cell) {
-    cuda::visit_float(r.w.dtype, [&](auto tag) { cuda::run_forward<decltype(cell), typename decltype(tag)::type>(r); });
+    cuda::visit_stored_float(r.w.dtype, [&](auto tag) { cuda::run_forward<decltype(cell), typename decltype(tag)::type>(r); });
   });
 }
 
@@ -207,7 +201,7 @@ void run_recurrence_pullback(const Launch& launch) {
   if (r.steps == 0) return cuda::clear(r);
   cuda::check_size(r);
   visit_cell(r.kind, [&](auto cell) {
-    cuda::visit_float(r.w.dtype, [&](auto tag) { cuda::run_backward<decltype(cell), typename decltype(tag)::type>(r); });
+    cuda::visit_stored_float(r.w.dtype, [&](auto tag) { cuda::run_backward<decltype(cell), typename decltype(tag)::type>(r); });
   });
 }
 

@@ -29,12 +29,12 @@ int64_t mask_bytes(const Attention& a) {
 void forward_cost(const Launch& launch, Cost& cost) {
   const ForwardAttention a(launch);
   cost.bytes_written = a.y.bytes();
-  if (a.empty() || a.keys == 0) return;
-  const int64_t heads = a.tasks() * a.shared, rows = a.tasks() * a.rows(), scores = heads * a.visible_scores();
+  if (a.unseen()) return;
+  const int64_t rows = a.all_rows(), scores = a.all_scores();
   add_products(scores * (a.width + a.value_width), cost);
   cost.multiplies += rows * (a.width + a.value_width);
   cost.adds += scores + scores - rows;
-  if (a.mask.data && a.mask.dtype != DType::b8) cost.adds += scores;
+  if (a.adds_mask()) cost.adds += scores;
   cost.special += scores + rows;
   cost.bytes_read =
       a.q.distinct_bytes() + distinct_bytes(a.k, a.seen_keys()) + distinct_bytes(a.v, a.seen_keys()) + mask_bytes(a);
@@ -44,8 +44,8 @@ void forward_cost(const Launch& launch, Cost& cost) {
 void backward_cost(const Launch& launch, Cost& cost) {
   const BackwardAttention a(launch);
   for (int k = 0; k < launch.outputs; ++k) cost.bytes_written += launch.out(k).data ? launch.out(k).bytes() : 0;
-  if (a.empty() || a.keys == 0) return;
-  const int64_t heads = a.tasks() * a.shared, rows = a.tasks() * a.rows(), scores = heads * a.visible_scores();
+  if (a.unseen()) return;
+  const int64_t rows = a.all_rows(), scores = a.all_scores();
   const bool to_scores = a.gq.data || a.gk.data;
   if (to_scores) {
     add_products(scores * a.value_width, cost);

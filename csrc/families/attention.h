@@ -52,6 +52,11 @@ struct Attention {
   int64_t tasks() const { return outer * groups; }   // each has keys and values that no other one has
   int64_t rows() const { return shared * queries; }  // of a task
   bool empty() const { return tasks() * rows() == 0; }
+  bool unseen() const { return empty() || keys == 0; }  // there are no scores
+  int64_t all_heads() const { return tasks() * shared; }
+  int64_t all_rows() const { return tasks() * rows(); }
+  int64_t all_scores() const { return all_heads() * visible_scores(); }  // that are visible
+  bool adds_mask() const { return mask.data && mask.dtype != DType::b8; }
   int64_t seen_keys() const { return causal ? std::min(keys, queries) : keys; }  // that any query sees
   int64_t visible(int64_t l) const { return causal ? std::min(keys, l + 1) : keys; }
   // The keys that the tile of query l computes products with.
