@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -288,3 +289,12 @@ def test_a_stall_is_told() -> None:
     assert (result.status, result.success) == (2, False)
     assert "check_gradients" in result.message
     np.testing.assert_array_equal(result.x.numpy(), [3, 2])
+
+
+def test_bounds_of_an_ordered_dict_keep_its_order() -> None:
+    """Leaves of an OrderedDict are in the order of insertion, those of a dict sorted by key; bounds follow in the same order."""
+    for kind in (OrderedDict, dict):
+        start = kind(b=pb.tensor(5.0, dtype=pb.float64), a=pb.tensor(5.0, dtype=pb.float64))
+        run = pb.solve.minimize(lambda p: p["a"] ** 2 + p["b"] ** 2, start, bounds=(kind(b=2.0, a=0.5), None))
+        found = run.result().x
+        assert (found["b"].item(), found["a"].item()) == (2.0, 0.5)

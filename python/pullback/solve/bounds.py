@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..tensors.tensor import Tensor
-from ..tree import flatten
+from ..tree import with_nones
 from .unknowns import Unknowns
 
 FORMS = (
@@ -56,7 +56,7 @@ def _flat(side: Any, unknowns: Unknowns, what: str, sign: int) -> np.ndarray:
     whole = not isinstance(side, (list, tuple, dict))
     if len(unknowns.slots) == 1 and not isinstance(side, dict):
         whole, side = True, _without_nones(side, sign)
-    entries = [side] * len(unknowns.slots) if whole else _entries(side)
+    entries = [side] * len(unknowns.slots) if whole else with_nones(side)
     if len(entries) != len(unknowns.slots):
         raise ShapeError(f"{what}: {name} bounds for {len(entries)} tensors, but there are {len(unknowns.slots)}. {FORMS}")
     found: list[np.ndarray] = []
@@ -70,26 +70,6 @@ def _flat(side: Any, unknowns: Unknowns, what: str, sign: int) -> np.ndarray:
                 f"{shape}. {FORMS}"
             ) from None
     return np.concatenate(found)
-
-
-def _entries(side: Any) -> list[Any]:
-    """Returns the leaves of one side, in which None counts as a leaf."""
-    return [None if x is _NONE else x for x in flatten(_marked(side))[0]]
-
-
-class _None:
-    """Stands for None among the bounds, because None has no leaf."""
-
-
-_NONE = _None()
-
-
-def _marked(side: Any) -> Any:
-    if isinstance(side, dict):
-        return {key: _marked(x) for key, x in side.items()}
-    if isinstance(side, (list, tuple)):
-        return [_marked(x) for x in side]
-    return _NONE if side is None else side
 
 
 def _without_nones(side: Any, sign: int) -> Any:
