@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff.listeners import listeners
 from ..errors import TapeError
 from ..ops.elementwise import maximum
 from ..ops.movement import concat, stack
@@ -100,11 +99,8 @@ def augmented_lagrangian(
             raise ValueError(f"augmented_lagrangian: {name}={value!r} must be a positive number.")
     tol = (1e-8 if unknowns.dtype.itemsize == 8 else 1e-4) if tol is None else tol
     functions = [_listed(eq, "eq"), _listed(ineq, "ineq")]
-    before = unrecorded("augmented_lagrangian")
-    try:
+    with unrecorded("augmented_lagrangian"):
         return _Lagrangian(f, functions, unknowns, given, limits, penalty, capture).solve(tol, maxiter, maxfun)
-    finally:
-        listeners.restore(before)
 
 
 def _listed(functions: Any, name: str) -> list[Callable[..., Any]]:

@@ -44,12 +44,7 @@ MOST_GROWTH: Final = 16.0  # of the damping at once, so that it does not jump ov
 
 
 class Batch:
-    """The problems: their function, arguments, bounds and loss, and what was found.
-
-    Attributes:
-        args: the arguments, of which `shared` says what is no tensor.
-        residuals: the number of residuals of each problem.
-    """
+    """The problems: their function, arguments, bounds and loss."""
 
     def __init__(
         self, f: Callable[..., Any], unknowns: Unknowns, args: tuple[Any, ...], limits: tuple[Array, Array], loss: Loss, mode: Mode
@@ -85,8 +80,8 @@ class Batch:
             full_leaves[i] = t
         return unflatten(self.spec, full_leaves)
 
-    def costs(self, r: Tensor) -> Tensor:
-        return 0.5 * sum(in_dtype(self.loss.values(TensorNamespace, r), self.dtype), axis=-1)
+    def costs(self, rho: Tensor) -> Tensor:
+        return 0.5 * sum(in_dtype(rho, self.dtype), axis=-1)
 
 
 GOES_ON: Final = 9  # the status of a problem that has not ended
@@ -128,7 +123,7 @@ class Block:
                 trial = minimum(maximum(trial, batch.limits[0]), batch.limits[1])
                 delta = trial - self.x
             door.enter(before)
-            cost = batch.costs(batch.values(trial, *args))
+            cost = batch.costs(batch.loss.values(TensorNamespace, batch.values(trial, *args)))
             door.enter(door.SOLVER)
             return self._decide(model, trial, delta, cost)
         finally:
@@ -138,10 +133,10 @@ class Block:
         gained = model.cost - cost
         predicted = model.predicted(delta)
         good = isfinite(cost) & every(isfinite(delta), axis=-1) & (predicted > 0)
-        ratio = where(good, gained / where(good, predicted, ones_like(predicted)), -ones_like(gained))
+        ratio = where(good, gained / where(good, predicted, 1.0), -1.0)
         accepted = good & (gained > 0)
         swing = 2 * ratio - 1
-        lower = self.damping * maximum(1 - swing * swing * swing, full((), 0.1, dtype=ratio.dtype, device=ratio.device))
+        lower = self.damping * maximum(1 - swing * swing * swing, 0.1)
         length, size = sqrt(sum(delta * delta, axis=-1)), sqrt(sum(self.x * self.x, axis=-1))
         stop, eps = self.stop, self.batch.eps
         stalled = (absolute(gained) <= eps * model.cost) & (predicted <= eps * model.cost)
@@ -151,13 +146,9 @@ class Block:
         gradient = (model.optimality < stop.gtol) | (model.optimality == 0)
         flags = stack([gradient, gain, step, bad])
         self.x = where(expand_dims(accepted & ~gradient, axis=-1), trial, self.x)
-        self.damping = maximum(where(accepted, lower, self.damping * self.growth), full_like(self.damping, 1e-12))
-        self.growth = where(accepted, full_like(self.growth, 2.0), minimum(2 * self.growth, full_like(self.growth, MOST_GROWTH)))
+        self.damping = maximum(where(accepted, lower, self.damping * self.growth), 1e-12)
+        self.growth = where(accepted, 2.0, minimum(2 * self.growth, MOST_GROWTH))
         return _statuses(*(host(flags) != 0))
-
-
-def full_like(x: Tensor, value: float) -> Tensor:
-    return full(x.shape, value, dtype=x.dtype, device=x.device)
 
 
 def _statuses(gradient: Array, gain: Array, step: Array, bad: Array) -> Array:
@@ -175,15 +166,15 @@ class _Model:
         batch = block.batch
         self.block = block
         scaled = batch.loss.scaled(TensorNamespace, r)
-        self.cost = batch.costs(r)
+        self.cost = batch.costs(scaled.rho)
         rows = j if scaled.rows is None else j * expand_dims(scaled.rows, axis=-1)
         self.gradient = _times(matrix_transpose(j), scaled.weighted)
         self.square = matmul(matrix_transpose(rows), rows)
         n = batch.unknowns.size
         diagonal = stack([self.square[:, i, i] for i in range(n)], axis=-1)
         self.finite = every(isfinite(diagonal), axis=-1) & isfinite(self.cost)
-        block.scale = maximum(block.scale, sqrt(where(isfinite(diagonal), diagonal, zeros_like(diagonal))))
-        self.unit = 1 / where(block.scale > 0, block.scale, ones_like(block.scale))
+        block.scale = maximum(block.scale, sqrt(where(isfinite(diagonal), diagonal, 0.0)))
+        self.unit = 1 / where(block.scale > 0, block.scale, 1.0)
         self.optimality = largest(self._scaled_gradient(), axis=-1)
 
     def _scaled_gradient(self) -> Tensor:
@@ -195,7 +186,7 @@ class _Model:
         held = ((x <= low) & (g > 0)) | ((x >= high) & (g < 0))
         self.free = where(held, zeros_like(x), ones_like(x))
         room = where(g > 0, x - low, high - x)
-        return absolute(g) * where(isfinite(room), room, ones_like(room))
+        return absolute(g) * where(isfinite(room), room, 1.0)
 
     def step(self) -> Tensor:
         """Returns the steps, NaN where a system could not be solved."""
@@ -255,12 +246,12 @@ def solve_batch(
     with Heard(()):
         batch = Batch(f, unknowns, args, limits, loss, mode)
         start = unknowns.vector
-        _check_inside(host(start), *limits)
+        x = host(start)
+        _check_inside(x, *limits)
         m = batch.values(start[:1], *batch.filled(batch.some(slice(0, 1)))).size
         if not m:
             raise ValueError("least_squares: the function returned no residuals: an array of length 0.")
         size = max(64, BLOCK_ELEMENTS // (m * unknowns.size))
-        x = host(start)
         status, nfev = np.zeros(unknowns.count, int), np.zeros(unknowns.count, int)
         for begin in range(0, unknowns.count, size):
             _run(Block(batch, begin, min(begin + size, unknowns.count), start, stop), x, status, nfev, stop.max_nfev)
@@ -299,7 +290,7 @@ def _final(batch: Batch, x: Tensor, rows: slice) -> tuple[Tensor, ...]:
     """Returns residuals, Jacobians, gradients and costs at the solutions."""
     j, r = batch.derivative(x[rows], *batch.filled(batch.some(rows)))
     scaled = batch.loss.scaled(TensorNamespace, r)
-    return r, j, _times(matrix_transpose(j), scaled.weighted), batch.costs(r)
+    return r, j, _times(matrix_transpose(j), scaled.weighted), batch.costs(scaled.rho)
 
 
 def _result(
@@ -314,7 +305,8 @@ def _result(
         optimality = np.max(np.abs(g) * np.where(np.isfinite(room), room, 1.0), axis=-1)
     solution, values = of_least_squares(f, batch.unknowns, vector, args, batch.loss, free=mask == 0, batch=True)
     r, cost = values or (r, cost)
+    solved = batch.unknowns.tree(solution, (batch.unknowns.count,))
     return LeastSquaresResult(
-        x=batch.unknowns.tree_of_all(solution), cost=cost, fun=r, jac=j, grad=gradient, optimality=optimality, active_mask=mask,
+        x=solved, cost=cost, fun=r, jac=j, grad=gradient, optimality=optimality, active_mask=mask,
         nfev=nfev, njev=nfev, status=status, message=[MESSAGES[int(k)] for k in status], success=status > 0,
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -40,13 +41,49 @@ def linear_model(lm: LevenbergMarquardt, f: Callable[..., Any], args: tuple[Any,
     return ByRows(lm, args, r) if m < n else ByColumns(lm, args, r)
 
 
-class ByColumns(Linear):
+class _ByMatrix(Linear):
+    """A model with the whole Jacobian, or with JᵀJ. A QR leaves its triangle, by which later systems are solved."""
+
+    jacobian: Any
+    normal: Any
+    _triangle: Any = None
+
+    @cached_property
+    def _system(self) -> Any:
+        """The Jacobian of the scaled Parameters, without the columns that are held."""
+        j = self.jacobian if self.scale is None else self.jacobian * self.scale
+        return j if self.free is None else j * self.free
+
+    def _spoilt(self, least: float) -> bool:
+        """True if rounding would spoil a Cholesky factor with this smallest diagonal element."""
+        return self.lm.solver == "auto" and least * least < 8 * np.finfo(self.lm.dtype).eps
+
+    def _triangle_of(self, stacked: Any, n: int, fmas: int) -> Any:
+        """Does the QR of a matrix, and returns the triangle with all its columns. Raises LinAlgError if that of n is singular."""
+        whole = self.on.run("solver_qr", lambda: self.xp.linalg.qr(stacked, mode="r"), fmas, n)
+        self._triangle = whole[:n, :n]
+        if not bool(self.xp.isfinite(self._triangle).all()) or float(abs(self._triangle.diagonal()).min()) == 0:
+            raise np.linalg.LinAlgError("the triangle of QR is singular")
+        return whole
+
+    def _solved(self, b: Any) -> Any:
+        if self._triangle is None:
+            return self.normal.solve(b)
+        r, solve = self._triangle, self.xp.linalg.solve
+        return self.on.run("solver_substitution", lambda: solve(r, solve(r.T, b[:, None]))[:, 0], r.shape[0] ** 2)
+
+    def curvature(self, delta: Any) -> float:
+        moved = self.on.run("solver_product", lambda: self.jacobian @ delta, self.jacobian.size)
+        return float(moved @ moved)
+
+
+class ByColumns(_ByMatrix):
     """At least as many residuals as unknowns: Cholesky of JᵀJ + damping I, or QR of J above sqrt(damping) I."""
 
     def __init__(self, lm: LevenbergMarquardt, args: tuple[Any, ...], r: Tensor) -> None:
         super().__init__(lm, args, r)
         self.normal = Normal(lm.count, self.on)
-        self.jacobian: Any = None
+        self.jacobian = None
         whole = r.size * lm.count * lm.dtype.itemsize <= WHOLE_BYTES
         if whole or lm.solver == "qr" or lm.capture or lm.per_example:
             j, _ = self.recorded.both(*args)
@@ -61,7 +98,6 @@ class ByColumns(Linear):
             self.normal.scale(self.scale)
         if self.free is not None:
             self.normal.hold(self.free == 0)
-        self._triangle: Any = None
 
     def _product(self, j: Any, v: Any) -> Any:
         return self.on.run("solver_product", lambda: j.T @ v, j.size)
@@ -116,14 +152,14 @@ class ByColumns(Linear):
             self._factorise_rows(damping)
         else:
             least = self._cholesky(damping)
-            if self.lm.solver == "auto" and least * least < 8 * np.finfo(self.lm.dtype).eps:
+            if self._spoilt(least):
                 if self.jacobian is None:
                     raise np.linalg.LinAlgError("JᵀJ is too ill-conditioned for this damping")
                 self._factorise_rows(damping)
         if self._triangle is None:
             return self.again(self.gradient)
         xp, r, q = self.xp, self._triangle, self._target
-        return self._outside(self.on.run("solver_substitution", lambda: xp.linalg.solve(r, -q[:, None])[:, 0], q.size**2 // 2))
+        return self.inner(self.on.run("solver_substitution", lambda: xp.linalg.solve(r, -q[:, None])[:, 0], q.size**2 // 2))
 
     def _cholesky(self, damping: float) -> float:
         self.solver, self.tried = "cholesky", "Cholesky of JᵀJ + damping I"
@@ -137,46 +173,23 @@ class ByColumns(Linear):
     def _factorise_rows(self, damping: float) -> None:
         self.solver, self.tried = "qr", "QR of the Jacobian with the damping below it"
         xp, n = self.xp, self.lm.count
-        if not hasattr(self, "_system"):
-            j = self.jacobian if self.scale is None else self.jacobian * self.scale
-            self._system = j if self.free is None else j * self.free
         m, dtype = self._system.shape[0], self.lm.dtype
         stacked = xp.zeros((m + n, n + 1), dtype)
         stacked[:m, :n], stacked[:m, n] = self._system, self.r.array
         stacked[m:, :n] = xp.eye(n, dtype=dtype) * dtype.type(np.sqrt(damping))
         fmas = (m + n) * (n + 1) ** 2 - (n + 1) ** 3 // 3
-        whole = self.on.run("solver_qr", lambda: xp.linalg.qr(stacked, mode="r"), fmas, n)
-        self._triangle, self._target = whole[:n, :n], whole[:n, n]
-        if not bool(xp.isfinite(self._triangle).all()) or float(abs(self._triangle.diagonal()).min()) == 0:
-            raise np.linalg.LinAlgError("the triangle of QR is singular")
+        self._target = self._triangle_of(stacked, n, fmas)[:n, n]
 
     def again(self, gradient: Any) -> Any:
-        b = -self.inner(gradient)
-        if self._triangle is None:
-            p = self.normal.solve(b)
-        else:
-            r, xp = self._triangle, self.xp
-
-            def substituted() -> Any:
-                y = xp.linalg.solve(r, xp.linalg.solve(r.T, b[:, None]))
-                return y[:, 0]
-
-            p = self.on.run("solver_substitution", substituted, self.lm.count**2)
-        return self._outside(p)
-
-    def _outside(self, p: Any) -> Any:
-        """Returns a solution of the scaled system in the Parameters' space."""
-        p = p if self.free is None else p * self.free
-        return p if self.scale is None else p * self.scale
+        return self.inner(self._solved(-self.inner(gradient)))
 
     def curvature(self, delta: Any) -> float:
         if self.jacobian is not None:
-            moved = self.on.run("solver_product", lambda: self.jacobian @ delta, self.jacobian.size)
-            return float(moved @ moved)
+            return super().curvature(delta)
         return self.normal.quadratic(delta if self.scale is None else delta / self.scale)
 
 
-class ByRows(Linear):
+class ByRows(_ByMatrix):
     """Fewer residuals than unknowns: Cholesky of JJᵀ + damping I, or QR of Jᵀ above sqrt(damping) I."""
 
     def __init__(self, lm: LevenbergMarquardt, args: tuple[Any, ...], r: Tensor) -> None:
@@ -186,11 +199,8 @@ class ByRows(Linear):
         self.gradient = self._back(self.r.array, inside=False)
         self.measure(self.on.run("solver_norms", lambda: (self.jacobian * self.jacobian).sum(0), j.size))
         self.find_held()
-        system = self.jacobian if self.scale is None else self.jacobian * self.scale
-        self._system = system if self.free is None else system * self.free
         self.normal = Normal(r.size, self.on)
         self.normal.add(self._system.T)
-        self._triangle: Any = None
 
     def _back(self, v: Any, inside: bool = True) -> Any:
         j = self._system if inside else self.jacobian
@@ -206,9 +216,9 @@ class ByRows(Linear):
             except np.linalg.LinAlgError:
                 if self.lm.solver == "cholesky":
                     raise
-        if self.lm.solver == "qr" or (self.lm.solver == "auto" and least * least < 8 * np.finfo(self.lm.dtype).eps):
+        if self.lm.solver == "qr" or self._spoilt(least):
             self._factorise_rows(damping)
-        return self._outside(-self._back(self._solved(self.r.array)))
+        return self.inner(-self._back(self._solved(self.r.array)))
 
     def _factorise_rows(self, damping: float) -> None:
         self.solver, self.tried = "qr", "QR of the transposed Jacobian with the damping below it"
@@ -216,29 +226,13 @@ class ByRows(Linear):
         below = xp.eye(m, dtype=self.lm.dtype) * self.lm.dtype.type(np.sqrt(damping))
         stacked = xp.concatenate([self._system.T, below])
         fmas = stacked.shape[0] * m * m - m**3 // 3
-        self._triangle = self.on.run("solver_qr", lambda: xp.linalg.qr(stacked, mode="r"), fmas, m)
-        if not bool(xp.isfinite(self._triangle).all()) or float(abs(self._triangle.diagonal()).min()) == 0:
-            raise np.linalg.LinAlgError("the triangle of QR is singular")
-
-    def _solved(self, b: Any) -> Any:
-        if self._triangle is None:
-            return self.normal.solve(b)
-        xp, r = self.xp, self._triangle
-        solve = xp.linalg.solve
-        return self.on.run("solver_substitution", lambda: solve(r, solve(r.T, b[:, None]))[:, 0], self.r.size**2)
-
-    def _outside(self, p: Any) -> Any:
-        return p if self.scale is None else p * self.scale
+        self._triangle_of(stacked, m, fmas)
 
     def again(self, gradient: Any) -> Any:
         """(JᵀJ + d I)⁻¹ g is (g - Jᵀ (JJᵀ + d I)⁻¹ J g) / d."""
         g = self.inner(gradient)
         moved = self.on.run("solver_product", lambda: self._system @ g, self._system.size)
-        return self._outside((self._back(self._solved(moved)) - g) / self._damping)
-
-    def curvature(self, delta: Any) -> float:
-        moved = self.on.run("solver_product", lambda: self.jacobian @ delta, self.jacobian.size)
-        return float(moved @ moved)
+        return self.inner((self._back(self._solved(moved)) - g) / self._damping)
 
 
 class MatrixFree(Linear):

@@ -128,7 +128,7 @@ class Descent:
         count = len(more) - len(self.objective.given)
         state = self._remembered(x, g, x_before, g_before, *more[:count])
         d, report = self._turn(x, g, state)
-        t, gradient, reached = self.objective.trial(x, d, one, more[count:])
+        t, gradient, reached = self.objective.trial(x, d, one, *more[count:])
         return state, d, concat([report, reached]), t, gradient
 
     def _search(self, at: At, before: At | None, state: State, fresh: bool) -> tuple[At, State] | None:

@@ -63,7 +63,7 @@ def implicit(
     """
     leaves, spec = flatten(tuple(args))
     real = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.dtype.kind in "fV"]
-    if not real and not listeners.differentiates:
+    if not listeners.differentiates:
         return x
     value = constant(x)
     mask = None if free is None or bool(np.all(free)) else asarray(np.asarray(free).astype(value.dtype), device=value.device)

@@ -122,23 +122,12 @@ class Unknowns:
         parts = [reshape(x, (*lead, -1)) for x in self.leaves]
         return parts[0] if len(parts) == 1 else concat(parts, axis=-1)
 
-    def tree(self, vector: Tensor) -> Any:
-        """Returns a vector, which may be watched by tapes, in the structure of x0."""
-        if len(self.sizes) == 1:
-            x = self.leaves[0]
-            return unflatten(self.spec, [in_dtype(reshape(vector, self.shapes[0]), x.dtype)])
+    def tree(self, vector: Tensor, lead: tuple[int, ...] = ()) -> Any:
+        """Returns a vector, or rows of such vectors, in the structure of x0."""
         found, start = [], 0
         for x, shape, size in zip(self.leaves, self.shapes, self.sizes):
-            found.append(in_dtype(reshape(vector[start : start + size], shape), x.dtype))
-            start += size
-        return unflatten(self.spec, found)
-
-    def tree_of_all(self, rows: Tensor) -> Any:
-        """Returns a row for each problem in the structure of x0."""
-        found, start = [], 0
-        for x, shape, size in zip(self.leaves, self.shapes, self.sizes):
-            part = rows if len(self.sizes) == 1 else rows[:, start : start + size]
-            found.append(in_dtype(reshape(part, (self.count, *shape)), x.dtype))
+            part = vector if len(self.sizes) == 1 else vector[..., start : start + size]
+            found.append(in_dtype(reshape(part, (*lead, *shape)), x.dtype))
             start += size
         return unflatten(self.spec, found)
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..ops.conversion import constant
-from ..tensors.creation import asarray
 from ..tensors.tensor import Tensor
 from ..transforms.jacobian import Mode
 from ..tree import map as mapped
@@ -94,11 +93,11 @@ class Search:
                 return -2
             if self.optimality < self.stop.gtol or self.optimality == 0:
                 return 1
-            status = self._improve(model)
-            if status == 0 and self.residuals.nfev >= self.stop.max_nfev:
+            before, status = self.x, self._improve(model)
+            if self.x is not before:
                 model = self.linearize()
+            if status == 0 and self.residuals.nfev >= self.stop.max_nfev:
                 return 1 if model is not None and self.optimality < self.stop.gtol else 0
-            model = self.linearize()
             if status:
                 self._finish()
                 return status
@@ -293,9 +292,7 @@ def _result(search: Search, status: int, unknowns: Unknowns, f: Any, args: tuple
     vector = search.residuals.tensor(x)
     solution, values = of_least_squares(f, unknowns, vector, args, loss, free=mask == 0)
 
-    def placed(values: Array) -> Tensor:
-        return asarray(values.astype(vector.dtype), device=unknowns.device)
-
+    placed = search.residuals.tensor
     fun, cost = values or (placed(search.r), search.cost)
     return LeastSquaresResult(
         x=unknowns.tree(solution), cost=cost, fun=fun, jac=placed(search.j), grad=placed(search.gradient),

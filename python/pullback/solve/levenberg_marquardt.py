@@ -19,7 +19,6 @@ from ..autodiff.kept import Heard
 from ..errors import DTypeError, LinAlgError, PullbackError
 from ..ops.conversion import copy
 from ..ops.elementwise import maximum, minimum, sqrt
-from ..ops.movement import concat
 from ..ops.reduce import sum
 from ..ops.shape import reshape
 from ..tensors import devices, dtypes
@@ -52,7 +51,8 @@ class LevenbergMarquardt:
             Jacobian itself, which is more exact and takes longer; "cg" takes products with J and Jᵀ only. "auto" takes
             "cholesky", "qr" where rounding would spoil it, and "cg" for more than 4,096 unknowns and residuals.
         loss, f_scale: a robust loss, as in `least_squares`.
-        bounds: a pair (lower, upper), each a number, None, or as `params`. Parameters never leave them.
+        bounds: a pair (lower, upper), each a number, None, or a list with one entry for each Parameter. Parameters never
+            leave them.
         geodesic: adds the second-order correction of the step, which follows a curved valley.
         scaling: "none", or "columns", which measures a step by the largest norms of the Jacobian's columns so far. Then the
             result does not depend on the units of the Parameters.
@@ -128,14 +128,11 @@ class LevenbergMarquardt:
             if self._relative:
                 self.damping, self._relative = self._clipped(self.damping * model.largest), False
             before = [copy(p) for p in self.parameters]
-            accepted = False
             try:
-                info = self._trials(model, before)
-                accepted = info.accepted
-            finally:  # also after an error or Ctrl-C inside a trial
-                if not accepted:
-                    self._restore(before)
-            return info
+                return self._trials(model, before)
+            except BaseException:  # also Ctrl-C inside a trial
+                self._restore(before)
+                raise
 
     def _trials(self, model: Linear, before: list[Tensor]) -> StepInfo:
         ratio, failure, count = -math.inf, None, 0
@@ -168,7 +165,7 @@ class LevenbergMarquardt:
         """Assigns the Parameters plus the step, clipped to the bounds. Returns the predicted decrease of the cost, and the cost."""
         change = asarray(delta, device=self.device)
         if self.limits is not None:
-            start = self._flat(before)
+            start = model.joined(before)
             change = minimum(maximum(start + change, self.limits[0]), self.limits[1]) - start
         predicted = model.predicted(change.array)
         if self.geodesic:
@@ -184,10 +181,6 @@ class LevenbergMarquardt:
         r = model.residuals()
         cost = 0.5 * float(sum(self.loss.values(TensorNamespace, r)))
         return predicted, cost if math.isfinite(cost) else math.inf
-
-    def _flat(self, tensors: list[Tensor]) -> Tensor:
-        parts = [reshape(t, (-1,)).astype(self.dtype) for t in tensors]
-        return parts[0] if len(parts) == 1 else concat(parts)
 
     def _accelerated(self, model: Linear, delta: Any, change: Tensor) -> Tensor:
         """Adds half the acceleration of a geodesic to the step, unless it is large beside the step."""

@@ -72,7 +72,7 @@ class Loss:
             raise PullbackError(
                 f"{owner}: f_scale={scale!r} must be a positive number: the size from which on a residual is an outlier."
             )
-        self.name, self.scale = name, float(scale)
+        self.scale = float(scale)
         self.linear = name == "linear"
         self._rule: Callable[..., tuple[Any, Any, Any]] = _RULES[name]
 

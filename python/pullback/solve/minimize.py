@@ -101,11 +101,8 @@ class Minimization:
         return self
 
     def __next__(self) -> Iteration:
-        before = unrecorded("minimize")
-        try:
+        with unrecorded("minimize"):
             return next(self._run)
-        finally:
-            listeners.restore(before)
 
     def close(self) -> None:
         """Ends the minimisation. The Parameters keep the point of the last iteration."""

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..launch import door
 from ..ops.lapack import failures
 from ..tensors import devices
+from .steps import counted
 
 BLOCK: Final = 64  # columns of a panel
 SMALL: Final = 512  # columns up to which a copy of the matrix is factorised by one call
@@ -27,12 +27,8 @@ class Launches:
         self.xp = devices.array_module(device)
 
     def run(self, name: str, work: Callable[[], Any], fmas: int, special_ops: int = 0) -> Any:
-        before = door.enter(door.SOLVER)
-        try:
-            with devices.working(self.device), failures(self.xp), np.errstate(all="ignore"):
-                return door.run_counted(name, work, lambda _: {"fmas": fmas, "special_ops": special_ops, "dtype": str(self.dtype)})
-        finally:
-            door.enter(before)
+        with devices.working(self.device), failures(self.xp), np.errstate(all="ignore"):
+            return counted(name, work, fmas, special_ops, str(self.dtype))
 
 
 class Normal:

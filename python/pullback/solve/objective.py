@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..autodiff.kept import Heard
 from ..autodiff.listeners import listeners
 from ..autodiff.tape import Tape
 from ..errors import CaptureError, DTypeError, PullbackError, ShapeError, TapeError, UnconnectedError, VmapError
@@ -165,7 +166,7 @@ class Objective:
         gradients = [zeros_like(x) if g is None else g for x, g in zip(unknowns.slots, gradients)]
         return (loss if loss.storage is None else copy(loss)), unknowns.flat(gradients)
 
-    def trial(self, x: Tensor, d: Tensor, step: Tensor, leaves: Sequence[Any]) -> tuple[Tensor, Tensor, Tensor]:
+    def trial(self, x: Tensor, d: Tensor, step: Tensor, *leaves: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the point x + step * d, its gradient, and (loss, slope along d, largest absolute gradient that is free)."""
         t = x + step * d
         t = t if self.bounds is None else self.inside(x, t)
@@ -190,7 +191,7 @@ class Objective:
         room = where(d > 0, self.bounds[1] - x, self.bounds[0] - x)
         return smallest(where(d == 0, math.inf, room / where(d == 0, 1.0, d)))
 
-    def curvature(self, x: Tensor, v: Tensor, leaves: Sequence[Any]) -> Tensor:
+    def curvature(self, x: Tensor, v: Tensor, *leaves: Any) -> Tensor:
         """Returns the product of the Hessian at x with a direction, or of the Gauss-Newton matrix if f returns residuals."""
         unknowns = self.unknowns
         unknowns.place(x)
@@ -238,11 +239,8 @@ class Objective:
         """Returns the point x + step * d. It is counted, and reads three numbers from the device."""
         direction = d if d is not None else zeros((self.unknowns.size,), dtype=x.dtype, device=x.device)
         alpha = self.one if step == 1.0 else self.zero if step == 0.0 else self.scalar(step)
-        t, g, report = self.call("trial", self._trial, x, direction, alpha, *self.given)
+        t, g, report = self.call("trial", self.trial, x, direction, alpha, *self.given)
         return self.point(t, g, report.numpy().tolist())
-
-    def _trial(self, x: Tensor, d: Tensor, step: Tensor, *leaves: Any) -> Any:
-        return self.trial(x, d, step, leaves)
 
     def point(self, t: Tensor, g: Tensor, report: Sequence[float]) -> At:
         """Returns the point of a trial from what the host read, and counts the evaluation."""
@@ -253,7 +251,7 @@ class Objective:
     def product(self, x: Tensor, v: Tensor) -> Tensor:
         """Returns the product of the Hessian, or of the Gauss-Newton matrix, with a direction."""
         self.nhev += 1
-        return self.call("curvature", lambda x, v, *leaves: self.curvature(x, v, leaves), x, v, *self.given)
+        return self.call("curvature", self.curvature, x, v, *self.given)
 
     def dependent(self, x: Tensor) -> Tensor:
         """Returns the minimum x as a value that depends on the tensors in `args`, for tapes and forward mode.
@@ -291,7 +289,7 @@ def unrecorded(what: str) -> Any:
     """Makes tapes and other listeners of this thread receive nothing. Returns the state for `listeners.restore`."""
     if listeners.batches:
         raise VmapError(f"{what}: cannot run under vmap, because each example needs iterations of its own. Loop over the examples.")
-    return listeners.truncate(0)
+    return Heard(())
 
 
 def _calls(f: Any, tree: Any, args: Any, what: str) -> bool:

@@ -9,11 +9,9 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from ..errors import PullbackError, ShapeError
-from ..tensors.creation import asarray
-from ..tensors.tensor import Tensor
 from ..transforms.jacobian import Mode
 from .implicit import implicit
-from .jacobians import Residuals, Unknowns, check_start, flat, host, prepared
+from .jacobians import Residuals, Unknowns, check_start, host, prepared
 from .least_squares import Search, Tolerances, settled
 from .losses import Loss
 from .results import RootResult
@@ -77,18 +75,18 @@ def root(
     check_start(owner, values)
     x, values, status = _newton(residuals, x, values, xtol, most)
     if status < 0 and method == "hybrid":
-        x, status = _trust_region(residuals, x, xtol, most)
+        x, status = _trust_region(residuals, x, values, xtol, most)
     values, j = residuals.both(x)
-    return _result(unknowns, residuals, x, values, j, status, f, given)
+    return _result(unknowns, residuals, x, values, j, status, given)
 
 
 def _newton(residuals: Residuals, x: Array, values: Array, xtol: float, most: int) -> tuple[Array, Array, int]:
     """Returns x, f(x), and 1 if it converged, otherwise the reason for the end."""
     n = x.size
     while residuals.nfev < most:
-        _, j = residuals.both(x)
         if not values.any():
             return x, values, 1
+        _, j = residuals.both(x)
         try:
             step = -counted("solver_lu", lambda j=j, values=values: np.linalg.solve(j, values), n**3 // 3 + n * n, n)
         except np.linalg.LinAlgError:
@@ -115,9 +113,8 @@ def _newton(residuals: Residuals, x: Array, values: Array, xtol: float, most: in
     return x, values, 0
 
 
-def _trust_region(residuals: Residuals, x: Array, xtol: float, most: int) -> tuple[Array, int]:
+def _trust_region(residuals: Residuals, x: Array, start: Array, xtol: float, most: int) -> tuple[Array, int]:
     low, high = np.full(x.size, -np.inf), np.full(x.size, np.inf)
-    start = residuals(x)
     search = Search(residuals, x, low, high, Loss("root", "linear", 1.0), None, Tolerances(0.0, xtol, 0.0, most))
     status = search.run()
     scale = np.abs(search.j) @ np.abs(search.x)
@@ -128,21 +125,12 @@ def _trust_region(residuals: Residuals, x: Array, xtol: float, most: int) -> tup
 
 
 def _result(
-    unknowns: Unknowns, residuals: Residuals, x: Array, values: Array, j: Array, status: int, f: Any, args: tuple[Any, ...]
+    unknowns: Unknowns, residuals: Residuals, x: Array, values: Array, j: Array, status: int, args: tuple[Any, ...]
 ) -> RootResult:
-    vector = residuals.tensor(x)
-
-    def equations(z: Tensor, *args: Any) -> Tensor:
-        return flat("root", f(unknowns.tree(z), *args))
-
-    solution = implicit("root", vector, equations, args, what="the Jacobian of f")
-
-    def placed(numbers: Array) -> Tensor:
-        return asarray(numbers.astype(vector.dtype), device=unknowns.device)
-
+    solution = implicit("root", residuals.tensor(x), residuals.values, args, what="the Jacobian of f")
     return RootResult(
-        x=unknowns.tree(solution), fun=placed(values), jac=placed(j), nfev=residuals.nfev, njev=residuals.njev, status=status,
-        message=MESSAGES[status], success=status > 0,
+        x=unknowns.tree(solution), fun=residuals.tensor(values), jac=residuals.tensor(j), nfev=residuals.nfev, njev=residuals.njev,
+        status=status, message=MESSAGES[status], success=status > 0,
     )  # fmt: skip
 
 

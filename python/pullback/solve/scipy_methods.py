@@ -19,6 +19,7 @@ from ..tensors.creation import asarray
 from ..tensors.tensor import Tensor
 from ..transforms.tape import GradientTape
 from .descent import Step, Steps, Stop
+from .jacobians import host
 from .objective import At, Objective
 
 RECENT: Final = 8  # points that are kept, because SciPy's callbacks name a point that it has evaluated before
@@ -129,7 +130,7 @@ class ScipySolver:
                     changed = (yield Step(self._at(x), None)) or changed
                 elif kind == "value":
                     found = self._at(x)
-                    answer = (found.loss, _host(found.gradient)) if self.facts.gradient else found.loss
+                    answer = (found.loss, host(found.gradient)) if self.facts.gradient else found.loss
                 else:
                     answer = kind(x)
                 kind, x = asked.send(answer)
@@ -146,7 +147,7 @@ class ScipySolver:
         elif self.facts.hessian == "matrix":
             more["hess"] = lambda x: ask(self._matrix, x.copy())
         if self.objective.bounds is not None:
-            low, high = [_host(side) for side in self.objective.bounds]
+            low, high = [host(side) for side in self.objective.bounds]
             more["bounds"] = [(a if np.isfinite(a) else None, b if np.isfinite(b) else None) for a, b in zip(low, high)]
         if self.constraints:
             more["constraints"] = [c(ask) if callable(c) else c for c in self.constraints]
@@ -154,7 +155,7 @@ class ScipySolver:
         def callback(xk: Any, state: Any = None) -> None:
             ask("iteration", np.array(xk, np.float64))
 
-        x = _host(at.x)
+        x = host(at.x)
         value = lambda x: ask("value", np.array(x, np.float64))
         return self._run(value, x, method=self.name, callback=callback, options=self.options, **more)
 
@@ -174,14 +175,14 @@ class ScipySolver:
         return at
 
     def _keep(self, at: At, key: bytes | None = None) -> None:
-        self._recent.insert(0, (_host(at.x).tobytes() if key is None else key, self.objective.given, at))
+        self._recent.insert(0, (host(at.x).tobytes() if key is None else key, self.objective.given, at))
         del self._recent[RECENT:]
 
     def _product(self, both: Any) -> Any:
-        return _host(self.objective.product(self._tensor(both[0]), self._tensor(both[1])))
+        return host(self.objective.product(self._tensor(both[0]), self._tensor(both[1])))
 
     def _matrix(self, x: Any) -> Any:
-        rows = [_host(self.objective.product(self._tensor(x), self._tensor(row))) for row in np.eye(x.size)]
+        rows = [host(self.objective.product(self._tensor(x), self._tensor(row))) for row in np.eye(x.size)]
         return (np.array(rows) + np.array(rows).T) / 2
 
     def _constraint(self, given: Any) -> Any:
@@ -200,7 +201,7 @@ class ScipySolver:
         def values(x: Any) -> Any:
             objective.unknowns.place(self._tensor(x))
             inner.args_changed()
-            return _host(inner.value(objective.unknowns.tree, inner.given))
+            return host(inner.value(objective.unknowns.tree, inner.given))
 
         def rows(x: Any) -> Any:
             objective.unknowns.place(self._tensor(x))
@@ -210,7 +211,7 @@ class ScipySolver:
             tape.watch(slots)
             with tape:
                 found = inner.value(objective.unknowns.tree, inner.given)
-            parts = [_host(part).reshape(found.size, -1) for part in tape.jacobian(found, slots)]
+            parts = [host(part).reshape(found.size, -1) for part in tape.jacobian(found, slots)]
             return np.concatenate(parts, axis=1)
 
         def made(ask: Callable[[Any, Any], Any]) -> Any:
@@ -222,10 +223,6 @@ class ScipySolver:
             return new
 
         return made
-
-
-def _host(x: Tensor) -> Any:
-    return x.numpy().astype(np.float64)
 
 
 class Ended(BaseException):

@@ -36,11 +36,11 @@ class Step(NamedTuple):
     damping: float
 
 
-def counted(name: str, run: Callable[[], Any], fmas: int, special_ops: int = 0) -> Any:
+def counted(name: str, run: Callable[[], Any], fmas: int, special_ops: int = 0, dtype: str = "float64") -> Any:
     """Runs work in NumPy as a launch of the phase "solver", with these operations as its cost."""
     before = door.enter(door.SOLVER)
     try:
-        return door.run_counted(name, run, lambda _: {"fmas": fmas, "special_ops": special_ops, "dtype": "float64"})
+        return door.run_counted(name, run, lambda _: {"fmas": fmas, "special_ops": special_ops, "dtype": dtype})
     finally:
         door.enter(before)
 

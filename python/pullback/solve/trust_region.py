@@ -81,7 +81,7 @@ class TrustRegion:
 
     def _conjugate(self, x: Tensor, g: Tensor, z: Tensor, r: Tensor, p: Tensor, *leaves: Tensor) -> Any:
         """Returns one step of conjugate gradients, and the eight numbers that the host reads to decide if it may be taken."""
-        bp = self.objective.curvature(x, p, leaves)
+        bp = self.objective.curvature(x, p, *leaves)
         rr, pbp = vecdot(r, r), vecdot(p, bp)
         length = rr / pbp
         z_next, r_next = z + length * p, r + length * bp

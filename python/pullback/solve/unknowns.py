@@ -36,7 +36,6 @@ class Unknowns:
         self.what = what
         self.is_module = not isinstance(params, Tensor) and callable(getattr(params, "parameters", None))
         leaves, self.spec, names = self._leaves(params)
-        self.kept = [x for x in leaves if isinstance(x, Parameter) and not x.trainable]
         held = [x if isinstance(x, Parameter) else self._slot(x, name) for x, name in zip(leaves, names)]
         self.tree = params if self.is_module else unflatten(self.spec, held)
         self.held = held
@@ -51,8 +50,8 @@ class Unknowns:
 
     def _leaves(self, params: Any) -> tuple[list[Any], Any, list[str]]:
         if self.is_module:
-            found = list(params.parameters())
-            return found, (list, len(found)), [x.name or f"parameters()[{i}]" for i, x in enumerate(found)]
+            found, spec = flatten(params.parameters())
+            return found, spec, [x.name or f"parameters()[{i}]" for i, x in enumerate(found)]
         if isinstance(params, (list, tuple)) and params and all([isinstance(x, (int, float, np.number)) for x in params]):
             params = asarray(params)
         if not isinstance(params, (Tensor, np.ndarray, list, tuple, dict)) and hasattr(params, "__next__"):
