@@ -1,4 +1,4 @@
-"""Workloads of networks with convolutions and with recurrent layers, in each library.
+"""Workloads of networks with convolutions, with recurrent layers and with attention, in each library.
 
 Each is a training step (forward, backward and the optimizer's step), except those of a single batch norm and of attention alone,
 which have no step.
@@ -6,6 +6,7 @@ which have no step.
 
 CNN, DIGITS = "CNN 1-16-32 (5 x 5), 28 x 28, batch 64, Adam", "digits CNN, batch 64, Adam"
 RESNET, GRU = "ResNet-8, 32 x 32, batch 32, SGD", "digits GRU, batch 64, Adam"
+GPT = "GPT, 2 layers of width 64, 64 characters, batch 16, AdamW"
 NORM = "BatchNorm2d, 64 x 64 x 32 x 32, no step"
 ATTENTION = "attention, 8 x 4 heads x 256 x 32, no step"
 CAUSAL = "causal attention, 8 x 4 heads x 256 x 32, no step"
@@ -14,10 +15,12 @@ SHAPES = {
     DIGITS: (64, 1, 8, 8),
     RESNET: (32, 3, 32, 32),
     GRU: (64, 8, 8),
+    GPT: (16, 65),
     NORM: (64, 64, 32, 32),
     ATTENTION: (8, 4, 256, 32),
     CAUSAL: (8, 4, 256, 32),
 }  # of a batch
+CHARACTERS, LAYERS, WIDTH, HEADS = 65, 2, 64, 4  # of the GPT
 
 
 def layers_of_cnn(nn):

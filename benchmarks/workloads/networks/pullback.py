@@ -6,10 +6,27 @@ import numpy as np
 
 import pullback as pb
 from pullback import nn, optim
+from pullback.examples import gpt as example
 from pullback.examples.mlperf_tiny import resnet8
 
 from ..eager import pullback as eager
-from . import ATTENTION, CAUSAL, CNN, DIGITS, GRU, NORM, RESNET, SHAPES, layers_of_cnn, layers_of_digits
+from . import (
+    ATTENTION,
+    CAUSAL,
+    CHARACTERS,
+    CNN,
+    DIGITS,
+    GPT,
+    GRU,
+    HEADS,
+    LAYERS,
+    NORM,
+    RESNET,
+    SHAPES,
+    WIDTH,
+    layers_of_cnn,
+    layers_of_digits,
+)  # fmt: skip
 
 
 class Reader(nn.Module):
@@ -42,6 +59,17 @@ def step(name, capture):
     return partial(pb.capture(run) if capture else run, x, y)
 
 
+def gpt(capture):
+    net = example.GPT(CHARACTERS, SHAPES[GPT][1] - 1, LAYERS, HEADS, WIDTH)
+    opt = optim.AdamW(net.parameters(), lr=1e-3)
+    sequences = pb.tensor(np.random.default_rng(0).integers(0, CHARACTERS, SHAPES[GPT]))
+
+    def run(sequences):
+        return opt.minimize(lambda: example.loss_of(net, sequences))
+
+    return partial(pb.capture(run) if capture else run, sequences)
+
+
 def norm(capture):
     layer, rng = nn.BatchNorm2d(SHAPES[NORM][1]), np.random.default_rng(0)
     x, g = [pb.tensor(rng.standard_normal(SHAPES[NORM], dtype=np.float32)) for _ in range(2)]
@@ -72,6 +100,8 @@ def attention(name, capture):
 WORKLOADS = {
     **{name: partial(step, name, False) for name in NETWORKS},
     **{f"{name}, captured": partial(step, name, True) for name in NETWORKS},
+    GPT: partial(gpt, False),
+    f"{GPT}, captured": partial(gpt, True),
     NORM: partial(norm, False),
     f"{NORM}, captured": partial(norm, True),
     **{name: partial(attention, name, False) for name in (ATTENTION, CAUSAL)},

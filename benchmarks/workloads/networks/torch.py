@@ -6,7 +6,23 @@ import torch
 from torch import nn
 
 from ..eager import torch as eager
-from . import ATTENTION, CAUSAL, CNN, DIGITS, GRU, NORM, RESNET, SHAPES, layers_of_cnn, layers_of_digits
+from . import (
+    ATTENTION,
+    CAUSAL,
+    CHARACTERS,
+    CNN,
+    DIGITS,
+    GPT,
+    GRU,
+    HEADS,
+    LAYERS,
+    NORM,
+    RESNET,
+    SHAPES,
+    WIDTH,
+    layers_of_cnn,
+    layers_of_digits,
+)  # fmt: skip
 
 
 class Reader(nn.Module):
@@ -44,6 +60,35 @@ def resnet8():
     )  # fmt: skip
 
 
+class Block(nn.Module):
+    """A block of the GPT."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH, bias=False), nn.LayerNorm(WIDTH, bias=False)
+        self.in_proj, self.out_proj = nn.Linear(WIDTH, 3 * WIDTH, bias=False), nn.Linear(WIDTH, WIDTH, bias=False)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH, bias=False), nn.Linear(4 * WIDTH, WIDTH, bias=False)
+
+    def forward(self, x):
+        q, k, v = [part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in self.in_proj(self.norm1(x)).chunk(3, -1)]
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out_proj(y.transpose(1, 2).flatten(-2))
+        return x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
+
+
+class Decoder(nn.Module):
+    """The GPT. The last layer uses the weight of the embedding."""
+
+    def __init__(self):
+        super().__init__()
+        self.characters, self.positions = nn.Embedding(CHARACTERS, WIDTH), nn.Embedding(SHAPES[GPT][1] - 1, WIDTH)
+        self.blocks, self.norm = nn.Sequential(*[Block() for _ in range(LAYERS)]), nn.LayerNorm(WIDTH, bias=False)
+
+    def forward(self, numbers):
+        x = self.characters(numbers) + self.positions.weight[: numbers.shape[1]]
+        return nn.functional.linear(self.norm(self.blocks(x)), self.characters.weight)
+
+
 NETWORKS = {
     CNN: lambda: nn.Sequential(*layers_of_cnn(nn)), DIGITS: lambda: nn.Sequential(*layers_of_digits(nn)),
     RESNET: resnet8, GRU: Reader,
@@ -59,6 +104,19 @@ def step(name):
     def run():
         opt.zero_grad()
         loss = nn.functional.cross_entropy(net(x), y)
+        loss.backward()
+        opt.step()
+
+    return run
+
+
+def gpt():
+    net = Decoder()
+    opt, sequences = torch.optim.AdamW(net.parameters(), lr=1e-3), torch.randint(0, CHARACTERS, SHAPES[GPT])
+
+    def run():
+        opt.zero_grad()
+        loss = nn.functional.cross_entropy(net(sequences[:, :-1]).flatten(0, 1), sequences[:, 1:].flatten())
         loss.backward()
         opt.step()
 
@@ -81,7 +139,7 @@ def attention(name):
     return run
 
 
-WORKLOADS = {name: partial(step, name) for name in NETWORKS} | {NORM: norm}
+WORKLOADS = {name: partial(step, name) for name in NETWORKS} | {GPT: gpt, NORM: norm}
 WORKLOADS |= {name: partial(attention, name) for name in (ATTENTION, CAUSAL)}
 
 facts = eager.facts
