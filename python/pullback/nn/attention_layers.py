@@ -19,7 +19,7 @@ from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
 from . import init
 from .attention import attend, rotary
-from .layers import Linear, positive_lengths
+from .layers import Linear, positive_lengths, probability
 from .module import Module
 from .norms import RMSNorm
 
@@ -34,12 +34,6 @@ def _merged(y: Tensor) -> Tensor:
     """Returns y (batch, heads, T, d) as (batch, T, heads · d)."""
     batch, heads, length, width = y.shape
     return reshape(permute_dims(y, (0, 2, 1, 3)), (batch, length, heads * width))
-
-
-def _probability(layer: str, dropout: Any) -> float:
-    if isinstance(dropout, (bool, str)) or not 0 <= real(layer, "dropout", dropout) <= 1:
-        raise PullbackError(f"{layer}: dropout={dropout!r} is not a probability; it must be from 0 to 1.")
-    return float(dropout)
 
 
 class _Projected(Module):
@@ -88,7 +82,7 @@ class MultiheadAttention(_Projected):
                 raise PullbackError(f"{name}: {option}=True is not supported. Concatenate one more key and value before the layer.")
         sizes = {"kdim": embed_dim if kdim is None else kdim, "vdim": embed_dim if vdim is None else vdim}
         self.kdim, self.vdim = positive_lengths(name, **sizes)
-        self.dropout, self.batch_first = _probability(name, dropout), flag(name, "batch_first", batch_first)
+        self.dropout, self.batch_first = float(probability(name, "dropout", dropout)), flag(name, "batch_first", batch_first)
         embed, self.in_proj_weight = self.embed_dim, None
         biased = flag(name, "bias", bias)
         if (self.kdim, self.vdim) == (embed, embed):
@@ -224,7 +218,7 @@ class MultiHeadAttention(_Projected):
         self.num_kv_heads, self.head_dim = positive_lengths(name, num_kv_heads=shared, head_dim=width)
         if self.num_heads % self.num_kv_heads:
             raise ShapeError(f"{name}: num_kv_heads={num_kv_heads} does not divide num_heads={num_heads}.")
-        self.dropout, self.causal = _probability(name, dropout), flag(name, "causal", causal)
+        self.dropout, self.causal = float(probability(name, "dropout", dropout)), flag(name, "causal", causal)
         self.rotary = 10000.0 if rotary is True else None if rotary is False else real(name, "rotary", rotary)
         self.interleaved = flag(name, "interleaved", interleaved)
         if self.rotary is not None and self.head_dim % 2:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..launch import capturing
-from ..ops._shapes import flag, integer, normalize_axis
+from ..ops._shapes import flag, integer, normalize_axis, real
 from ..ops.conversion import stop_gradient
 from ..ops.elementwise import equal, where
 from ..ops.gather import take
@@ -70,6 +70,13 @@ def positive_lengths(layer: str, **lengths: Any) -> list[int]:
         if not hasattr(value, "__index__") or index(value) < 1:
             raise ShapeError(f"{layer}: {name}={value!r} must be an integer of 1 or more.")
     return [index(value) for value in lengths.values()]
+
+
+def probability(layer: str, name: str, p: Any) -> Any:
+    """Returns p. Raises PullbackError if it is not from 0 to 1, DTypeError if it is no number."""
+    if isinstance(p, (bool, str)) or not 0 <= real(layer, name, p) <= 1:
+        raise PullbackError(f"{layer}: {name}={p!r} is not a probability; it must be from 0 to 1.")
+    return p
 
 
 # The activation modules that `linear` can fuse: a Linear followed by one of these runs as one launch. The result has the same bits
@@ -185,9 +192,7 @@ class Dropout(Module):
     """In training mode, sets each element to zero with probability p and divides the other elements by 1 - p."""
 
     def __init__(self, p: float = 0.5, *, generator: Generator | None = None) -> None:
-        if isinstance(p, (bool, str)) or not 0 <= p <= 1:
-            raise PullbackError(f"Dropout: p={p!r} is not a probability; it must be from 0 to 1.")
-        self.p, self.generator = p, generator
+        self.p, self.generator = probability("Dropout", "p", p), generator
 
     def forward(self, x: ArrayLike) -> Tensor:
         return dropout(x, self.p, self.training, generator=self.generator)

@@ -7,13 +7,13 @@ from typing import Any
 
 from ..errors import PullbackError, ShapeError
 from ..ops._shapes import flag, real
-from ..ops.by_name import reshaped, spread, view
+from ..ops.by_name import reshaped, spread
 from ..ops.elementwise import cos, exp, expm1, log, maximum, sigmoid, sin
 from ..ops.linalg import matmul
 from ..ops.linear import linear
 from ..ops.linear_recurrence import linear_recurrence
 from ..ops.movement import concat
-from ..ops.shape import SLICE, expand_dims, matrix_transpose, split
+from ..ops.shape import expand_dims, matrix_transpose, part_of, split
 from ..tensors.creation import empty
 from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
@@ -53,10 +53,6 @@ class _Sequences(Module):
         return state
 
 
-def _at(x: Tensor, axis: int, steps: Any) -> Tensor:
-    return view(SLICE, x, (*(slice(None),) * axis, steps))
-
-
 class MinGRU(_Sequences):
     """A GRU whose gate and candidate depend on x alone: h_t = (1 - z_t) h_{t-1} + z_t c_t with z = sigmoid(W_z x), c = W_c x.
 
@@ -90,7 +86,7 @@ class MinGRU(_Sequences):
         before = None if h is None else self._check_state(h, x, axis, self.hidden_size)
         gates, candidates = split(self.linear(x), 2, axis=-1)
         y = linear_recurrence(sigmoid(-gates), sigmoid(gates) * candidates, axis, initial=before)
-        return y, _at(y, axis, -1)
+        return y, part_of(y, axis, -1)
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, batch_first={self.batch_first}"
@@ -162,13 +158,13 @@ class LRU(_Sequences):
         powers = [reshaped(spread(part, x.shape[axis]), (*steps, self.hidden_size)) for part in a]
         *_, re, im = associative_scan(_combined, (*powers, *b), axis=axis)
         y = matmul(re, matrix_transpose(self.C_re)) - matmul(im, matrix_transpose(self.C_im)) + self.D * x
-        return y, (_at(re, axis, -1), _at(im, axis, -1))
+        return y, (part_of(re, axis, -1), part_of(im, axis, -1))
 
     @staticmethod
     def _begun(a: Any, b: Any, h: Any, axis: int) -> tuple[Tensor, Tensor]:
         """Returns b with a h added at the first step."""
         added = a[0] * h[0] - a[1] * h[1], a[0] * h[1] + a[1] * h[0]
-        parts = [(_at(x, axis, slice(0, 1)) + y, _at(x, axis, slice(1, None))) for x, y in zip(b, added)]
+        parts = [(part_of(x, axis, slice(0, 1)) + y, part_of(x, axis, slice(1, None))) for x, y in zip(b, added)]
         return concat(parts[0], axis=axis), concat(parts[1], axis=axis)
 
     def extra_repr(self) -> str:

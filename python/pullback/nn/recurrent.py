@@ -20,7 +20,7 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
 from . import init
-from .layers import positive_lengths
+from .layers import positive_lengths, probability
 from .module import Module
 
 Nonlinearity = Literal["tanh", "relu"]
@@ -131,11 +131,9 @@ class _Layers(_Recurrent):
         self.bias = flag(name, "bias", bias)
         self.batch_first = flag(name, "batch_first", batch_first)
         self.bidirectional = flag(name, "bidirectional", bidirectional)
-        if isinstance(dropout, (bool, str)) or not 0 <= dropout <= 1:
-            raise PullbackError(f"{name}: dropout={dropout!r} is not a probability; it must be from 0 to 1.")
+        self.dropout = probability(name, "dropout", dropout)
         if dropout and self.num_layers == 1:
             warnings.warn(f"{name}: dropout={dropout} has no effect: it is applied between layers, and there is one.", stacklevel=3)
-        self.dropout = dropout
         for layer in range(self.num_layers):
             inputs = self.hidden_size * len(self._directions) if layer else self.input_size
             for direction in self._directions:

@@ -16,14 +16,14 @@ from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
 from ._shapes import length, normalize_axis
-from .by_name import in_dtype, in_float, view, widened
+from .by_name import in_dtype, in_float, widened
 from .conversion import settled
 from .declare import distinct, no_flops, normal, op
 from .elementwise import equal, isnan, logaddexp, logical_or, multiply, not_equal, subtract, where
 from .gather import along_axis_add, take_along_axis
 from .kinds import LINEAR, OWN, along_axes
 from .movement import concat
-from .shape import SLICE, reshape
+from .shape import part_of, reshape
 
 # ---- ops: (x, axis, reverse)
 
@@ -99,9 +99,8 @@ def _doubling(combine: Callable[[Tensor, Tensor], Tensor], first: float, y: Tens
     first: the neutral element of `combine`.
     """
     n, step = y.shape[axis], 1
-    lead = (slice(None),) * axis
     while step < n:
-        kept = view(SLICE, y, (*lead, slice(step, None) if reverse else slice(0, n - step)))
+        kept = part_of(y, axis, slice(step, None) if reverse else slice(0, n - step))
         border = full(tuple([step if i == axis else m for i, m in enumerate(y.shape)]), first, dtype=y.dtype, device=y.device)
         y = combine(y, concat([kept, border] if reverse else [border, kept], axis=axis))
         step *= 2
@@ -216,8 +215,7 @@ def diff(
     times = length("diff", "n", n)
     parts = [as_tensor(p) for p in (prepend, x, append) if p is not None and times]
     x = concat(parts, axis=axis) if len(parts) > 1 else x
-    lead = (slice(None),) * axis
     difference = not_equal if x.dtype == dtypes.bool_ else subtract
     for _ in range(min(times, x.shape[axis])):  # after that many steps the axis is empty
-        x = difference(view(SLICE, x, (*lead, slice(1, None))), view(SLICE, x, (*lead, slice(0, -1))))
+        x = difference(part_of(x, axis, slice(1, None)), part_of(x, axis, slice(0, -1)))
     return settled(x)

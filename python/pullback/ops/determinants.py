@@ -40,7 +40,7 @@ def _cofactors_pullback(g: Tensor, x: Tensor) -> Tensor:
     diagonal = sum(w * expand_dims(sum(where(one, inside, 0.0), axis=-2), axis=-2), axis=-1)
     changed = where(one, expand_dims(diagonal, axis=-1), -(w * matrix_transpose(inside)))
     turns = sign(apply(_det, (u,)) * apply(_det, (v,)))
-    return expand_dims(expand_dims(turns, axis=-1), axis=-1) * matmul(matmul(u, changed), matrix_transpose(v))
+    return _as_matrix(turns) * matmul(matmul(u, changed), matrix_transpose(v))
 
 
 _cofactors = op(

@@ -13,12 +13,12 @@ from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from ._shapes import broadcast_shapes, flag, normalize_axis
-from .by_name import in_float, view
+from .by_name import in_float
 from .conversion import same_dtype
 from .declare import op
 from .kinds import OWN_OF_TWO, along_axes
 from .movement import concat
-from .shape import SLICE, broadcast_to, expand_dims
+from .shape import broadcast_to, expand_dims, part_of
 
 
 def _reference(xp: Any, a: Any, b: Any, axis: int, reverse: bool, late: bool) -> Any:
@@ -41,7 +41,7 @@ def _moved(x: Tensor, axis: int, up: bool) -> Tensor:
     if n == 0:
         return x
     border = zeros(tuple([1 if i == axis else m for i, m in enumerate(x.shape)]), dtype=x.dtype, device=x.device)
-    kept = view(SLICE, x, (*(slice(None),) * axis, slice(0, n - 1) if up else slice(1, None)))
+    kept = part_of(x, axis, slice(0, n - 1) if up else slice(1, None))
     return concat([border, kept] if up else [kept, border], axis=axis)
 
 
@@ -106,12 +106,12 @@ def linear_recurrence(
 
 def _begun(a: Tensor, b: Tensor, start: Tensor, axis: int, reverse: bool) -> Tensor:
     """Returns b with a times `start` added at the first step."""
-    lead, n, wanted = (slice(None),) * axis, b.shape[axis], (*b.shape[:axis], *b.shape[axis + 1 :])
+    n, wanted = b.shape[axis], (*b.shape[:axis], *b.shape[axis + 1 :])
     if broadcast_shapes("linear_recurrence", [start.shape, wanted]) != wanted:
         raise ShapeError(f"linear_recurrence: initial has shape {start.shape}; it must broadcast to that of one step, {wanted}.")
     first, rest = (slice(n - 1, None), slice(0, n - 1)) if reverse else (slice(0, 1), slice(1, None))
-    begun = view(SLICE, a, (*lead, first)) * expand_dims(broadcast_to(start, wanted), axis=axis) + view(SLICE, b, (*lead, first))
-    others = view(SLICE, b, (*lead, rest))
+    begun = part_of(a, axis, first) * expand_dims(broadcast_to(start, wanted), axis=axis) + part_of(b, axis, first)
+    others = part_of(b, axis, rest)
     return concat([others, begun] if reverse else [begun, others], axis=axis)
 
 

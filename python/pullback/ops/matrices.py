@@ -24,7 +24,7 @@ from .linalg import matmul
 from .movement import concat
 from .reduce import count_nonzero, max, min, sum
 from .shape import broadcast_to, moveaxis, reshape
-from .solves import inv
+from .solves import inv, require_square
 from .spectral import svdvals
 
 
@@ -122,10 +122,7 @@ def matrix_power(x: ArrayLike, n: int, /) -> Tensor:
     """
     exponent = integer("matrix_power", "n", n)
     x = inv(x) if exponent < 0 else as_tensor(x)
-    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
-        raise ShapeError(
-            f"matrix_power: shape {x.shape}: the last two axes must have one length, because the matrices must be square."
-        )
+    require_square("matrix_power", x)
     exponent = builtins.abs(exponent)
     if not exponent:
         return copy(broadcast_to(eye(x.shape[-1], dtype=x.dtype, device=x.device), x.shape))

@@ -83,6 +83,11 @@ SLICE = op("slice", example=normal((4, 5), params=((slice(1, None, 2), None, 3),
             pullback=lambda g, x_shape, key: _placed_back(g, x_shape, key))  # fmt: skip
 
 
+def part_of(x: Tensor, axis: int, steps: int | slice) -> Tensor:
+    """Returns the steps of x along the axis, which counts from the front, as a view."""
+    return view(SLICE, x, (*(slice(None),) * axis, steps))
+
+
 def _placed_back(g: Tensor, shape: Shape, key: tuple[Any, ...]) -> Tensor:
     """Returns zeros of the shape with g at x[key]. If the key selects one block, g is padded, for which there is a kernel."""
     block = block_of(key, shape)

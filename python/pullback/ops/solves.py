@@ -63,9 +63,14 @@ def count(shape: Sequence[int]) -> int:
 def square(name: str, x: Any) -> Tensor:
     """Returns x as a tensor of floats. Raises ShapeError if its last two axes are not those of square matrices."""
     x = matrix(name, x)
-    if x.shape[-1] != x.shape[-2]:
-        raise ShapeError(f"{name}: shape {x.shape}: the last two axes must have one length, because the matrices must be square.")
+    require_square(name, x)
     return x
+
+
+def require_square(name: str, x: Tensor) -> None:
+    """Raises ShapeError unless the last two axes of x have one length."""
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise ShapeError(f"{name}: shape {x.shape}: the last two axes must have one length, because the matrices must be square.")
 
 
 def matrix(name: str, x: Any) -> Tensor:

@@ -122,7 +122,7 @@ def _svd_pullback(g: Tensor, x_shape: tuple[int, ...], y: Tensor, full: bool) ->
     return gx
 
 
-def _svd_cost(x: Any, full: bool, y: Any) -> dict[str, int]:
+def svd_cost(x: Any, full: bool, y: Any) -> dict[str, int]:
     """Golub & Van Loan, Matrix Computations (4th ed.), figure 8.6.1, with or without a QR factorisation before."""
     n, m = sorted(x.shape[-2:])
     plain = 4 * m * m * n + 8 * m * n * n + 9 * n**3 if full else 14 * m * n * n + 8 * n**3
@@ -132,7 +132,7 @@ def _svd_cost(x: Any, full: bool, y: Any) -> dict[str, int]:
 
 _svd = op(
     "svd", kind=OWN, takes="float", batch=leading, reference=lapack.svd, same_bits=FROM_LAPACK, ulp=64,
-    example=normal((2, 5, 3), params=(False,)), pullback=_svd_pullback, cost=_svd_cost,
+    example=normal((2, 5, 3), params=(False,)), pullback=_svd_pullback, cost=svd_cost,
 )  # fmt: skip
 
 

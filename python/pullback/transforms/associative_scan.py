@@ -8,9 +8,9 @@ from typing import Any, NoReturn, TypeVar
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..interop.unknown_names import unexpected
 from ..ops._shapes import flag, normalize_axis
-from ..ops.by_name import reshaped, view
+from ..ops.by_name import reshaped
 from ..ops.movement import concat, stack
-from ..ops.shape import SLICE, flip
+from ..ops.shape import flip, part_of
 from ..tensors.operand import own
 from ..tensors.tensor import Tensor
 from ..tree import flatten, shown, unflatten
@@ -78,14 +78,13 @@ class _Steps:
 
     def _woven(self, first: Tensor, later: Tensor, odd: Tensor, axis: int, n: int) -> Tensor:
         """Returns first, odd[0], later[0], odd[1], later[1], …"""
-        lead = (slice(None),) * axis
         count = later.shape[axis]
-        pairs = stack([view(SLICE, odd, (*lead, slice(0, count))), later], axis=axis + 1)
+        pairs = stack([part_of(odd, axis, slice(0, count)), later], axis=axis + 1)
         woven = reshaped(pairs, (*pairs.shape[:axis], 2 * count, *pairs.shape[axis + 2 :]))
-        return concat([first, woven] if n % 2 else [first, woven, view(SLICE, odd, (*lead, slice(count, None)))], axis=axis)
+        return concat([first, woven] if n % 2 else [first, woven, part_of(odd, axis, slice(count, None))], axis=axis)
 
     def _part(self, xs: Sequence[Tensor], steps: slice) -> list[Tensor]:
-        return [view(SLICE, x, (*(slice(None),) * at, steps)) for x, at in zip(xs, self.axes)]
+        return [part_of(x, at, steps) for x, at in zip(xs, self.axes)]
 
     def combined(self, xs: Sequence[Tensor], ys: Sequence[Tensor]) -> list[Tensor]:
         """Returns combine(xs, ys). Raises ShapeError, DTypeError, PullbackError for a result that is unlike its arguments."""
