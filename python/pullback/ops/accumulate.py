@@ -81,7 +81,7 @@ def _joined(parts: Sequence[Part]) -> Sequence[Part]:
     if len(axes) != 1:
         return parts
     (axis,) = axes
-    ordered = sorted([part for part in parts if part.value.shape[axis]], key=lambda part: part.before[axis])
+    ordered = sorted([part for part in parts if part.value.shape[axis]], key=lambda part: part.before[axis]) or [first]
     pieces: list[Tensor] = []
     for i, part in enumerate(ordered):
         if i:
@@ -123,11 +123,11 @@ class Tree:
         self.add(b)
 
     def add(self, g: Contribution) -> None:
-        g, rank = complete(g), 0
+        more, rank = complete(g), 0
         while self._sums and self._sums[-1][0] == rank:
-            g = self._added(self._sums.pop()[1], g)
+            more = self._added(self._sums.pop()[1], more)
             rank += 1
-        self._sums.append((rank, g))
+        self._sums.append((rank, more))
 
     def total(self) -> Tensor:
         *larger, (_, g) = self._sums
