@@ -1,7 +1,7 @@
-"""nvcc's front end accepts every CUDA source: its host functions are not called from kernels, and its templates can be instantiated.
+"""nvcc's front end accepts every CUDA source: no kernel calls a function of the host, and all templates can be instantiated.
 
 The simulator compiles the same sources as C++, where host and device are one, so it cannot see such errors. No machine code is
-made, which test_nvcc.py does and which takes ten times as long.
+made, which test_nvcc.py does, and which takes ten times as long.
 """
 
 from __future__ import annotations
