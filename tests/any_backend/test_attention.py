@@ -12,7 +12,7 @@ import pullback as pb
 from conftest import FLOATS, dtype_of, host
 from pullback.nn import functional as F
 from pullback.nn.functional import rotary, scaled_dot_product_attention as attend
-from pullback.ops import attention as family
+from pullback.ops import attention_parts
 
 BOUNDS = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3, "bfloat16": 4e-2}
 MASKS = ("none", "bools", "floats", "causal", "causal bools")
@@ -138,7 +138,7 @@ def test_the_definition_in_parts_is_the_definition(monkeypatch: pytest.MonkeyPat
 
     t = [pb.tensor(normal(*x.shape)) for x in (q, k, v, m)]
     whole, moved = hessian(q, k, v, m), pb.jvp(lambda *xs: attend(*xs, enable_gqa=True), [q, k, v, m], t)[1]
-    monkeypatch.setattr(family, "BLOCK", 10)
+    monkeypatch.setattr(attention_parts, "BLOCK", 10)
     for a, b in zip([*whole, moved], [*hessian(q, k, v, m), pb.jvp(lambda *xs: attend(*xs, enable_gqa=True), [q, k, v, m], t)[1]]):
         np.testing.assert_allclose(a.numpy(), b.numpy(), atol=1e-12)
 
@@ -200,6 +200,8 @@ def test_arrays_without_elements() -> None:
         assert all([np.isfinite(x).all() for x in gs])
         if not keys:
             assert not y.any()
+        if not width:
+            np.testing.assert_allclose(gs[2], np.broadcast_to(g.mean(axis=-2, keepdims=True), gs[2].shape))
         if not queries:
             assert not gs[1].any()
             assert not gs[2].any()
