@@ -196,10 +196,10 @@ def composed(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, scale: float,
     change: Callable[[Tensor], Tensor] = lambda weights: weights,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Returns what `attention` does, with `change` applied to the weights, and the weights (…, heads, queries, keys) before it."""
+    """Returns what `attention` does, with `change` applied to the weights, and these weights (…, heads, queries, keys)."""
     half, dtype = query.array.itemsize == 2, query.dtype
     given = ABSENT if mask is None else mask
     seen, q = _seen(query, key, given, causal), widened(query)
     k, v = [_without_unseen(seen, widened(x)) for x in (key, value)]
-    weights = _weights_of(_scores_of(half, q * scale, k), given, causal)
-    return in_dtype(_values_of(half, change(weights), v), dtype), in_dtype(weights, dtype)
+    weights = change(_weights_of(_scores_of(half, q * scale, k), given, causal))
+    return in_dtype(_values_of(half, weights, v), dtype), in_dtype(weights, dtype)
