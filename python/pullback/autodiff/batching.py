@@ -145,6 +145,19 @@ def pull(rule: Rule, g: Tensor, *kept: Any) -> Any:
     return Batched(batch, found) if isinstance(found, Tensor) else [gx if gx is None else Batched(batch, gx) for gx in found]
 
 
+def run_on_all(f: Callable[..., Tensor], spread: Callable[..., Sequence[Any]], xs: Sequence[Any]) -> Tensor:
+    """Returns f(*xs), where f runs kernels that see no batch.
+
+    If some of xs are Batched, f receives all examples at once: spread(size, xs, on) puts them along a first axis of each operand.
+    """
+    place = innermost(xs) if listeners.batches else -1
+    if place < 0:
+        return f(*xs)
+    batch: Batch = listeners.stack[place]
+    opened, on = _opened(xs, batch)
+    return Batched(batch, run_on_all(f, spread, spread(batch.size, opened, on)))
+
+
 def over_all(x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
     """Applies f, which must keep the shape, to all examples at once; the result belongs to the same batches as x."""
     return Batched(x.batch, over_all(x.value, f)) if isinstance(x, Batched) else f(x)
