@@ -94,6 +94,23 @@ PyObject* call_system(const void*, PyObject* const* args, Py_ssize_t count) {
   return result.hand_out();
 }
 
+// solve_pullback(a, g, x, need_a, need_b) -> (ga, gb), with None for a gradient that is not needed. The batch axes of a broadcast to
+// those of x, which ga and gb have.
+PyObject* call_solve_pullback(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 5);
+  View views[5];
+  View &a = views[2], &g = views[3], &x = views[4];
+  a = matrices_or_refuse(args[0], true), g = matrices_or_refuse(args[1], false), x = matrices_or_refuse(args[2], false);
+  int64_t shape[kMaxDims];
+  const int ndim = broadcast_system(a, g, shape);
+  if (x.dtype != a.dtype || x.ndim != ndim || !broadcast_to(x, ndim, shape)) throw Refused{"not the solution"};
+  Launch launch{&kernels::linalg()->solve_pullback, 2, 3, views, {}, {}, nullptr};
+  if (!to_bool(args[3])) launch.inputs = 2;  // only the gradient of a reads x
+  Gradient ga(args[3], a, ndim, views[0]), gb(args[4], g, ndim, views[1]);
+  run_released(launch, 2 * (work_of(a) + work_of(g)));
+  return hand_out_all(ga, gb);
+}
+
 // pinv(x, rtol, values)
 PyObject* call_pinv(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 3);
@@ -140,6 +157,7 @@ void bind_linalg(PyObject* module) {
   for (const Unary& op : kUnary) define(module, (table->*op.kernel).name, call_unary, &op);
   define(module, table->solve.name, call_system<&Linalg::solve, 1>, nullptr);
   define(module, table->solve_triangular.name, call_system<&Linalg::solve_triangular, 3>, nullptr);
+  define(module, table->solve_pullback.name, call_solve_pullback, nullptr);
   define(module, table->pinv.name, call_pinv, nullptr);
   define(module, table->quotient.name, call_quotient, nullptr);
 }

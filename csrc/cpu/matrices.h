@@ -93,9 +93,11 @@ template <class T> void symmetric_part(bool lower, int64_t n, const T* from, T* 
   });
 }
 
-// Runs Run<float> or Run<double> by the dtype of the launch.
+// Runs Run<float> or Run<double> by the dtype of the launch, unless all outputs are empty.
 template <template <class> class Run> void run_in_dtype(const Launch& launch) {
-  if (launch.out().size() == 0) return;
+  int64_t elements = 0;
+  for (int k = 0; k < launch.outputs; ++k) elements += launch.out(k).size();
+  if (elements == 0) return;
   if (launch.out().dtype == DType::f64) Run<double>::run(launch);
   else Run<float>::run(launch);
 }

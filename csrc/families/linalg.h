@@ -12,6 +12,8 @@ namespace pb::kernels {
 // solve_triangular: out: x of a x = b. in: a, b. ints: a is upper triangular; its diagonal counts as 1; throw for a zero on the
 //   diagonal, otherwise the result is NaN.
 // solve: as solve_triangular, by LU with partial pivoting. ints: throw for a singular matrix.
+// solve_pullback: out: the gradients of a and b, contiguous; data is null and the size 0 if a gradient is not needed. in: a, the
+//   cotangent of x, x. They are NaN for a singular matrix.
 // det: out: one number for each matrix. slogdet: out: the sign and the logarithm along the last axis. in: x.
 // cofactors: out: the matrices of cofactors. in: x.
 // qr: out: q, and below it the transposed r. in: x. ints: the complete q.
@@ -22,7 +24,8 @@ namespace pb::kernels {
 //   tolerance for each matrix, up to which singular values count as zero.
 // quotient: out: a / b with 0 / 0 = 0, which has any axes. in: a, b.
 struct Linalg {
-  Kernel cholesky, solve_triangular, solve, det, slogdet, cofactors, qr, eigh, eigvalsh, svd, svdvals, pinv, quotient;
+  Kernel cholesky, solve_triangular, solve, solve_pullback, det, slogdet, cofactors, qr, eigh, eigvalsh, svd, svdvals, pinv,
+      quotient;
 };
 
 // Each backend defines the function. It returns null if the ops run in the library of the backend's arrays instead.
@@ -32,6 +35,7 @@ const Linalg* linalg();
 void cost_of_cholesky(const Launch& launch, Cost& cost);
 void cost_of_solve_triangular(const Launch& launch, Cost& cost);
 void cost_of_solve(const Launch& launch, Cost& cost);
+void cost_of_solve_pullback(const Launch& launch, Cost& cost);
 void cost_of_lu(const Launch& launch, Cost& cost);
 void cost_of_cofactors(const Launch& launch, Cost& cost);
 void cost_of_qr(const Launch& launch, Cost& cost);

@@ -46,6 +46,16 @@ def test_values_are_numpys_in_every_layout_and_under_vmap(name: str) -> None:
         assert all([y.dtype == pb.tensor([0.0], dtype=dtype).dtype for y in leaves(f(*[pb.tensor(x, dtype=dtype) for x in args]))])
 
 
+def test_gradients_of_solve_under_vmap_are_those_of_each_example() -> None:
+    f = pb.grad(lambda a, b: pb.sum(pb.sin(L.solve(a, b))), (0, 1))
+    for axes in ((None, 0), (0, None), (0, 0)):
+        args = [pb.tensor(x if axis == 0 else x[0]) for x, axis in zip((S, np.stack([B, B + 1])), axes)]
+        found = pb.vmap(f, in_axes=axes)(*args)
+        for k in range(2):
+            for got, wanted in zip(found, f(*[x if axis is None else x[k] for x, axis in zip(args, axes)])):
+                close(got[k], wanted, 1e-12)
+
+
 def test_triangular_systems_from_both_sides() -> None:
     lower, upper = np.tril(S), np.triu(S)
     close(L.solve_triangular(S, B, upper=False), np.linalg.solve(lower, np.broadcast_to(B, (2, 4, 3))), 1e-9)
