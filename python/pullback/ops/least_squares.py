@@ -10,12 +10,14 @@ import numpy as np
 from ..autodiff.primitive import ZERO, apply
 from ..errors import ShapeError
 from ..tensors.creation import full
+from ..tensors.dtypes import result_type
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from . import lapack
 from ._shapes import broadcast_shapes
 from .by_name import in_dtype, in_float, widened
+from .conversion import stop_gradient
 from .declare import op
 from .elementwise import greater, square
 from .kinds import OWN_OF_TWO, everywhere
@@ -39,10 +41,15 @@ def _pinv_pullback(g: Tensor, x: Tensor, y: Tensor, values: bool) -> Tensor:
 
 def _pseudo_inverse_pullback(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
     turned, gt = matrix_transpose(y), matrix_transpose(g)
-    beside = matmul(matmul(gt, y), turned)
-    above = matmul(matmul(turned, y), gt)
-    inside = -matmul(matmul(turned, g), turned)
-    return inside + (beside - matmul(x, matmul(y, beside))) + (above - matmul(matmul(above, y), x))
+    beside, above = _product(gt, y, turned), _product(turned, y, gt)
+    return (beside - _product(x, y, beside)) + (above - _product(above, y, x)) - _product(turned, g, turned)
+
+
+def _product(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """Returns a b c in the order that takes fewer operations, so that nothing has the longer side of a matrix twice."""
+    (rows, first), (second, columns) = a.shape[-2:], c.shape[-2:]
+    left_first = rows * second * (first + columns) <= first * columns * (second + rows)
+    return matmul(matmul(a, b), c) if left_first else matmul(a, matmul(b, c))
 
 
 def _example(rng: Any, dtype: Any) -> Any:
@@ -117,7 +124,7 @@ class LstsqResult(NamedTuple):
 
 
 def lstsq(a: ArrayLike, b: ArrayLike, /, rcond: ArrayLike | None = None) -> LstsqResult:
-    """Returns the x of least norm among those that minimise |b - a x|: pinv(a) b.
+    """Returns the x of least norm among those that minimise |b - a x|: pinv(a) b, with two steps of refinement.
 
     a: matrices (…, m, n). b: matrices (…, m, k), or one vector (m,). Leading axes broadcast.
     rcond: as `rtol` of `pinv`.
@@ -131,16 +138,32 @@ def lstsq(a: ArrayLike, b: ArrayLike, /, rcond: ArrayLike | None = None) -> Lsts
     if b.ndim < 2 or b.shape[-2] != a.shape[-2]:
         raise ShapeError(f"lstsq: b must be a vector ({a.shape[-2]},) or matrices (…, {a.shape[-2]}, k) for a of shape {a.shape}.")
     broadcast_shapes("lstsq", [a.shape[:-2], b.shape[:-2]])
-    wide = widened(a)
-    (m, n), rtol = a.shape[-2:], _tolerance("lstsq", wide, rcond)
-    parts = apply(_pinv, (wide, rtol), (True,))
-    x = matmul(in_dtype(parts[..., :n, :], a.dtype), b)
-    residuals = sum(square(b - matmul(a, x)), axis=-2)
+    dtype, (m, n) = result_type(a, b), a.shape[-2:]
+    a, b = [widened(in_dtype(t, dtype)) for t in (a, b)]
+    rtol = _tolerance("lstsq", a, rcond)
+    parts = apply(_pinv, (a, rtol), (True,))
+    x, rest = _solution(a, b, parts[..., :n, :])
+    residuals = sum(square(rest), axis=-2)
     s = parts[..., n, : builtins.min(m, n)]
     rank = _rank(s, rtol)
     if vector:
         x, residuals = reshape(x, x.shape[:-1]), reshape(residuals, residuals.shape[:-1])
-    return LstsqResult(x, residuals, rank, in_dtype(s, a.dtype))
+    return LstsqResult(in_dtype(x, dtype), in_dtype(residuals, dtype), rank, in_dtype(s, dtype))
+
+
+def _solution(a: Tensor, b: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns x = pinv(a) b and b - a x.
+
+    The rounding of the product loses digits if a is ill-conditioned. Two steps of refinement give them back. In exact arithmetic
+    they add 0, because pinv(a) a pinv(a) is pinv(a), so they have no derivative of any order.
+    """
+    x = matmul(inverse, b)
+    constant, target, factor = stop_gradient(inverse), stop_gradient(b), stop_gradient(a)
+    refined = stop_gradient(x)
+    for _ in range(2):
+        refined = refined + matmul(constant, target - matmul(factor, refined))
+    x = x + (refined - stop_gradient(x))
+    return x, b - matmul(a, x)
 
 
 __all__ = ["lstsq", "matrix_rank", "pinv"]
