@@ -2,6 +2,7 @@
 #include "families/linalg.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "bindings/result.h"
 #include "bindings/tables.h"
@@ -26,7 +27,14 @@ struct Shape {
   int own;
   int64_t rows, columns;
 };
-// An op of one operand, and perhaps a flag. Its name is that of the kernel.
+// The number of a caller (see families/linalg.h), or a flag.
+int64_t to_caller(PyObject* object) {
+  const int64_t number = to_int(object);
+  if (number < 0 || number >= 2 + int64_t(std::size(kernels::kCallers))) throw Refused{"an unknown caller"};
+  return number;
+}
+
+// An op of one operand, and perhaps a flag or a caller. Its name is that of the kernel.
 struct Unary {
   const Kernel Linalg::* kernel;
   bool square, takes_flag;
@@ -39,7 +47,7 @@ const Unary kUnary[] = {
     {&Linalg::slogdet, true, false, [](int64_t, int64_t, bool) { return Shape{1, 2, 0}; }},
     {&Linalg::eigh, true, false, [](int64_t m, int64_t n, bool) { return Shape{2, m + 1, n}; }},
     {&Linalg::eigvalsh, true, false, [](int64_t m, int64_t, bool) { return Shape{1, m, 0}; }},
-    {&Linalg::svdvals, false, false, [](int64_t m, int64_t n, bool) { return Shape{1, std::min(m, n), 0}; }},
+    {&Linalg::svdvals, false, true, [](int64_t m, int64_t n, bool) { return Shape{1, std::min(m, n), 0}; }},
     {&Linalg::qr, false, true,
      [](int64_t m, int64_t n, bool complete) { return Shape{2, m + n, complete ? m : std::min(m, n)}; }},
     {&Linalg::svd, false, true,
@@ -53,8 +61,8 @@ PyObject* call_unary(const void* table, PyObject* const* args, Py_ssize_t count)
   View views[2];
   View &out = views[0], &x = views[1];
   x = matrices_or_refuse(args[0], op.square);
-  const bool flag = op.takes_flag && to_bool(args[1]);
-  const Shape own = op.shape(x.shape[x.ndim - 2], x.shape[x.ndim - 1], flag);
+  const int64_t flag = op.takes_flag ? to_caller(args[1]) : 0;
+  const Shape own = op.shape(x.shape[x.ndim - 2], x.shape[x.ndim - 1], flag != 0);
   int64_t shape[kMaxDims];
   std::copy_n(x.shape, x.ndim - 2, shape);
   shape[x.ndim - 2] = own.rows, shape[x.ndim - 1] = own.columns;
@@ -88,7 +96,7 @@ PyObject* call_system(const void*, PyObject* const* args, Py_ssize_t count) {
   int64_t shape[kMaxDims];
   const int ndim = broadcast_system(a, b, shape);
   Launch launch{&(kernels::linalg()->*kKernel), 1, 2, views, {}, {}, nullptr};
-  for (int k = 0; k < kFlags; ++k) launch.ints[k] = to_bool(args[2 + k]);
+  for (int k = 0; k < kFlags; ++k) launch.ints[k] = to_caller(args[2 + k]);
   Result result(a.dtype, ndim, shape, views[0]);
   run_released(launch, work_of(a) + work_of(b));
   return result.hand_out();
@@ -117,14 +125,14 @@ PyObject* call_pinv(const void*, PyObject* const* args, Py_ssize_t count) {
   View views[3];
   View &x = views[1], &rtol = views[2];
   x = matrices_or_refuse(args[0], false), rtol = view_or_refuse(args[1]);
-  const bool values = to_bool(args[2]);
+  const int64_t values = to_caller(args[2]);
   const int last = x.ndim - 1;
   bool fits = rtol.dtype == x.dtype && rtol.ndim == x.ndim - 2;
   for (int d = 0; fits && d < rtol.ndim; ++d) fits = rtol.shape[d] == x.shape[d];
   if (!fits) throw Refused{"not one tolerance for each matrix"};
   int64_t shape[kMaxDims];
   std::copy_n(x.shape, last - 1, shape);
-  shape[last - 1] = x.shape[last] + values, shape[last] = x.shape[last - 1];
+  shape[last - 1] = x.shape[last] + (values != 0), shape[last] = x.shape[last - 1];
   Result result(x.dtype, x.ndim, shape, views[0]);
   run_released({&kernels::linalg()->pinv, 1, 2, views, {values}, {}, nullptr}, work_of(x));
   return result.hand_out();

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..autodiff.primitive import ZERO, apply
 from ..errors import ShapeError
+from ..interop.wrong_calls import explain_call
 from ..tensors.creation import full
 from ..tensors.dtypes import result_type
 from ..tensors.operand import as_tensor
@@ -26,10 +27,10 @@ from .linalg import matmul
 from .reduce import count_nonzero, max, sum
 from .shape import broadcast_to, expand_dims, matrix_transpose, reshape
 from .solves import count, matrix
-from .spectral import between, svd_cost, svdvals, thin_svd
+from .spectral import between, singular_values, svd_cost, thin_svd
 
 
-def _pinv_pullback(g: Tensor, x: Tensor, y: Tensor, values: bool) -> Tensor:
+def _pinv_pullback(g: Tensor, x: Tensor, y: Tensor, values: int) -> Tensor:
     """Golub & Pereyra's rule, for changes of x that keep its rank; and that of the singular values, if there are any."""
     n = x.shape[-1]
     gx = _pseudo_inverse_pullback(g[..., :n, :], x, y[..., :n, :]) if values else _pseudo_inverse_pullback(g, x, y)
@@ -53,10 +54,10 @@ def _product(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
 
 
 def _example(rng: Any, dtype: Any) -> Any:
-    return (rng.standard_normal((2, 4, 3)).astype(dtype), np.full(2, 0.01, dtype)), (True,)
+    return (rng.standard_normal((2, 4, 3)).astype(dtype), np.full(2, 0.01, dtype)), (lapack.caller("lstsq"),)
 
 
-def _cost(x: Any, rtol: Any, values: bool, y: Any) -> dict[str, int]:
+def _cost(x: Any, rtol: Any, values: int, y: Any) -> dict[str, int]:
     """The thin `svd`, and a product."""
     n, m = sorted(x.shape[-2:])
     svd = svd_cost(x, False, y)["fmas"]
@@ -84,6 +85,7 @@ def _tolerance(name: str, x: Tensor, rtol: Any) -> Tensor:
 # ---- public functions
 
 
+@explain_call
 def pinv(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
     """Returns the Moore-Penrose inverse (…, n, m) of each matrix (…, m, n), by its singular values.
 
@@ -96,16 +98,17 @@ def pinv(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
     """
     x = matrix("pinv", x)
     wide = widened(x)
-    return in_dtype(apply(_pinv, (wide, _tolerance("pinv", wide, rtol)), (False,)), x.dtype)
+    return in_dtype(apply(_pinv, (wide, _tolerance("pinv", wide, rtol)), (0,)), x.dtype)
 
 
+@explain_call
 def matrix_rank(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
     """Returns the number of singular values of each matrix that are greater than rtol times the largest, with `rtol` as in `pinv`.
 
     The derivative is zero everywhere. Raises ShapeError for fewer than two axes, LinAlgError if x is not finite.
     """
     x = widened(matrix("matrix_rank", x))
-    return _rank(svdvals(x), _tolerance("matrix_rank", x, rtol))
+    return _rank(singular_values("matrix_rank", x), _tolerance("matrix_rank", x, rtol))
 
 
 def _rank(s: Tensor, rtol: Tensor) -> Tensor:
@@ -123,6 +126,7 @@ class LstsqResult(NamedTuple):
     singular_values: Tensor
 
 
+@explain_call
 def lstsq(a: ArrayLike, b: ArrayLike, /, rcond: ArrayLike | None = None) -> LstsqResult:
     """Returns the x of least norm among those that minimise |b - a x|: pinv(a) b, with two steps of refinement.
 
@@ -141,7 +145,7 @@ def lstsq(a: ArrayLike, b: ArrayLike, /, rcond: ArrayLike | None = None) -> Lsts
     dtype, (m, n) = result_type(a, b), a.shape[-2:]
     a, b = [widened(in_dtype(t, dtype)) for t in (a, b)]
     rtol = _tolerance("lstsq", a, rcond)
-    parts = apply(_pinv, (a, rtol), (True,))
+    parts = apply(_pinv, (a, rtol), (lapack.caller("lstsq"),))
     x, rest = _solution(a, b, parts[..., :n, :])
     residuals = sum(square(rest), axis=-2)
     s = parts[..., n, : builtins.min(m, n)]
