@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from ..tensors.creation import asarray, ones_like, zeros_like
 from ..tensors.tensor import Tensor
 from ..transforms.jacobian import Mode, hessian, jacobian
 from ..tree import flatten, unflatten
+from .rowwise import row_jacobian
+
+MANY: Final = 32  # unknowns from which on it is worthwhile to look for independent rows of residuals
 
 
 class TensorNamespace:
@@ -124,12 +127,16 @@ class Unknowns:
 
     def tree(self, vector: Tensor, lead: tuple[int, ...] = ()) -> Any:
         """Returns a vector, or rows of such vectors, in the structure of x0."""
+        return unflatten(self.spec, self.parts(vector, lead))
+
+    def parts(self, vector: Tensor, lead: tuple[int, ...] = ()) -> list[Tensor]:
+        """Returns the tensors of this structure."""
         found, start = [], 0
         for x, shape, size in zip(self.leaves, self.shapes, self.sizes):
             part = vector if len(self.sizes) == 1 else vector[..., start : start + size]
             found.append(in_dtype(reshape(part, (*lead, *shape)), x.dtype))
             start += size
-        return unflatten(self.spec, found)
+        return found
 
     def limits(self, bounds: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Returns the lower and the upper bounds as one vector each. Raises ShapeError, ValueError."""
@@ -225,10 +232,15 @@ class Residuals:
             r = values(vector, *args)
             return r, r
 
-        self.values = values
-        derivative = jacobian(pair, mode=mode, has_aux=True)
+        whole = jacobian(pair, mode=mode, has_aux=True)
+
+        def both(vector: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
+            return (self._rows(vector, *args) if self._by_rows else None) or whole(vector, *args)
+
+        self.values, self._f = values, f
+        self._by_rows: bool | None = None if mode == "auto" and unknowns.size >= MANY else False  # None: not known yet
         self._values = captured(values) if capture else values
-        self._both = captured(lambda vector, *args: derivative(vector, *args)) if capture else derivative
+        self._both = captured(both) if capture else both
         self._dtype = unknowns.vector.dtype
         self.eps = float(dtypes.finfo(self._dtype).eps)
 
@@ -252,10 +264,23 @@ class Residuals:
         """Returns the residuals and their Jacobian at x."""
         self.njev += 1
         with Heard(()):
-            j, r = self._both(self.tensor(x), *self._args)
+            vector = self.tensor(x)
+            if self._by_rows is None:  # found out before anything is recorded
+                self._by_rows = self._rows(vector, *self._args) is not None
+            j, r = self._both(vector, *self._args)
         found = host(r)
         self._check(found)
         return found, host(j)
+
+    def _rows(self, vector: Tensor, *args: Any) -> tuple[Tensor, Tensor] | None:
+        """Returns the Jacobian and the residuals, computed row by row, or None if the rows are not known to be independent."""
+        parts = self._unknowns.parts(vector)
+        found = row_jacobian(lambda: self._f(unflatten(self._unknowns.spec, parts), *args), parts)
+        if found is None:
+            return None
+        r = flat(self._unknowns.owner, found[1])
+        rows = [reshape(in_dtype(j, vector.dtype), (r.size, -1)) for j in found[0]]
+        return rows[0] if len(rows) == 1 else concat(rows, axis=1), r
 
     def hessian(self, x: np.ndarray[Any, Any], loss: Any) -> np.ndarray[Any, Any]:
         """Returns the Hessian of the cost at x."""

@@ -20,13 +20,17 @@ from ..transforms.vjp import vjp
 from ..transforms.vmap import vmap
 from .jacobians import TensorNamespace, check_start, flat, host
 from .normal import Launches
+from .rowwise import row_jacobian
 
 if TYPE_CHECKING:
     from .levenberg_marquardt import LevenbergMarquardt
 
 
 class Recordings:
-    """The residuals of one function of the Parameters as a vector, and with their Jacobian of shape (m, P)."""
+    """The residuals of one function of the Parameters as a vector, and with their Jacobian of shape (m, P).
+
+    Where the rows of a batch are independent, the Jacobian is computed row by row at the cost of a gradient (`rowwise`).
+    """
 
     def __init__(self, lm: LevenbergMarquardt, f: Callable[..., Any]) -> None:
         self.f, self._parameters = f, lm.parameters
@@ -39,19 +43,33 @@ class Recordings:
             return reshape(vmap(one)(*args), (-1,)) if lm.per_example else one(*args)
 
         self.plain = values
+        self._by_rows: bool | None = False if lm.per_example else None  # None: not known yet
         whole = jacobian(lambda parameters, *args: (one(*args),) * 2, has_aux=True)
 
         def derivative(*args: Any) -> Any:
             return whole(self._parameters, *args)
 
         def both(*args: Any) -> tuple[Tensor, Tensor]:
-            blocks, r = (vmap(derivative) if lm.per_example else derivative)(*args)
+            found = self._rows(*args) if self._by_rows else None
+            if found is None:
+                blocks, r = (vmap(derivative) if lm.per_example else derivative)(*args)
+            else:
+                blocks, r = found[0], in_dtype(flat("LevenbergMarquardt", found[1]), dtype)
             r = reshape(r, (-1,))
             rows = [reshape(in_dtype(j, dtype), (r.size, -1)) for j in blocks]
             return rows[0] if len(rows) == 1 else concat(rows, axis=1), r
 
         self.values = captured(values) if lm.capture else values
-        self.both = captured(both) if lm.capture else both
+        self._both = captured(both) if lm.capture else both
+
+    def both(self, *args: Any) -> tuple[Tensor, Tensor]:
+        """Returns the Jacobian and the residuals."""
+        if self._by_rows is None:  # found out before anything is recorded
+            self._by_rows = self._rows(*args) is not None
+        return self._both(*args)
+
+    def _rows(self, *args: Any) -> Any:
+        return row_jacobian(lambda: self.f(*args), self._parameters)
 
 
 class Linear:
