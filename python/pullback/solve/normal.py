@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..autodiff.primitive import OPS
 from ..launch import door
 from ..ops.lapack import failures
 from ..ops.shape import matrix_transpose
@@ -53,7 +54,7 @@ class Normal:
         with devices.working(launches.device):
             self._a = xp.zeros((n, n), launches.dtype)
         self.diagonal = self._a.diagonal().copy()
-        self._copied = n <= SMALL and launches.device == "cpu"
+        self._copied = n <= SMALL and launches.device == "cpu" and OPS["cholesky"].native
         self._factor: Any = None  # that of a copy
         self._inverses: list[Any] = []  # those of the diagonal blocks of the factor
 

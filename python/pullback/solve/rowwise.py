@@ -1,9 +1,10 @@
-"""Jacobians of residuals that treat the rows of a batch independently, as most networks do: a backward pass for each output of a row.
+"""Jacobians of residuals that treat the rows of a batch independently, as most networks do.
 
-In general row i of a Jacobian needs a cotangent that is 1 at residual i and 0 elsewhere, so that all rows together need as many
-backward passes as there are residuals, or one pass with an axis of residuals. If residual i depends on row i of every intermediate
-value only, one pass serves all residuals: rows of its cotangents belong to rows of residuals. Only where a shared value (a weight)
-enters, its contributions of the rows are kept apart instead of summed, which gives one outer product for each row.
+One backward pass for each output of a row suffices. In general row i of a Jacobian needs a cotangent that is 1 at residual i and 0
+elsewhere, so that all rows together need as many backward passes as there are residuals, or one pass with an axis of residuals. If
+residual i depends on row i of every intermediate value only, one pass serves all residuals: rows of its cotangents belong to rows
+of residuals. Only where a shared value (a weight) enters, its contributions of the rows are kept apart instead of summed, which
+gives one outer product for each row.
 
 The backward walk proves the independence as it goes, op by op. It gives up at any op that it does not know to be independent, and
 the caller then computes the Jacobian in the general way. Source of the idea: Goodfellow 2015, "Efficient per-example gradient
