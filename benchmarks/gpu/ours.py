@@ -18,8 +18,9 @@ from training import training_step
 import device
 import pullback as pb
 from pullback import nn, optim
+from pullback.examples.gpt import GPT
 from pullback.nn import functional as F
-from workloads import GROUPS, PRECISIONS, STEPS, WAYS, Net, Single, exact, nets, relative_error, singles
+from workloads import GROUPS, PRECISIONS, STEPS, WAYS, Decoder, Net, Single, decoders, exact, nets, relative_error, singles
 
 SIDE = "pullback"
 PART = 16  # compared with float64: the first 16 rows of a product, or the first 16 blocks of 4,096 elements
@@ -37,6 +38,18 @@ def network(net: Net) -> tuple[Any, Any, Callable[[Any, Any], Any], Any, Any]:
     return model, opt, training_step(model, opt), pb.tensor(x), pb.tensor(y)
 
 
+def decoder(net: Decoder) -> tuple[Any, Any, Callable[[Any, Any], Any], Any, Any]:
+    """Returns the same of a character model."""
+    model = GPT(net.characters, net.context, net.layers, net.heads, net.width)
+    opt = optim.AdamW(model.parameters(), lr=1e-3)
+    x, y = net.examples()
+
+    def step(x: Any, y: Any) -> Any:
+        return opt.minimize(lambda: nn.cross_entropy(pb.reshape(model(x), (-1, net.characters)), pb.reshape(y, (-1,))))
+
+    return model, opt, step, pb.tensor(x), pb.tensor(y)
+
+
 def runner(step: Any, x: Any, y: Any, way: str) -> tuple[Callable[[], Any], int, Any]:
     """Returns a function that runs the step this way, the number of steps in one call, and the captured function or None."""
     if way == "eager":
@@ -49,10 +62,10 @@ def runner(step: Any, x: Any, y: Any, way: str) -> tuple[Callable[[], Any], int,
     return lambda: captured(xs, ys), STEPS, captured
 
 
-def time_step(net: Net, precision: str, way: str, effort: timing.Effort) -> dict[str, Any]:
+def time_step(net: Net | Decoder, precision: str, way: str, effort: timing.Effort) -> dict[str, Any]:
     with pb.amp.autocast(precision):
-        model, _, step, x, y = network(net)
-        error = net.error(model(x).numpy())
+        model, _, step, x, y = network(net) if isinstance(net, Net) else decoder(net)
+        error = net.error(model(x).numpy()) if isinstance(net, Net) else None
         call, steps, captured = runner(step, x, y, way)
         begin = time.perf_counter()
         call()
@@ -66,7 +79,7 @@ def time_step(net: Net, precision: str, way: str, effort: timing.Effort) -> dict
 
 def steps(precision: str, simulated: bool) -> None:
     effort = timing.DRY if simulated else timing.FULL
-    for net in nets(simulated):
+    for net in [*nets(simulated), *decoders(simulated)]:
         for way in WAYS:
             row = {"name": net.name, "precision": precision, "way": way, "does": PRECISIONS[precision][SIDE]}
             put("steps", row, lambda net=net, way=way: time_step(net, precision, way, effort))

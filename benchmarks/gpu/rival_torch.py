@@ -16,7 +16,7 @@ import timing
 import torch
 
 import device
-from workloads import PRECISIONS, STEPS, WAYS, Net, Single, nets, singles
+from workloads import PRECISIONS, STEPS, WAYS, Decoder, Net, Single, decoders, nets, singles
 
 SIDE, COMPILED = "torch", "torch.compile"
 F = torch.nn.functional
@@ -54,8 +54,10 @@ def network(net: Net, precision: str, compiled: bool = False) -> tuple[Any, Call
         with rounding(precision):
             return F.cross_entropy(model(x), y)
 
-    loss_of = torch.compile(forward) if compiled else forward
+    return model, _step(opt, torch.compile(forward) if compiled else forward)
 
+
+def _step(opt: Any, loss_of: Callable[[], Any]) -> Callable[[], Any]:
     def step() -> Any:
         opt.zero_grad(set_to_none=True)  # lets the backward pass write gradients instead of adding to them
         loss = loss_of()
@@ -63,7 +65,42 @@ def network(net: Net, precision: str, compiled: bool = False) -> tuple[Any, Call
         opt.step()
         return loss
 
-    return model, step
+    return step
+
+
+class CharacterModel(torch.nn.Module):
+    """A decoder of torch's own layers, with attention in one kernel."""
+
+    def __init__(self, net: Decoder) -> None:
+        super().__init__()
+        self.characters = torch.nn.Embedding(net.characters, net.width)
+        self.positions = torch.nn.Embedding(net.context, net.width)
+        block = {"dim_feedforward": 4 * net.width, "dropout": 0.0, "activation": "gelu", "norm_first": True, "batch_first": True}
+        self.blocks = torch.nn.ModuleList(
+            torch.nn.TransformerEncoderLayer(net.width, net.heads, bias=False, **block) for _ in range(net.layers)
+        )
+        self.norm = torch.nn.LayerNorm(net.width, bias=False)
+        self.register_buffer("mask", torch.nn.Transformer.generate_square_subsequent_mask(net.context))
+
+    def forward(self, numbers: Any) -> Any:
+        x = self.characters(numbers) + self.positions.weight[: numbers.shape[1]]
+        for block in self.blocks:
+            x = block(x, src_mask=self.mask, is_causal=True)
+        return F.linear(self.norm(x), self.characters.weight)
+
+
+def decoder(net: Decoder, precision: str, compiled: bool = False) -> tuple[Any, Callable[[], Any]]:
+    """Returns a character model, and a training step on a batch whose memory does not move."""
+    set_precision(precision)
+    model, on_gpu = CharacterModel(net).to(PLACE), PLACE == "cuda"
+    opt = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=on_gpu, capturable=on_gpu)
+    x, y = [torch.from_numpy(array).to(PLACE) for array in net.examples()]
+
+    def forward() -> Any:
+        with rounding(precision):
+            return F.cross_entropy(model(x).flatten(0, 1), y.flatten())
+
+    return model, _step(opt, torch.compile(forward) if compiled else forward)
 
 
 def captured(step: Callable[[], Any], count: int) -> Callable[[], Any]:
@@ -86,12 +123,12 @@ def error_of(net: Net, precision: str, model: Any) -> float:
         return net.error(model(torch.from_numpy(net.examples()[0]).to(PLACE)).float().cpu().numpy())
 
 
-def time_step(net: Net, precision: str, way: str, effort: timing.Effort) -> dict[str, Any]:
+def time_step(net: Net | Decoder, precision: str, way: str, effort: timing.Effort) -> dict[str, Any]:
     if PLACE == "cpu" and way != "eager":
         return {"failed": "there is no GPU: a CUDA graph cannot be made"}
     begin = time.perf_counter()
-    model, step = network(net, precision, way == COMPILED)
-    error = error_of(net, precision, model)
+    model, step = (network if isinstance(net, Net) else decoder)(net, precision, way == COMPILED)
+    error = error_of(net, precision, model) if isinstance(net, Net) else None
     steps = STEPS if way == WAYS[2] else 1
     call = step if way == "eager" else captured(step, steps)
     call()
@@ -117,7 +154,7 @@ def steps(simulated: bool, ways: tuple[str, ...]) -> None:
     effort = timing.DRY if simulated else timing.FULL
     for way in sorted(ways, key=lambda way: way == "eager"):
         for precision in PRECISIONS:
-            for net in nets(simulated):
+            for net in [*nets(simulated), *decoders(simulated)]:
                 row = {"name": net.name, "precision": precision, "way": way, "does": PRECISIONS[precision][SIDE]}
                 measure = lambda net=net, precision=precision, way=way: time_step(net, precision, way, effort)
                 put("steps", row, measure)

@@ -88,7 +88,7 @@ def steps(found: Mapping[Key, Row], simulated: bool = False) -> str:
     head = ("Adam step", "products in", "eager", "captured", f"{workloads.STEPS} steps a call, each", "torch, one CUDA graph",
             "`jax.jit`", "captured / torch", "captured / JAX")  # fmt: skip
     out = []
-    for net in workloads.nets(simulated):
+    for net in [*workloads.nets(simulated), *workloads.decoders(simulated)]:
         for precision in PRECISIONS:
             get = lambda side, way, net=net, precision=precision: found.get((side, net.name, precision, way))
             ours, torch, jax = [get(side, WAYS[1]) for side in ("pullback", "torch", "jax")]

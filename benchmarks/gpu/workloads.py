@@ -78,6 +78,30 @@ def nets(simulated: bool) -> list[Net]:
     return [Net((2, 16, 16, 2), 100), Net((784, 128, 10), 64), Net((784, 1024, 1024, 10), 512)]
 
 
+class Decoder(NamedTuple):
+    """A character model: blocks of causal attention and of two linear layers, and its batch."""
+
+    layers: int
+    width: int
+    context: int
+    batch: int
+    characters: int = 65
+    heads: int = 4
+
+    @property
+    def name(self) -> str:
+        return f"GPT, {self.layers} layers of width {self.width}, {self.context} characters, batch {self.batch}"
+
+    def examples(self) -> tuple[Any, Any]:
+        """Returns a batch of characters, and those that follow them, as NumPy arrays."""
+        text = np.random.default_rng(8).integers(0, self.characters, (self.batch, self.context + 1))
+        return text[:, :-1].copy(), text[:, 1:].copy()
+
+
+def decoders(simulated: bool) -> list[Decoder]:
+    return [Decoder(1, 8, 8, 2)] if simulated else [Decoder(4, 128, 128, 32)]
+
+
 # ---- single kernels
 
 
