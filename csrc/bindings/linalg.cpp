@@ -2,6 +2,7 @@
 #include "families/linalg.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "bindings/result.h"
 #include "bindings/tables.h"
@@ -26,7 +27,14 @@ struct Shape {
   int own;
   int64_t rows, columns;
 };
-// An op of one operand, and perhaps a flag. Its name is that of the kernel.
+// The number of a caller (see families/linalg.h), or a flag.
+int64_t to_caller(PyObject* object) {
+  const int64_t number = to_int(object);
+  if (number < 0 || number >= 2 + int64_t(std::size(kernels::kCallers))) throw Refused{"an unknown caller"};
+  return number;
+}
+
+// An op of one operand, and perhaps a flag or a caller. Its name is that of the kernel.
 struct Unary {
   const Kernel Linalg::* kernel;
   bool square, takes_flag;
@@ -39,7 +47,7 @@ const Unary kUnary[] = {
     {&Linalg::slogdet, true, false, [](int64_t, int64_t, bool) { return Shape{1, 2, 0}; }},
     {&Linalg::eigh, true, false, [](int64_t m, int64_t n, bool) { return Shape{2, m + 1, n}; }},
     {&Linalg::eigvalsh, true, false, [](int64_t m, int64_t, bool) { return Shape{1, m, 0}; }},
-    {&Linalg::svdvals, false, false, [](int64_t m, int64_t n, bool) { return Shape{1, std::min(m, n), 0}; }},
+    {&Linalg::svdvals, false, true, [](int64_t m, int64_t n, bool) { return Shape{1, std::min(m, n), 0}; }},
     {&Linalg::qr, false, true,
      [](int64_t m, int64_t n, bool complete) { return Shape{2, m + n, complete ? m : std::min(m, n)}; }},
     {&Linalg::svd, false, true,
@@ -53,8 +61,8 @@ PyObject* call_unary(const void* table, PyObject* const* args, Py_ssize_t count)
   View views[2];
   View &out = views[0], &x = views[1];
   x = matrices_or_refuse(args[0], op.square);
-  const bool flag = op.takes_flag && to_bool(args[1]);
-  const Shape own = op.shape(x.shape[x.ndim - 2], x.shape[x.ndim - 1], flag);
+  const int64_t flag = op.takes_flag ? to_caller(args[1]) : 0;
+  const Shape own = op.shape(x.shape[x.ndim - 2], x.shape[x.ndim - 1], flag != 0);
   int64_t shape[kMaxDims];
   std::copy_n(x.shape, x.ndim - 2, shape);
   shape[x.ndim - 2] = own.rows, shape[x.ndim - 1] = own.columns;
@@ -88,10 +96,27 @@ PyObject* call_system(const void*, PyObject* const* args, Py_ssize_t count) {
   int64_t shape[kMaxDims];
   const int ndim = broadcast_system(a, b, shape);
   Launch launch{&(kernels::linalg()->*kKernel), 1, 2, views, {}, {}, nullptr};
-  for (int k = 0; k < kFlags; ++k) launch.ints[k] = to_bool(args[2 + k]);
+  for (int k = 0; k < kFlags; ++k) launch.ints[k] = to_caller(args[2 + k]);
   Result result(a.dtype, ndim, shape, views[0]);
   run_released(launch, work_of(a) + work_of(b));
   return result.hand_out();
+}
+
+// solve_pullback(a, g, x, need_a, need_b) -> (ga, gb), with None for a gradient that is not needed. The batch axes of a broadcast to
+// those of x, which ga and gb have.
+PyObject* call_solve_pullback(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 5);
+  View views[5];
+  View &a = views[2], &g = views[3], &x = views[4];
+  a = matrices_or_refuse(args[0], true), g = matrices_or_refuse(args[1], false), x = matrices_or_refuse(args[2], false);
+  int64_t shape[kMaxDims];
+  const int ndim = broadcast_system(a, g, shape);
+  if (x.dtype != a.dtype || x.ndim != ndim || !broadcast_to(x, ndim, shape)) throw Refused{"not the solution"};
+  Launch launch{&kernels::linalg()->solve_pullback, 2, 3, views, {}, {}, nullptr};
+  if (!to_bool(args[3])) launch.inputs = 2;  // only the gradient of a reads x
+  Gradient ga(args[3], a, ndim, views[0]), gb(args[4], g, ndim, views[1]);
+  run_released(launch, 2 * (work_of(a) + work_of(g)));
+  return hand_out_all(ga, gb);
 }
 
 // pinv(x, rtol, values)
@@ -100,14 +125,14 @@ PyObject* call_pinv(const void*, PyObject* const* args, Py_ssize_t count) {
   View views[3];
   View &x = views[1], &rtol = views[2];
   x = matrices_or_refuse(args[0], false), rtol = view_or_refuse(args[1]);
-  const bool values = to_bool(args[2]);
+  const int64_t values = to_caller(args[2]);
   const int last = x.ndim - 1;
   bool fits = rtol.dtype == x.dtype && rtol.ndim == x.ndim - 2;
   for (int d = 0; fits && d < rtol.ndim; ++d) fits = rtol.shape[d] == x.shape[d];
   if (!fits) throw Refused{"not one tolerance for each matrix"};
   int64_t shape[kMaxDims];
   std::copy_n(x.shape, last - 1, shape);
-  shape[last - 1] = x.shape[last] + values, shape[last] = x.shape[last - 1];
+  shape[last - 1] = x.shape[last] + (values != 0), shape[last] = x.shape[last - 1];
   Result result(x.dtype, x.ndim, shape, views[0]);
   run_released({&kernels::linalg()->pinv, 1, 2, views, {values}, {}, nullptr}, work_of(x));
   return result.hand_out();
@@ -140,6 +165,7 @@ void bind_linalg(PyObject* module) {
   for (const Unary& op : kUnary) define(module, (table->*op.kernel).name, call_unary, &op);
   define(module, table->solve.name, call_system<&Linalg::solve, 1>, nullptr);
   define(module, table->solve_triangular.name, call_system<&Linalg::solve_triangular, 3>, nullptr);
+  define(module, table->solve_pullback.name, call_solve_pullback, nullptr);
   define(module, table->pinv.name, call_pinv, nullptr);
   define(module, table->quotient.name, call_quotient, nullptr);
 }

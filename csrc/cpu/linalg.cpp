@@ -126,6 +126,37 @@ template <class T> struct Solve {
   }
 };
 
+template <class T> struct SolvePullback {
+  static void run(const Launch& launch) {
+    const auto [n, columns, count] = matrices_of(launch.in(1));
+    Operands<T> all(launch);
+    T *const by_a = all.out(0), *const by_b = all.out(1);
+    const T *const a = all.in(0), *const g = all.in(1), *const x = by_a ? all.in(2) : nullptr;
+    if (is_small(n, columns)) small_solve_pullback<T>(count, n, columns, a, g, x, by_a, by_b);
+    else {
+      const int64_t rows = n, width = columns;
+      each_matrix(count, n * n * (n + 2 * columns), [&, rows, width](int64_t i) {
+        const int64_t square = rows * rows, length = rows * width;
+        Scratch scratch;
+        T *const left = scratch.take<T>(square), *const right = scratch.take<T>(length);
+        T* const solution = by_b ? by_b + i * length : scratch.take<T>(length);
+        int* const pivots = scratch.take<int>(rows);
+        std::copy_n(a + i * square, square, left);  // to LAPACK this is the transposed matrix
+        transpose(rows, width, g + i * length, right, rows);
+        if (Lapack<T>::getrf(int(rows), left, pivots) > 0) {
+          fill_nan(solution, length);
+        } else {
+          Lapack<T>::getrs(int(rows), int(width), left, pivots, right);
+          transpose(width, rows, right, solution, width);
+        }
+        if (by_a)
+          gemm(false, true, rows, rows, width, T(-1), solution, width, x + i * length, width, T(0), by_a + i * square, rows);
+      });
+    }
+    all.finish();
+  }
+};
+
 // ---- determinants
 
 // Writes the sign and the logarithm of the determinant, or as one number the determinant.
@@ -185,6 +216,7 @@ const Linalg* linalg() {
       {"cholesky", run_in_dtype<Cholesky>, cost_of_cholesky},
       {"solve_triangular", run_in_dtype<SolveTriangular>, cost_of_solve_triangular},
       {"solve", run_in_dtype<Solve>, cost_of_solve},
+      {"solve_pullback", run_in_dtype<SolvePullback>, cost_of_solve_pullback},
       {"det", run_in_dtype<Det>, cost_of_lu},
       {"slogdet", run_in_dtype<Slogdet>, cost_of_lu},
       {"cofactors", run_cofactors, cost_of_cofactors},

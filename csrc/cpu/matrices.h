@@ -38,7 +38,9 @@ class Faults {
     const View& x = launch.in();
     std::vector<int64_t> place(size_t(x.ndim - 2));
     for (int d = x.ndim - 3; d >= 0; --d) place[size_t(d)] = first % x.shape[d], first /= x.shape[d];
-    throw BadMatrix{launch.kernel->name, Fault(found >> 32), place, found & 0xffffffff};
+    const int64_t caller = launch.ints[0] - 2;
+    throw BadMatrix{caller < 0 ? launch.kernel->name : kernels::kCallers[caller], Fault(found >> 32), place,
+                    found & 0xffffffff};
   }
 
  private:
@@ -93,9 +95,11 @@ template <class T> void symmetric_part(bool lower, int64_t n, const T* from, T* 
   });
 }
 
-// Runs Run<float> or Run<double> by the dtype of the launch.
+// Runs Run<float> or Run<double> by the dtype of the launch, unless all outputs are empty.
 template <template <class> class Run> void run_in_dtype(const Launch& launch) {
-  if (launch.out().size() == 0) return;
+  int64_t elements = 0;
+  for (int k = 0; k < launch.outputs; ++k) elements += launch.out(k).size();
+  if (elements == 0) return;
   if (launch.out().dtype == DType::f64) Run<double>::run(launch);
   else Run<float>::run(launch);
 }

@@ -140,6 +140,23 @@ template <class T> void eliminate(int64_t n, int64_t columns, Vector<T>* a, Vect
   substitute<T>(n, columns, true, false, a, b);
 }
 
+template <class T> void transpose_in_place(int64_t n, Vector<T>* a) {
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t j = 0; j < i; ++j) std::swap(a[i * n + j], a[j * n + i]);
+}
+
+// Writes -left right^T, whose factors have n rows.
+template <class T>
+void negative_product(int64_t n, int64_t columns, const Vector<T>* left, const Vector<T>* right, Vector<T>* to) {
+  const Vector<T> zero = broadcast(T(0));
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      Vector<T> sum = zero;
+      for (int64_t c = 0; c < columns; ++c) sum = multiply_add<T>(left[i * columns + c], right[j * columns + c], sum);
+      to[i * n + j] = -sum;
+    }
+}
+
 template <class T> void store_solutions(const Vector<T>* b, Group group, int64_t length, T* y, const Faults& faults) {
   store_group<T>(b, group, length, y);
   for (int64_t i = group.first; i < group.first + group.lanes; ++i)
@@ -192,10 +209,29 @@ void small_solve(int64_t count, int64_t n, int64_t columns, const T* a, const T*
   });
 }
 
+template <class T>
+void small_solve_pullback(int64_t count, int64_t n, int64_t columns, const T* a, const T* g, const T* x, T* ga, T* gb) {
+  Faults faults(count);
+  each_group<T>(count, n * (n + 8) * (n + 2 * columns), [&](Group group) {
+    Scratch scratch;
+    Vector<T>*const left = take<T>(scratch, n * n), *const right = take<T>(scratch, n * columns);
+    interleave(a, group, n * n, left), interleave(g, group, n * columns, right);
+    transpose_in_place<T>(n, left);
+    eliminate<T>(n, columns, left, right, group, faults);
+    if (gb) store_solutions<T>(right, group, n * columns, gb, faults);
+    if (!ga) return;
+    Vector<T>* const solution = take<T>(scratch, n * columns);
+    interleave(x, group, n * columns, solution);
+    negative_product<T>(n, columns, right, solution, left);
+    store_solutions<T>(left, group, n * n, ga, faults);
+  });
+}
+
 #define PB_SMALL(T)                                                                                          \
   template void small_cholesky<T>(int64_t, int64_t, const T*, T*, Faults&);                                  \
   template void small_triangular<T>(int64_t, int64_t, int64_t, bool, bool, const T*, const T*, T*, Faults&); \
-  template void small_solve<T>(int64_t, int64_t, int64_t, const T*, const T*, T*, Faults&);
+  template void small_solve<T>(int64_t, int64_t, int64_t, const T*, const T*, T*, Faults&);                  \
+  template void small_solve_pullback<T>(int64_t, int64_t, int64_t, const T*, const T*, const T*, T*, T*);
 PB_SMALL(float)
 PB_SMALL(double)
 

@@ -17,5 +17,9 @@ void small_triangular(int64_t count, int64_t n, int64_t columns, bool upper, boo
                       Faults& faults);
 template <class T>
 void small_solve(int64_t count, int64_t n, int64_t columns, const T* a, const T* b, T* y, Faults& faults);
+// Writes the gradients of a and of b, unless they are null, for the cotangent g of the x of a x = b: gb of a^T gb = g, and
+// ga = -gb x^T, whose sums run over the columns in order. Both are NaN for a singular matrix. x is read for ga only.
+template <class T>
+void small_solve_pullback(int64_t count, int64_t n, int64_t columns, const T* a, const T* g, const T* x, T* ga, T* gb);
 
 }  // namespace pb::cpu

@@ -188,7 +188,7 @@ template <class T> struct Cofactors {
 template <class T> struct Pinv {
   static void run(const Launch& launch) {
     const auto [rows, columns, count] = matrices_of(launch.in());
-    const int64_t m = rows, n = columns, least = std::min(m, n), all_rows = n + launch.ints[0];
+    const int64_t m = rows, n = columns, least = std::min(m, n), all_rows = n + (launch.ints[0] != 0);
     Operands<T> all(launch);
     const T *const from = all.in(0), *const tolerances = all.in(1);
     std::fill_n(all.y, launch.out().size(), T(0));

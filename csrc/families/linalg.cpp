@@ -35,6 +35,14 @@ void cost_of_solve(const Launch& launch, Cost& cost) {
   cost.fmas = count * (cube(n) / 3) + elements * n, cost.special = elements;
 }
 
+// The solution of the transposed systems, and a product.
+void cost_of_solve_pullback(const Launch& launch, Cost& cost) {
+  const auto [n, same, count] = sides_of(launch.in());
+  const int64_t elements = launch.in(1).size(), products = launch.out().size() ? elements * n : 0;
+  cost.fmas = count * (cube(n) / 3) + elements * n + products, cost.matmul_flops = 2 * products;
+  cost.adds = launch.out().size(), cost.special = elements;
+}
+
 void cost_of_lu(const Launch& launch, Cost& cost) {
   const auto [n, same, count] = sides_of(launch.in());
   cost.fmas = count * (cube(n) / 3), cost.special = count * n;

@@ -11,19 +11,29 @@ namespace pb::kernels {
 // cholesky: out: the lower factors. in: x, which stands for its symmetric part.
 // solve_triangular: out: x of a x = b. in: a, b. ints: a is upper triangular; its diagonal counts as 1; throw for a zero on the
 //   diagonal, otherwise the result is NaN.
-// solve: as solve_triangular, by LU with partial pivoting. ints: throw for a singular matrix.
+// solve: as solve_triangular, by LU with partial pivoting. ints: 0 for NaN in place of the solution if a matrix is singular, otherwise
+//   the caller.
+// solve_pullback: out: the gradients of a and b, contiguous; data is null and the size 0 if a gradient is not needed. in: a, the
+//   cotangent of x, x. They are NaN for a singular matrix.
 // det: out: one number for each matrix. slogdet: out: the sign and the logarithm along the last axis. in: x.
 // cofactors: out: the matrices of cofactors. in: x.
 // qr: out: q, and below it the transposed r. in: x. ints: the complete q.
 // eigh: out: the eigenvalues as the first row, and the eigenvectors below. eigvalsh: the eigenvalues. in: x, as in cholesky.
 // svd: out: u, the singular values as one row, and v, one above the other; zeros fill the rows that are shorter. in: x. ints: the
-//   full u and v. svdvals: out: the singular values. in: x.
-// pinv: out: the pseudo-inverse, and with the int, below it one row with the singular values and zeros. in: x, and one relative
+//   full u and v. svdvals: out: the singular values. in: x. ints: the caller.
+// pinv: out: the pseudo-inverse, and if the int, a caller, is not 0, below it one row with the singular values and zeros. in: x, and one relative
 //   tolerance for each matrix, up to which singular values count as zero.
 // quotient: out: a / b with 0 / 0 = 0, which has any axes. in: a, b.
+//
+// A caller is a number of at least 1, which is the first of `ints`.
 struct Linalg {
-  Kernel cholesky, solve_triangular, solve, det, slogdet, cofactors, qr, eigh, eigvalsh, svd, svdvals, pinv, quotient;
+  Kernel cholesky, solve_triangular, solve, solve_pullback, det, slogdet, cofactors, qr, eigh, eigvalsh, svd, svdvals, pinv,
+      quotient;
 };
+
+// Functions of Python that run the kernels of other ones. If `ints` begins with a caller c of at least 2, errors have the name
+// kCallers[c - 2] instead of the kernel's. The names are those of CALLERS in python/pullback/ops/lapack.py.
+constexpr const char* kCallers[] = {"inv", "matrix_power", "lstsq", "matrix_rank", "matrix_norm"};
 
 // Each backend defines the function. It returns null if the ops run in the library of the backend's arrays instead.
 const Linalg* linalg();
@@ -32,6 +42,7 @@ const Linalg* linalg();
 void cost_of_cholesky(const Launch& launch, Cost& cost);
 void cost_of_solve_triangular(const Launch& launch, Cost& cost);
 void cost_of_solve(const Launch& launch, Cost& cost);
+void cost_of_solve_pullback(const Launch& launch, Cost& cost);
 void cost_of_lu(const Launch& launch, Cost& cost);
 void cost_of_cofactors(const Launch& launch, Cost& cost);
 void cost_of_qr(const Launch& launch, Cost& cost);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,16 @@ def test_values_are_numpys_in_every_layout_and_under_vmap(name: str) -> None:
         close(got, wanted, 1e-9)
     for dtype in ("float16", "bfloat16", "float32"):
         assert all([y.dtype == pb.tensor([0.0], dtype=dtype).dtype for y in leaves(f(*[pb.tensor(x, dtype=dtype) for x in args]))])
+
+
+def test_gradients_of_solve_under_vmap_are_those_of_each_example() -> None:
+    f = pb.grad(lambda a, b: pb.sum(pb.sin(L.solve(a, b))), (0, 1))
+    for axes in ((None, 0), (0, None), (0, 0)):
+        args = [pb.tensor(x if axis == 0 else x[0]) for x, axis in zip((S, np.stack([B, B + 1])), axes)]
+        found = pb.vmap(f, in_axes=axes)(*args)
+        for k in range(2):
+            for got, wanted in zip(found, f(*[x if axis is None else x[k] for x, axis in zip(args, axes)])):
+                close(got[k], wanted, 1e-12)
 
 
 def test_triangular_systems_from_both_sides() -> None:
@@ -95,6 +106,41 @@ def test_least_squares_of_deficient_rank() -> None:
     close(found.solution, wanted[0])
     assert found.rank.item() == L.matrix_rank(a).item() == 1
     close(found.residuals, np.sum((a @ wanted[0] - [1, 0, 1]) ** 2))
+
+
+def exact_solution(a: Any, b: Any) -> Any:
+    """Returns the solution of a square system in rational numbers."""
+    rows = [[Fraction(x) for x in (*row, y)] for row, y in zip(a.tolist(), b.tolist())]
+    for j, pivot in enumerate(rows):
+        pivot[:] = [x / pivot[j] for x in pivot]
+        for row in rows:
+            if row is not pivot:
+                row[:] = [x - row[j] * y for x, y in zip(row, pivot)]
+    return np.array([float(row[-1]) for row in rows])
+
+
+def test_least_squares_of_ill_conditioned_matrices_are_as_exact_as_numpys() -> None:
+    a, errors = 1 / np.add.outer(np.arange(10.0), np.arange(1.0, 11)), []
+    for b in (a @ np.random.default_rng(7).standard_normal((10, 12))).T:
+        wanted = exact_solution(a, b)
+        found = host(L.lstsq(a, b, rcond=1e-16).solution), np.linalg.lstsq(a, b, rcond=1e-16)[0]
+        errors.append([np.abs(x - wanted).max() for x in found])
+    ours, numpys = np.exp(np.log(errors).mean(0))
+    assert ours < 3 * numpys
+
+
+def test_derivatives_of_least_squares_that_keep_a_deficient_rank() -> None:
+    u, v = B[:3, :1], A[0, :1, :2]
+    for f in (lambda u, v: L.lstsq(u @ v, B[:3, 1], rcond=1e-9).solution, lambda u, v: L.pinv(u @ v, rtol=1e-9)):
+        pb.check_gradients(f, [u, v], order=2)
+
+
+def test_gradients_of_least_squares_take_no_square_of_the_number_of_equations() -> None:
+    a = np.random.default_rng(0).standard_normal((100_000, 2))
+    gradient = pb.grad(lambda a: pb.sum(L.lstsq(a, np.ones(len(a))).solution))(pb.tensor(a))
+    inverse = np.linalg.inv(a.T @ a)
+    x, z = inverse @ a.sum(0), inverse @ np.ones(2)
+    close(gradient, np.outer(1 - a @ x, z) - np.outer(a @ z, x), 1e-6)
 
 
 # ---- bad matrices

@@ -211,3 +211,22 @@ def test_degenerate_matrices() -> None:
     close(gradient_at(lambda x: pb.square(L.eigh(x).eigenvectors).sum(axis=0), repeated), np.zeros((3, 3)))
     full = gradient_at(lambda x: L.svd(x).U[:, 2] * 3.0, np.eye(3)[:, :2] * [1.0, 2])
     assert not full.any()
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (2, 0, 3), (0, 2, 3), (0,), (2, 0)])
+def test_norms_without_elements_are_numpys(shape: tuple[int, ...]) -> None:
+    """The largest of no numbers is 0, as in NumPy 2; the smallest of none is an error in words."""
+    x, axis = np.zeros(shape), (-2, -1) if len(shape) > 1 else -1
+    for order in (None, 1, 2, -1, -2, np.inf, -np.inf, *(("fro", "nuc") if len(shape) > 1 else (0, 3))):
+        for keepdims in (False, True):
+            try:
+                with np.errstate(divide="ignore"):
+                    wanted = np.linalg.norm(x, order, axis, keepdims)
+            except ValueError:
+                with pytest.raises(pb.ShapeError, match=r"_norm: ord=-.*is the smallest of some numbers, and here there are none"):
+                    L.norm(x, order, axis, keepdims)
+                continue
+            found = L.norm(x, order, axis, keepdims)
+            assert found.dtype == np.float64
+            np.testing.assert_array_equal(host(found), wanted, strict=True)
+    close(pb.grad(lambda x: pb.sum(L.norm(x, np.inf, axis)))(pb.tensor(x)), x)

@@ -12,6 +12,7 @@ import pytest
 import pullback as pb
 from captured_step import same as same_bits
 from conftest import close, host
+from pullback.autodiff.primitive import OPS
 from pullback.backends import native as kernels
 from pullback.tree import flatten
 
@@ -119,6 +120,41 @@ def test_the_order_of_sums_is_the_documented_one() -> None:
     x = x @ x.swapaxes(-1, -2) + 100 * np.eye(12, dtype=np.float32)
     for k, y in enumerate(host(L.cholesky(x))):
         close(y, by_the_book(x[k]), 2e-7)
+
+
+SYSTEMS = [((1, 1), (1, 1)), ((4, 4), (7, 4, 3)), ((9, 17, 17), (17, 1)), ((2, 32, 32), (32, 128)), ((5, 5), (2, 5, 0)),
+           ((0, 0), (0, 2)), ((2, 33, 33), (33, 2)), ((40, 40), (40, 0)), ((5, 5), (5, 200))]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "columns"), SYSTEMS)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+def test_the_pullback_of_solve_in_one_launch_is_its_definition(rows: Any, columns: Any, dtype: str) -> None:
+    """A matrix that the small kernels take has the bits of the definition, too. Half precision is rounded once."""
+    rule: Any = OPS["solve"].rules[0]
+    a = pb.tensor(RNG.standard_normal(rows) + 6 * np.eye(rows[-1]), dtype=dtype)
+    y = L.solve(a, pb.tensor(RNG.standard_normal(columns), dtype=dtype))
+    g = pb.tensor(RNG.standard_normal(y.shape), dtype=dtype)
+    for needs in ([True, True], [True, False], [False, True]):
+        if dtype == "bfloat16":
+            wide = rule.fused(*[x.astype(pb.float32) for x in (g, a, y)], needs)
+            wanted = [None if x is None else x.astype(pb.bfloat16) for x in wide]
+        else:
+            wanted = rule.definition(g, a, y, needs)
+        for x, w in zip(rule.fused(g, a, y, needs), wanted, strict=True):
+            assert (x is None) == (w is None)
+            if w is not None and (dtype == "bfloat16" or (rows[-1] <= 32 and y.shape[-1] <= 128)):
+                same_bits(x, w)
+            elif w is not None:
+                unit = (1e-5 if dtype == "float32" else 1e-13) * np.abs(host(w)).max(initial=1)
+                assert (np.abs(host(x) - host(w)) <= unit).all()
+
+
+def test_a_singular_matrix_spoils_only_its_own_gradients() -> None:
+    for n in (3, 33):
+        a, g = pb.tensor(np.stack([np.zeros((n, n)), np.eye(n)])), pb.ones((2, n, 1), dtype="float64")
+        ga, gb = [host(x) for x in OPS["solve"].rules[0].fused(g, a, g, [True, True])]  # type: ignore[union-attr]
+        assert np.isnan(np.concatenate([ga[0], gb[0]], -1)).all()
+        assert (np.concatenate([-ga[1], gb[1]], -1) == 1).all()
 
 
 def test_any_number_of_threads_gives_the_same_bits() -> None:

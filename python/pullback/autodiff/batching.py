@@ -16,6 +16,7 @@ from ..tensors.tensor import Tensor
 from ..tree import LEAVES
 from .kept import Listening
 from .listeners import listeners
+from .part import complete
 from .stand_in import StandIn
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def pull(rule: Rule, g: Tensor, *kept: Any) -> Any:
     place = innermost((g, *kept)) if listeners.batches else -1
     if place < 0:
         try:
-            return rule.fused(g, *kept)
+            return complete(rule.fused(g, *kept))
         except Refused:
             return rule.definition(g, *kept)
     if rule.batch is None:

@@ -10,7 +10,7 @@ from ..ops._shapes import flag
 from ..ops.elementwise import logical_and, logical_not, where
 from ..ops.linear import linear
 from ..ops.reduce import mean
-from ..ops.shape import expand_dims, permute_dims, reshape, squeeze, swapaxes
+from ..ops.shape import expand_dims, permute_dims, reshape, split, squeeze, swapaxes
 from ..tensors import dtypes
 from ..tensors.creation import empty, zeros
 from ..tensors.operand import as_tensor
@@ -246,9 +246,8 @@ class MultiHeadAttention(_Projected):
             raise ShapeError(f"MultiHeadAttention: x has shape {x.shape}; it must be (batch, T, {self.embed_dim}) or (T, …).")
         alone = x.ndim == 2
         y = linear(expand_dims(x) if alone else x, self.in_proj_weight, self.in_proj_bias)  # type: ignore[arg-type]
-        inner, keys = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
-        q, k = _heads(y[..., :inner], self.num_heads), _heads(y[..., inner : inner + keys], self.num_kv_heads)
-        v = _heads(y[..., inner + keys :], self.num_kv_heads)
+        first, second = self.num_heads, self.num_heads + self.num_kv_heads  # heads of keys and of values begin here
+        q, k, v = split(_heads(y, second + self.num_kv_heads), (first, second), axis=1)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         if self.rotary is not None:

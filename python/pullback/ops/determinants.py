@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..autodiff.primitive import apply
+from ..interop.wrong_calls import explain_call
 from ..tensors.creation import eye
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
@@ -70,6 +71,7 @@ _slogdet = op(
 )  # fmt: skip
 
 
+@explain_call
 def det(x: ArrayLike, /) -> Tensor:
     """Returns the determinant of each matrix, by LU with partial pivoting.
 
@@ -86,6 +88,7 @@ class SlogdetResult(NamedTuple):
     logabsdet: Tensor
 
 
+@explain_call
 def slogdet(x: ArrayLike, /) -> SlogdetResult:
     """Returns the sign of the determinant of each matrix, and the logarithm of its absolute value, by LU with partial pivoting.
 

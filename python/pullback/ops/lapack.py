@@ -17,6 +17,19 @@ from ..launch.refusal import NOT_FINITE, NOT_POSITIVE, SINGULAR, ZERO_ON_DIAGONA
 FROM_LAPACK: Final = "LAPACK or cuSOLVER computes it, and its rounding depends on the library and the machine"
 SMALL_ON_CPU: Final = f"if a matrix has more than 32 rows or is on a GPU, {FROM_LAPACK}"
 
+# Functions that run the ops of other ones, and are named in errors instead of the ops. csrc/families/linalg.h lists them, too.
+CALLERS: Final = ("inv", "matrix_power", "lstsq", "matrix_rank", "matrix_norm")
+
+
+def caller(name: str) -> int:
+    """Returns the parameter that makes errors of `solve`, `pinv` and `svdvals` name one of CALLERS. 0 and 1 mean their own name."""
+    return 2 + CALLERS.index(name)
+
+
+def named(op: str, parameter: Any) -> str:
+    """Returns the name for errors of an op with this parameter."""
+    return op if parameter < 2 else CALLERS[parameter - 2]
+
 
 @contextlib.contextmanager
 def failures(xp: Any) -> Generator[None]:
@@ -104,7 +117,10 @@ def solve_triangular(xp: Any, a: Any, b: Any, upper: Any, unit: Any, strict: Any
 
 
 def solve(xp: Any, a: Any, b: Any, strict: Any) -> Any:
-    """Returns a⁻¹ b by LU with partial pivoting. If a is singular, raises LinAlgError or, if not `strict`, returns NaN."""
+    """Returns a⁻¹ b by LU with partial pivoting. If a is singular, raises LinAlgError or, if `strict` is 0, returns NaN.
+
+    strict: see `caller`.
+    """
     if not strict:
         return _solved(xp, a, b)
     try:
@@ -112,7 +128,7 @@ def solve(xp: Any, a: Any, b: Any, strict: Any) -> Any:
             return xp.linalg.solve(a, b)
     except np.linalg.LinAlgError:
         place = next((place for place in np.ndindex(a.shape[:-2]) if _is_singular(a[place])), ())
-    raise bad_matrix("solve", SINGULAR, place)
+    raise bad_matrix(named("solve", strict), SINGULAR, place)
 
 
 def _solved(xp: Any, a: Any, b: Any) -> Any:
@@ -201,9 +217,9 @@ def svd(xp: Any, x: Any, full: Any) -> Any:
     return y
 
 
-def svdvals(xp: Any, x: Any) -> Any:
-    """Returns the singular values."""
-    require_finite(xp, "svdvals", x)
+def svdvals(xp: Any, x: Any, called: Any) -> Any:
+    """Returns the singular values. called: see `caller`."""
+    require_finite(xp, named("svdvals", called), x)
     with failures(xp):
         return xp.linalg.svd(x, compute_uv=False)
 
@@ -218,9 +234,9 @@ def qr(xp: Any, x: Any, complete: Any) -> Any:
 def pinv(xp: Any, x: Any, rtol: Any, values: Any) -> Any:
     """Returns the pseudo-inverses; singular values of at most rtol times the largest count as zero.
 
-    values: below each, one row with the singular values, filled with zeros.
+    values: below each, one row with the singular values, filled with zeros, unless it is 0; see `caller`.
     """
-    require_finite(xp, "pinv", x)
+    require_finite(xp, named("pinv", values), x)
     with failures(xp):
         u, s, v = xp.linalg.svd(x, full_matrices=False)
     kept = s > rtol[..., None] * s.max(-1, initial=0)[..., None]

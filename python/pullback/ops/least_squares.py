@@ -9,13 +9,16 @@ import numpy as np
 
 from ..autodiff.primitive import ZERO, apply
 from ..errors import ShapeError
+from ..interop.wrong_calls import explain_call
 from ..tensors.creation import full
+from ..tensors.dtypes import result_type
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from . import lapack
 from ._shapes import broadcast_shapes
 from .by_name import in_dtype, in_float, widened
+from .conversion import stop_gradient
 from .declare import op
 from .elementwise import greater, square
 from .kinds import OWN_OF_TWO, everywhere
@@ -24,10 +27,10 @@ from .linalg import matmul
 from .reduce import count_nonzero, max, sum
 from .shape import broadcast_to, expand_dims, matrix_transpose, reshape
 from .solves import count, matrix
-from .spectral import between, svd_cost, svdvals, thin_svd
+from .spectral import between, singular_values, svd_cost, thin_svd
 
 
-def _pinv_pullback(g: Tensor, x: Tensor, y: Tensor, values: bool) -> Tensor:
+def _pinv_pullback(g: Tensor, x: Tensor, y: Tensor, values: int) -> Tensor:
     """Golub & Pereyra's rule, for changes of x that keep its rank; and that of the singular values, if there are any."""
     n = x.shape[-1]
     gx = _pseudo_inverse_pullback(g[..., :n, :], x, y[..., :n, :]) if values else _pseudo_inverse_pullback(g, x, y)
@@ -39,17 +42,22 @@ def _pinv_pullback(g: Tensor, x: Tensor, y: Tensor, values: bool) -> Tensor:
 
 def _pseudo_inverse_pullback(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
     turned, gt = matrix_transpose(y), matrix_transpose(g)
-    beside = matmul(matmul(gt, y), turned)
-    above = matmul(matmul(turned, y), gt)
-    inside = -matmul(matmul(turned, g), turned)
-    return inside + (beside - matmul(x, matmul(y, beside))) + (above - matmul(matmul(above, y), x))
+    beside, above = _product(gt, y, turned), _product(turned, y, gt)
+    return (beside - _product(x, y, beside)) + (above - _product(above, y, x)) - _product(turned, g, turned)
+
+
+def _product(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """Returns a b c in the order that takes fewer operations, so that nothing has the longer side of a matrix twice."""
+    (rows, first), (second, columns) = a.shape[-2:], c.shape[-2:]
+    left_first = rows * second * (first + columns) <= first * columns * (second + rows)
+    return matmul(matmul(a, b), c) if left_first else matmul(a, matmul(b, c))
 
 
 def _example(rng: Any, dtype: Any) -> Any:
-    return (rng.standard_normal((2, 4, 3)).astype(dtype), np.full(2, 0.01, dtype)), (True,)
+    return (rng.standard_normal((2, 4, 3)).astype(dtype), np.full(2, 0.01, dtype)), (lapack.caller("lstsq"),)
 
 
-def _cost(x: Any, rtol: Any, values: bool, y: Any) -> dict[str, int]:
+def _cost(x: Any, rtol: Any, values: int, y: Any) -> dict[str, int]:
     """The thin `svd`, and a product."""
     n, m = sorted(x.shape[-2:])
     svd = svd_cost(x, False, y)["fmas"]
@@ -77,6 +85,7 @@ def _tolerance(name: str, x: Tensor, rtol: Any) -> Tensor:
 # ---- public functions
 
 
+@explain_call
 def pinv(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
     """Returns the Moore-Penrose inverse (…, n, m) of each matrix (…, m, n), by its singular values.
 
@@ -89,16 +98,17 @@ def pinv(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
     """
     x = matrix("pinv", x)
     wide = widened(x)
-    return in_dtype(apply(_pinv, (wide, _tolerance("pinv", wide, rtol)), (False,)), x.dtype)
+    return in_dtype(apply(_pinv, (wide, _tolerance("pinv", wide, rtol)), (0,)), x.dtype)
 
 
+@explain_call
 def matrix_rank(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
     """Returns the number of singular values of each matrix that are greater than rtol times the largest, with `rtol` as in `pinv`.
 
     The derivative is zero everywhere. Raises ShapeError for fewer than two axes, LinAlgError if x is not finite.
     """
     x = widened(matrix("matrix_rank", x))
-    return _rank(svdvals(x), _tolerance("matrix_rank", x, rtol))
+    return _rank(singular_values("matrix_rank", x), _tolerance("matrix_rank", x, rtol))
 
 
 def _rank(s: Tensor, rtol: Tensor) -> Tensor:
@@ -116,8 +126,9 @@ class LstsqResult(NamedTuple):
     singular_values: Tensor
 
 
+@explain_call
 def lstsq(a: ArrayLike, b: ArrayLike, /, rcond: ArrayLike | None = None) -> LstsqResult:
-    """Returns the x of least norm among those that minimise |b - a x|: pinv(a) b.
+    """Returns the x of least norm among those that minimise |b - a x|: pinv(a) b, with two steps of refinement.
 
     a: matrices (…, m, n). b: matrices (…, m, k), or one vector (m,). Leading axes broadcast.
     rcond: as `rtol` of `pinv`.
@@ -131,16 +142,32 @@ def lstsq(a: ArrayLike, b: ArrayLike, /, rcond: ArrayLike | None = None) -> Lsts
     if b.ndim < 2 or b.shape[-2] != a.shape[-2]:
         raise ShapeError(f"lstsq: b must be a vector ({a.shape[-2]},) or matrices (…, {a.shape[-2]}, k) for a of shape {a.shape}.")
     broadcast_shapes("lstsq", [a.shape[:-2], b.shape[:-2]])
-    wide = widened(a)
-    (m, n), rtol = a.shape[-2:], _tolerance("lstsq", wide, rcond)
-    parts = apply(_pinv, (wide, rtol), (True,))
-    x = matmul(in_dtype(parts[..., :n, :], a.dtype), b)
-    residuals = sum(square(b - matmul(a, x)), axis=-2)
+    dtype, (m, n) = result_type(a, b), a.shape[-2:]
+    a, b = [widened(in_dtype(t, dtype)) for t in (a, b)]
+    rtol = _tolerance("lstsq", a, rcond)
+    parts = apply(_pinv, (a, rtol), (lapack.caller("lstsq"),))
+    x, rest = _solution(a, b, parts[..., :n, :])
+    residuals = sum(square(rest), axis=-2)
     s = parts[..., n, : builtins.min(m, n)]
     rank = _rank(s, rtol)
     if vector:
         x, residuals = reshape(x, x.shape[:-1]), reshape(residuals, residuals.shape[:-1])
-    return LstsqResult(x, residuals, rank, in_dtype(s, a.dtype))
+    return LstsqResult(in_dtype(x, dtype), in_dtype(residuals, dtype), rank, in_dtype(s, dtype))
+
+
+def _solution(a: Tensor, b: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns x = pinv(a) b and b - a x.
+
+    The rounding of the product loses digits if a is ill-conditioned. Two steps of refinement give them back. In exact arithmetic
+    they add 0, because pinv(a) a pinv(a) is pinv(a), so they have no derivative of any order.
+    """
+    x = matmul(inverse, b)
+    constant, target, factor = stop_gradient(inverse), stop_gradient(b), stop_gradient(a)
+    refined = stop_gradient(x)
+    for _ in range(2):
+        refined = refined + matmul(constant, target - matmul(factor, refined))
+    x = x + (refined - stop_gradient(x))
+    return x, b - matmul(a, x)
 
 
 __all__ = ["lstsq", "matrix_rank", "pinv"]

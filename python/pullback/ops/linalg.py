@@ -11,6 +11,7 @@ from ..autodiff.primitive import Op, apply
 from ..backends.autocast import rounded
 from ..errors import ShapeError
 from ..interop.unknown_names import unexpected
+from ..interop.wrong_calls import explain_call
 from ..tensors.creation import arange
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
@@ -143,6 +144,7 @@ def _squeezed(y: Tensor, rows: int, columns: int) -> tuple[int, ...]:
     return y.shape[:-2] + ((y.shape[-2],) if rows > 1 else ()) + ((y.shape[-1],) if columns > 1 else ())
 
 
+@explain_call
 def outer(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     """Returns the outer product of two vectors (m,) and (n,): (m, n). Raises ShapeError for other ranks."""
     a, b = as_tensor(a), as_tensor(b)

@@ -10,6 +10,7 @@ from typing import Any, Literal, NoReturn
 
 from ..errors import ShapeError
 from ..interop.unknown_names import unexpected
+from ..interop.wrong_calls import explain_call
 from ..tensors.creation import arange, eye
 from ..tensors.dtypes import is_float
 from ..tensors.operand import as_tensor
@@ -24,10 +25,11 @@ from .linalg import matmul
 from .movement import concat
 from .reduce import count_nonzero, max, min, sum
 from .shape import broadcast_to, moveaxis, reshape
-from .solves import inv, require_square
-from .spectral import svdvals
+from .solves import inverse, require_square
+from .spectral import singular_values
 
 
+@explain_call
 def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Tensor:
     """Returns the elements x[..., i, i + offset] of each matrix. Raises ShapeError for fewer than two axes."""
     x = as_tensor(x)
@@ -43,6 +45,7 @@ def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Tensor:
     return reshape(picked, kept.shape[:-1])
 
 
+@explain_call
 def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Tensor:
     """Returns the sum of each matrix's diagonal. Raises ShapeError for fewer than two axes."""
     return sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
@@ -67,7 +70,8 @@ def vector_norm(
 ) -> Tensor:
     """Returns the norm (sum |x|^ord)^(1/ord) over the axes (None: all axes); ord may also be 0 and ±inf.
 
-    The gradient of a zero vector's norm is zero.
+    The gradient of a zero vector's norm is zero, and so is the norm of an empty vector, unless ord is negative. Raises ShapeError
+    for the norm -inf of an empty vector.
     """
     if unknown:
         raise unexpected(unknown)
@@ -76,10 +80,8 @@ def vector_norm(
         raise ShapeError(f"vector_norm: ord={ord!r} is not a number. Use 2, 1, 0, inf, -inf or another power.")
     if is_float(x.dtype) and x.dtype.itemsize == 2:  # the sum of squares could overflow
         return in_dtype(vector_norm(in_dtype(x, "float32"), axis=axis, keepdims=keepdims, ord=ord), x.dtype)
-    if ord == math.inf:
-        return max(absolute(x), axis=axis, keepdims=keepdims)
-    if ord == -math.inf:
-        return min(absolute(x), axis=axis, keepdims=keepdims)
+    if ord in (math.inf, -math.inf):
+        return _extreme("vector_norm", ord, absolute(x), axis, keepdims)
     if ord == 0:
         return count_nonzero(x, axis=axis, keepdims=keepdims).astype(x.dtype)
     if ord == 1:
@@ -90,12 +92,27 @@ def vector_norm(
     return where(zero, 0.0 if ord > 0 else math.inf, sqrt(inside) if ord == 2 else inside ** (1 / ord))
 
 
+def _extreme(name: str, ord: float, sizes: Tensor, axis: int | Sequence[int] | None, keepdims: bool) -> Tensor:
+    """Returns the largest of numbers that are not negative if ord is positive, otherwise the smallest. The largest of none is 0.
+
+    Raises ShapeError for the smallest of none.
+    """
+    if ord < 0:
+        along: Any = range(sizes.ndim) if axis is None else (axis,) if hasattr(axis, "__index__") else axis
+        if any([sizes.shape[normalize_axis(name, a, sizes.ndim)] == 0 for a in along]):
+            raise ShapeError(f"{name}: ord={ord:g} is the smallest of some numbers, and here there are none. Check the size first.")
+        return min(sizes, axis=axis, keepdims=keepdims)
+    if 0 not in sizes.shape:
+        return max(sizes, axis=axis, keepdims=keepdims)
+    return in_dtype(sum(sizes, axis=axis, keepdims=keepdims), sizes.dtype)  # there is nothing to add up
+
+
 def matrix_norm(x: ArrayLike, *, keepdims: bool = False, ord: float | Literal["fro", "nuc"] = "fro", **unknown: NoReturn) -> Tensor:
     """Returns a norm of each matrix in the last two axes.
 
     ord: "fro" for the Frobenius norm; "nuc" for the sum of the singular values, 2 or -2 for the largest or smallest of them; 1 or
-    -1 for the largest or smallest absolute column sum; inf or -inf for the largest or smallest absolute row sum. Raises ShapeError
-    for fewer than two axes or another ord.
+    -1 for the largest or smallest absolute column sum; inf or -inf for the largest or smallest absolute row sum. As in NumPy 2 the
+    norm of an empty matrix is 0. Raises ShapeError for fewer than two axes, another ord, or the smallest of no numbers.
     """
     if unknown:
         raise unexpected(unknown)
@@ -107,21 +124,21 @@ def matrix_norm(x: ArrayLike, *, keepdims: bool = False, ord: float | Literal["f
     if ord not in ("nuc", 2, -2, 1, -1, math.inf, -math.inf):
         raise ShapeError(f"matrix_norm: ord={ord!r} is not one of 'fro', 'nuc', 2, -2, 1, -1, inf and -inf.")
     if ord in ("nuc", 2, -2):
-        s = in_dtype(svdvals(widened(x)), in_float(x).dtype)
-        y = sum(s, axis=-1) if ord == "nuc" else max(s, axis=-1) if ord == 2 else min(s, axis=-1)
-        return reshape(y, (*y.shape, 1, 1)) if keepdims else y
-    sums = sum(absolute(x), axis=-2 if ord in (1, -1) else -1, keepdims=True)
-    largest = max(sums, axis=(-2, -1), keepdims=True) if ord > 0 else min(sums, axis=(-2, -1), keepdims=True)
-    return largest if keepdims else reshape(largest, x.shape[:-2])
+        values = in_dtype(singular_values("matrix_norm", widened(x)), in_float(x).dtype)
+    else:
+        values = sum(absolute(x), axis=-2 if ord in (1, -1) else -1)
+    y = sum(values, axis=-1) if ord == "nuc" else _extreme("matrix_norm", float(ord), values, -1, False)
+    return reshape(y, (*y.shape, 1, 1)) if keepdims else y
 
 
+@explain_call
 def matrix_power(x: ArrayLike, n: int, /) -> Tensor:
     """Returns the n-th power of each square matrix by repeated squaring, and that of its inverse if n is negative.
 
     Raises ShapeError if x is not square, LinAlgError if it is singular and n negative.
     """
     exponent = integer("matrix_power", "n", n)
-    x = inv(x) if exponent < 0 else as_tensor(x)
+    x = inverse("matrix_power", x) if exponent < 0 else as_tensor(x)
     require_square("matrix_power", x)
     exponent = builtins.abs(exponent)
     if not exponent:

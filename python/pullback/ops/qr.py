@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from ..autodiff.primitive import apply
 from ..errors import PullbackError, ShapeError
+from ..interop.wrong_calls import explain_call
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from . import lapack
@@ -63,6 +64,7 @@ class QRResult(NamedTuple):
     R: Tensor
 
 
+@explain_call
 def qr(x: ArrayLike, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult:
     """Returns the orthonormal Q and the upper triangular R of each matrix x = Q R (m, n), by Householder's method.
 

@@ -14,15 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff.primitive import Op, apply
+from ..autodiff.batching import pull
+from ..autodiff.primitive import Op, Rule, apply
+from ..backends import kernel_for
 from ..errors import ShapeError
+from ..interop.wrong_calls import explain_call
 from ..tensors.creation import eye, ones
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from . import lapack
 from ._shapes import broadcast_shapes, flag
-from .by_name import aligned, in_float
+from .by_name import aligned, all_on, in_float
 from .declare import normal, op
 from .kinds import OWN, OWN_OF_TWO, leading
 from .lapack import SMALL_ON_CPU
@@ -52,7 +55,13 @@ def substituted(a: Tensor, b: Tensor, *, upper: bool, unit: bool = False) -> Ten
 
 def inverse_transposed(x: Tensor) -> Tensor:
     """Returns the transposed inverses, and NaN for a singular matrix."""
-    return apply(_solve, (matrix_transpose(x), eye(x.shape[-1], dtype=x.dtype, device=x.device)), (False,))
+    return apply(_solve, (matrix_transpose(x), eye(x.shape[-1], dtype=x.dtype, device=x.device)), (0,))
+
+
+def inverse(name: str, x: Any) -> Tensor:
+    """Returns the inverses for the function with this name, which errors tell."""
+    x = square(name, x)
+    return apply(_solve, (x, eye(x.shape[-1], dtype=x.dtype, device=x.device)), (lapack.caller(name),))
 
 
 def count(shape: Sequence[int]) -> int:
@@ -131,21 +140,52 @@ _solve_triangular = op(
 )  # fmt: skip
 
 
-def _solve_turned(g: Tensor, a: Tensor) -> Tensor:
-    return apply(_solve, (matrix_transpose(a), g), (False,))
+def _solve_pullback(g: Tensor, a: Tensor, y: Tensor, needs: Sequence[bool]) -> list[Tensor | None]:
+    """Section 2.3 of Giles's paper. One factorisation serves both gradients."""
+    gb = apply(_solve, (matrix_transpose(a), g), (0,))
+    return [-matmul(gb, matrix_transpose(y)) if needs[0] else None, gb if needs[1] else None]
+
+
+_pull, _ = kernel_for("solve_pullback")
+
+
+def _solve_fused(g: Tensor, a: Tensor, y: Tensor, needs: Sequence[bool]) -> list[Tensor | None]:
+    return [None if x is None else Tensor(x) for x in _pull(a.array, g.array, y.array, *needs)]  # type: ignore[misc]
+
+
+def _solve_pull_each(rule: Rule, size: int, values: Sequence[Any], on: Sequence[bool]) -> Any:
+    """The batching rule of the fused pullback."""
+    *tensors, needs = values
+    return pull(rule, *aligned(all_on(size, tensors, on), (True,) * len(tensors)), needs)
+
+
+def _solve_cost(a: Any, b: Any, strict: int, y: Any) -> dict[str, int]:
+    return {"fmas": count(y.shape) * (a.shape[-1] ** 3 // 3) + y.size * a.shape[-1], "special_ops": y.size}
+
+
+def _solve_pull_cost(g: Any, a: Any, y: Any, needs: Sequence[bool]) -> dict[str, int]:
+    """The solution of the transposed systems, and a product."""
+    n = a.shape[-1]
+    products = g.size * n if needs[0] else 0
+    return {
+        "adds": count(g.shape) * n * n if needs[0] else 0,
+        "fmas": count(g.shape) * (n**3 // 3) + g.size * n + products,
+        "matmul_flops": 2 * products,
+        "special_ops": g.size,
+    }
 
 
 _solve = op(
-    "solve", kind=OWN_OF_TWO, takes="float", inputs=2, batch=matrices_each, same_bits=SMALL_ON_CPU, ulp=16,
-    reference=lapack.solve, example=well_conditioned((2, 4, 4), (4, 3), params=(True,)),
-    pullback=(lambda g, a, y: -matmul(_solve_turned(g, a), matrix_transpose(y)), _solve_turned),
-    cost=lambda a, b, strict, y: {"fmas": count(y.shape) * (a.shape[-1] ** 3 // 3) + y.size * a.shape[-1], "special_ops": y.size},
+    "solve", kind=OWN_OF_TWO, takes="float", inputs=2, batch=matrices_each, same_bits=SMALL_ON_CPU, ulp=16, joint=True,
+    reference=lapack.solve, example=well_conditioned((2, 4, 4), (4, 3), params=(1,)), pullback=_solve_pullback,
+    fused=_solve_fused if _pull else None, pull=_solve_pull_each, pull_cost=_solve_pull_cost, cost=_solve_cost,
 )  # fmt: skip
 
 
 # ---- public functions
 
 
+@explain_call
 def cholesky(x: ArrayLike, /, *, upper: bool = False) -> Tensor:
     """Returns the lower triangular L of x = L Lᵀ for each symmetric positive definite matrix; with `upper`, Lᵀ.
 
@@ -158,6 +198,7 @@ def cholesky(x: ArrayLike, /, *, upper: bool = False) -> Tensor:
     return matrix_transpose(y) if upper else y
 
 
+@explain_call
 def solve_triangular(a: ArrayLike, b: ArrayLike, /, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
     """Returns the x of a x = b, or of x a = b if not `left`, as PyTorch's function does. Only one triangle of a is read.
 
@@ -180,6 +221,7 @@ def solve_triangular(a: ArrayLike, b: ArrayLike, /, *, upper: bool, left: bool =
     return reshape(y, (*y.shape[:-2], a.shape[-1])) if vector else y
 
 
+@explain_call
 def solve(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     """Returns the x of a x = b, by LU with partial pivoting.
 
@@ -192,17 +234,17 @@ def solve(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     vector = b.ndim == 1
     b = expand_dims(b, axis=1) if vector else b
     _check_sides("solve", a, b, True)
-    y = apply(_solve, (a, b), (True,))
+    y = apply(_solve, (a, b), (1,))
     return reshape(y, y.shape[:-1]) if vector else y
 
 
+@explain_call
 def inv(x: ArrayLike, /) -> Tensor:
     """Returns the inverse of each matrix: `solve` of x and the identity, which is faster and more exact if it is given b instead.
 
     The derivative is that of Giles (2008). Raises ShapeError if x is not square, LinAlgError if it is singular.
     """
-    x = square("inv", x)
-    return apply(_solve, (x, eye(x.shape[-1], dtype=x.dtype, device=x.device)), (True,))
+    return inverse("inv", x)
 
 
 def _check_sides(name: str, a: Tensor, b: Tensor, left: bool) -> None:

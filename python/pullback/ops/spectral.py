@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..autodiff.primitive import apply
+from ..interop.wrong_calls import explain_call
 from ..tensors.creation import eye
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
@@ -148,7 +149,7 @@ def _svdvals_pullback(g: Tensor, x: Tensor) -> Tensor:
     return between(u, g, v)
 
 
-def _svdvals_cost(x: Any, y: Any) -> dict[str, int]:
+def _svdvals_cost(x: Any, called: int, y: Any) -> dict[str, int]:
     """Golub & Van Loan, figure 8.6.1, as above."""
     n, m = sorted(x.shape[-2:])
     return {"fmas": count(x.shape) * min(2 * m * n * n - 2 * n**3 // 3, m * n * n + n**3)}
@@ -156,8 +157,13 @@ def _svdvals_cost(x: Any, y: Any) -> dict[str, int]:
 
 _svdvals = op(
     "svdvals", kind=OWN, takes="float", batch=leading, reference=lapack.svdvals, same_bits=FROM_LAPACK, ulp=64,
-    example=normal((2, 5, 3)), pullback=_svdvals_pullback, cost=_svdvals_cost,
+    example=normal((2, 5, 3), params=(1,)), pullback=_svdvals_pullback, cost=_svdvals_cost,
 )  # fmt: skip
+
+
+def singular_values(name: str, x: ArrayLike) -> Tensor:
+    """Returns the singular values for the function with this name, which errors tell."""
+    return apply(_svdvals, (matrix(name, x),), (lapack.caller(name),))
 
 
 # ---- public functions
@@ -170,6 +176,7 @@ class EighResult(NamedTuple):
     eigenvectors: Tensor
 
 
+@explain_call
 def eigh(x: ArrayLike, /) -> EighResult:
     """Returns the eigenvalues of each symmetric matrix in ascending order, and its orthonormal eigenvectors as columns.
 
@@ -181,6 +188,7 @@ def eigh(x: ArrayLike, /) -> EighResult:
     return EighResult(y[..., 0, :], y[..., 1:, :])
 
 
+@explain_call
 def eigvalsh(x: ArrayLike, /) -> Tensor:
     """Returns the eigenvalues of each symmetric matrix in ascending order, of its symmetric part as in `eigh`.
 
@@ -198,6 +206,7 @@ class SVDResult(NamedTuple):
     Vh: Tensor
 
 
+@explain_call
 def svd(x: ArrayLike, /, *, full_matrices: bool = True) -> SVDResult:
     """Returns the singular value decomposition x = U diag(S) Vh of each matrix (m, n), with S in descending order.
 
@@ -217,6 +226,7 @@ def svd(x: ArrayLike, /, *, full_matrices: bool = True) -> SVDResult:
     return SVDResult(y[..., :m, :left], y[..., m, :k], matrix_transpose(y[..., m + 1 :, :right]))
 
 
+@explain_call
 def svdvals(x: ArrayLike, /) -> Tensor:
     """Returns the singular values of each matrix in descending order.
 
@@ -224,7 +234,7 @@ def svdvals(x: ArrayLike, /) -> Tensor:
     of the vectors that LAPACK chooses. Raises ShapeError for fewer than two axes, LinAlgError if x is not finite. Cost: figure
     8.6.1 of Golub & Van Loan's Matrix Computations (4th ed.).
     """
-    return apply(_svdvals, (matrix("svdvals", x),))
+    return apply(_svdvals, (matrix("svdvals", x),), (1,))
 
 
 __all__ = ["eigh", "eigvalsh", "svd", "svdvals"]

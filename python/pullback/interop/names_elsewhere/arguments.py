@@ -12,6 +12,32 @@ STATIC: Final = "| arguments that are not tensors are static by themselves: anot
 DONATE: Final = "| Parameters and an optimizer's state are updated in place, and arguments are never copied, so nothing is donated."
 GENERATORS: Final = "| there are no keys: pb.random.seed(n) seeds, and pb.random.Generator(n) is a stream of its own."
 
+TOLERANCE: Final = "| a tolerance is relative here: rtol=, a share of the largest singular value."
+ONE_ALGORITHM: Final = "| there is one algorithm, by singular values (LAPACK's gesdd)."
+UNCHANGED: Final = "| tensors are immutable, so the arguments stay as they are."
+LAST_AXES: Final = "| the matrices are the last two axes: move them there with pb.moveaxis."
+SYMMETRIC: Final = (
+    "| x stands for its symmetric part (x + x.mT) / 2; pb.tril(x) + pb.tril(x, k=-1).mT has a lower triangle on both sides."
+)
+
+# The keyword arguments of functions of matrices, in the form of KEYWORDS.
+OF_MATRICES: Final = {
+    "UPLO": SYMMETRIC, "symmetrize_input": SYMMETRIC, "compute_uv": "| pb.linalg.svdvals(x) gives the values alone.",
+    "eigvals_only": "| pb.linalg.eigvalsh(x) gives the values alone.", "some":
+    '| some=True is full_matrices=False of svd, and mode="reduced" of qr.', "rcond": "rtol", "rtol": "rcond", "cond": "rtol rcond",
+    "tol": f"gtol ftol {TOLERANCE}", "atol": TOLERANCE, "hermitian":
+    "| matrices of any kind, symmetric ones too, are computed alike.",
+    "driver": ONE_ALGORITHM, "lapack_driver": ONE_ALGORITHM, "left": "| write pb.linalg.solve(a.mT, b.mT).mT for x a = b.",
+    "lower": "| lower=True is upper=False of cholesky and solve_triangular; other functions read the whole matrix.",
+    "trans": "| transpose the matrix: pb.linalg.solve_triangular(a.mT, b, upper=True) for a lower triangle.",
+    "unit_diagonal": "unitriangular", "assume_a":
+    "| solve takes any matrix; cholesky and solve_triangular are faster for a positive definite one.",
+    "overwrite_a": UNCHANGED, "overwrite_b": UNCHANGED,
+    "check_finite": "| what would not end with NaN is always checked, and all else returns NaN.",
+    "pivoting": "| columns stay in order.",
+    "return_rank": "| pb.linalg.matrix_rank(x) gives the rank.", **dict.fromkeys(("axis1", "axis2", "dim1", "dim2"), LAST_AXES),
+}  # fmt: skip
+
 # What to write for a call whose arguments do not fit the function in a way that users of other libraries expect.
 CALLS: Final = {
     "reshape": "The shape is one argument: pb.reshape(t, (2, 3)).", "permute_dims": "The axes are one argument: (1, 0).",
@@ -108,5 +134,6 @@ KEYWORDS: Final = {
     "use_reentrant": "| there is one kind of checkpoint.",
     "preserve_rng_state": "| the random numbers are always the same again.",
     "fullgraph": "| a recording is always whole: code that a replay could not repeat raises CaptureError.",
+    **OF_MATRICES,
     "jit_compile": "| nothing is compiled: pb.capture(f) records the kernels of one call and repeats them.",
 }  # fmt: skip
