@@ -11,10 +11,12 @@ from random_calls import Call, tensor, with_gradients
 
 
 def attention(rng: Any) -> None:
-    """Runs attention with the gradients of some operands; heads may share keys, and masks broadcast."""
+    """Runs attention with gradients and tangents of some operands; heads may share keys, and masks broadcast."""
     dtype, causal = rng.choice(FLOATS), bool(rng.random() < 0.5)
     groups, shared = int(rng.integers(1, 3)), int(rng.integers(1, 3))
-    queries, keys = [int(rng.integers(0 if rng.random() < 0.1 else 1, rng.choice([6, 40, 300]))) for _ in range(2)]
+    queries, keys = [
+        int(rng.integers(0 if rng.random() < 0.1 else 1, rng.choice([6, 40, 300], p=[0.5, 0.4, 0.1]))) for _ in range(2)
+    ]
     width, out = [int(rng.integers(1, rng.choice([4, 20, 70]))) for _ in range(2)]
     q, k, v = [
         tensor(rng, (2, n, length, d), dtype)
@@ -31,6 +33,11 @@ def attention(rng: Any) -> None:
         return attend(*ours, mask, causal, 0.3)
 
     with_gradients(rng, run, *given)
+    floats = [q, k, v, *([mask] if mask is not None and mask.dtype == q.dtype else [])]
+    moves = rng.random(len(floats)) < 0.6
+    moves[rng.integers(len(floats))] = True
+    tangents = [tensor(rng, x.shape, dtype) if moved else None for x, moved in zip(floats, moves)]
+    pb.jvp(lambda *xs: attend(*xs, *[mask][len(xs) - 3 :], causal, 0.3), floats, tangents)
 
 
 ATTENTION: dict[str, Call] = {"attention": attention}

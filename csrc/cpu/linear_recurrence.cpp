@@ -5,7 +5,7 @@
 
 #include "cpu/operands.h"
 #include "cpu/pool.h"
-#include "math/bits.h"
+#include "cpu/registers.h"
 
 namespace pb::cpu {
 namespace {
@@ -32,7 +32,7 @@ template <class C> struct Walk {
       const C* const before = to;
       to += step, by += step, add += step;
 #pragma GCC ivdep
-      for (int64_t j = 0; j < count; ++j) to[j] = m::fma(by[j], before[j], add[j]);
+      for (int64_t j = 0; j < count; ++j) to[j] = multiply_add_number(by[j], before[j], add[j]);
     }
   }
   // Runs rows; `first` is the place of the first step of the first row.
@@ -42,7 +42,7 @@ template <class C> struct Walk {
     for (int64_t t = 1, at = first + step; t < length; ++t, at += step)
       for (int r = 0; r < kRows; ++r) {
         const int64_t i = at + r * length;
-        now[r] = y[i] = m::fma(a[i + shift], now[r], b[i]);
+        now[r] = y[i] = multiply_add_number(a[i + shift], now[r], b[i]);
       }
   }
 };

@@ -31,6 +31,7 @@ def scaled(rng: Any) -> None:
 
 FAMILIES = {**OTHERS, "recurrent": RECURRENT, "attention": ATTENTION, "convolutions": CONVOLUTIONS, "scaled": {"scaled": scaled}}
 GATHERS = ("searchsorted", "nonzero_flat", "take", "take_along_axis")
+READS_LESS = ("linear_recurrence",)  # the coefficient of the first step is read only if the operand has to be converted
 # Of a row that does not fit a GPU's registers, these kernels compute differences and exponentials again, and the stated work is a
 # lower bound.
 LOSSES = ("cross_entropy_pullback", "cross_entropy_total_pullback")
@@ -52,7 +53,7 @@ def differences(launch: watched.Launch, name: str = "") -> dict[str, tuple[int, 
     than stated, because its indices may repeat; only in the gather's own case, `name`, they do not, and the bytes must be equal.
     """
     said = launch.formula | launch.executed
-    if launch.kernel in GATHERS and launch.kernel != name:
+    if launch.kernel in READS_LESS or (launch.kernel in GATHERS and launch.kernel != name):
         said["bytes_read"] = min(said["bytes_read"], launch.counted["bytes_read"])
     if watched.ON_GPU and launch.kernel in COMPUTED_AGAIN:
         x = launch.inputs[-2 if launch.kernel in LOSSES else 0]
