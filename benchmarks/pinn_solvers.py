@@ -1,9 +1,9 @@
 """A physics-informed network for the Helmholtz equation, trained by several methods of pb.solve.minimize in float64.
 
-    u_xx + u_yy + u = q on [-1, 1] x [-1, 1], u = 0 at the border, with the exact solution sin(a pi x) sin(a pi y)
+    u_xx + u_yy + u = q on [-1, 1] x [-1, 1], u = 0 at the border, with the exact solution sin(a pi x) sin(b pi y)
 
 The network N enters through u = (1 - x^2) (1 - y^2) N(x, y), which meets the border values. The script prints the relative L2 error
-of each method: python benchmarks/pinn_solvers.py --iterations 1000 --waves 1
+of each method: python benchmarks/pinn_solvers.py --iterations 1000 --waves 1 1
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def solution(net: Any, x: Any, y: Any) -> Any:
     return (1 - x * x) * (1 - y * y) * net(pb.concat([x, y], axis=1))
 
 
-def exact(x: Any, y: Any, waves: int) -> Any:
-    return pb.sin(waves * math.pi * x) * pb.sin(waves * math.pi * y)
+def exact(x: Any, y: Any, waves: tuple[int, int]) -> Any:
+    return pb.sin(waves[0] * math.pi * x) * pb.sin(waves[1] * math.pi * y)
 
 
-def residual(net: Any, x: Any, y: Any, waves: int) -> Any:
+def residual(net: Any, x: Any, y: Any, waves: tuple[int, int]) -> Any:
     """Returns u_xx + u_yy + u - q. Each row of u depends on its own row only, so gradients of sums hold the derivatives of rows."""
 
     def total(x: Any, y: Any) -> Any:
@@ -47,11 +47,11 @@ def residual(net: Any, x: Any, y: Any, waves: int) -> Any:
 
     u_xx = pb.grad(lambda x: pb.sum(pb.grad(total)(x, y)))(x)
     u_yy = pb.grad(lambda y: pb.sum(pb.grad(total, argnums=1)(x, y)))(y)
-    q = (1 - 2 * (waves * math.pi) ** 2) * exact(x, y, waves)
+    q = (1 - (waves[0] ** 2 + waves[1] ** 2) * math.pi**2) * exact(x, y, waves)
     return u_xx + u_yy + solution(net, x, y) - q
 
 
-def trained(method: str, iterations: int, hidden: int, points: int, waves: int) -> tuple[float, float, int, float]:
+def trained(method: str, iterations: int, hidden: int, points: int, waves: tuple[int, int]) -> tuple[float, float, int, float]:
     """Returns the loss, the relative L2 error on a finer grid, the number of evaluations and the seconds."""
     pb.random.seed(0)
     net = network(hidden)
@@ -76,8 +76,9 @@ def trained(method: str, iterations: int, hidden: int, points: int, waves: int) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("iterations", 1000), ("hidden", 20), ("points", 20), ("waves", 1)):
+    for name, default in (("iterations", 1000), ("hidden", 20), ("points", 20)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--waves", type=int, nargs=2, default=(1, 1))
     parser.add_argument("--methods", nargs="+", default=METHODS)
     options = vars(parser.parse_args())
     print("method      loss      relative L2 error  evaluations  seconds")

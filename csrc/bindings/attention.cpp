@@ -1,4 +1,4 @@
-// Binds attention and its pullback.
+// Binds attention, its pullback and its tangent.
 #include "families/attention.h"
 
 #include "bindings/result.h"
@@ -18,6 +18,17 @@ void expect_same_axes(const View& a, const View& b, int but) {
   if (!std::equal(a.shape, a.shape + a.ndim - but, b.shape)) throw Refused{"operands of different shapes"};
 }
 
+// Reads a mask or None, broadcast to the scores of q and k.
+View mask_of(PyObject* object, const View& q, const View& k) {
+  if (object == Py_None) return absent(q.dtype);
+  View mask = view_or_refuse(object);
+  int64_t scores[kMaxDims];
+  std::copy_n(q.shape, q.ndim - 1, scores), scores[q.ndim - 1] = k.shape[q.ndim - 2];
+  if ((mask.dtype != q.dtype && mask.dtype != DType::b8) || !broadcast_to(mask, q.ndim, scores))
+    throw Refused{"the mask does not fit"};
+  return mask;
+}
+
 // Reads q, k, v and the mask or None into `views`.
 void read_inputs(PyObject* const* args, View* views) {
   View &q = views[0], &k = views[1], &v = views[2], &mask = views[3];
@@ -29,12 +40,7 @@ void read_inputs(PyObject* const* args, View* views) {
   const int64_t heads = q.shape[n - 3], groups = k.shape[n - 3];
   if (q.shape[n - 1] != k.shape[n - 1] || (groups ? heads % groups != 0 : heads != 0)) throw Refused{"heads do not fit"};
   if (!kernels::fits_attention(q.shape[n - 2], k.shape[n - 2], q.shape[n - 1], v.shape[n - 1])) throw Refused{"too many keys"};
-  mask = args[3] == Py_None ? absent(q.dtype) : view_or_refuse(args[3]);
-  if (args[3] == Py_None) return;
-  int64_t scores[kMaxDims];
-  std::copy_n(q.shape, n - 1, scores), scores[n - 1] = k.shape[n - 2];
-  if ((mask.dtype != q.dtype && mask.dtype != DType::b8) || !broadcast_to(mask, n, scores))
-    throw Refused{"the mask does not fit"};
+  mask = mask_of(args[3], q, k);
 }
 
 int64_t work_of(const View& q, const View& k) { return q.size() * (k.ndim ? k.shape[k.ndim - 2] : 0) * 4; }
@@ -70,11 +76,36 @@ PyObject* call_pullback(const void*, PyObject* const* args, Py_ssize_t count) {
   return hand_out_all(gq, gk, gv);
 }
 
+// Reads the tangent of an input of this shape, or None.
+View tangent_of(PyObject* object, const View& x) {
+  if (object == Py_None) return absent(x.dtype);
+  const View t = floats(object, x.dtype, x.ndim);
+  expect_same_axes(x, t, 0);
+  return t;
+}
+
+// attention_tangent(q, k, v, mask, tq, tk, tv, tmask, causal, scale): the mask and each tangent may be None.
+PyObject* call_tangent(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 10);
+  View views[9];
+  read_inputs(args, views + 1);
+  const View &q = views[1], &k = views[2], &v = views[3];
+  for (int i = 0; i < 3; ++i) views[5 + i] = tangent_of(args[4 + i], views[1 + i]);
+  views[8] = mask_of(args[7], q, k);
+  if (views[8].dtype != q.dtype) throw Refused{"the tangent of a mask of bools"};
+  int64_t shape[kMaxDims];
+  std::copy_n(q.shape, q.ndim, shape), shape[q.ndim - 1] = v.shape[q.ndim - 1];
+  Result y(q.dtype, q.ndim, shape, views[0]);
+  run_released({&kernels::attention_tangent, 1, 8, views, {to_bool(args[8])}, {to_real(args[9])}, nullptr}, work_of(q, k));
+  return y.hand_out();
+}
+
 }  // namespace
 
 void bind_attention(PyObject* module) {
   define(module, kernels::attention.name, call_attention, nullptr);
   define(module, kernels::attention_pullback.name, call_pullback, nullptr);
+  define(module, kernels::attention_tangent.name, call_tangent, nullptr);
 }
 
 }  // namespace pb

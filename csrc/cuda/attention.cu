@@ -2,100 +2,25 @@
 // gradient of the queries. For the gradients of keys and values, a block has a few keys, and goes through the queries.
 #include "families/attention.h"
 
-#include "cuda/attention.cuh"
-#include "cuda/copy.cuh"
-#include "cuda/operand.cuh"
-#include "families/matmul.h"
-#include "families/rows.h"
+#include "cuda/attention_tile.cuh"
 
 namespace pb::cuda {
 namespace {
 
-using kernels::Attention;
 using kernels::BackwardAttention;
 using kernels::ForwardAttention;
-
-// The queries of a block of threads, and their scores.
-template <class C> struct QueryTile {
-  static constexpr int kRows = kQueryRows<C>;
-  C s[kRows][kAttentionKeys];
-  C q[kRows][kAttentionWidth], g[kRows][kAttentionWidth];
-  C inverse[kRows], along[kRows];
-};
-
-// The queries of this block of threads: those from l on, of which `rows` exist, of a head.
-struct QueryBlock {
-  int64_t head;
-  int l, rows;
-  template <class T> __device__ static QueryBlock own(const AttentionOperands<T>& p) {
-    constexpr int kRows = kQueryRows<acc_t<T>>;
-    const int tiles = (p.queries + kRows - 1) / kRows, l = int(blockIdx.x % unsigned(tiles)) * kRows;
-    return {int64_t(blockIdx.x / unsigned(tiles)), l, min(kRows, p.queries - l)};
-  }
-};
-
-// Computes the exponentials of row i, and one over their sum. A warp does one row.
-template <class T, class Tile> __device__ void exponentials(const AttentionOperands<T>& p, const QueryBlock& b, int i,
-                                                            Tile& t) {
-  using C = acc_t<T>;
-  const int lane = int(threadIdx.x % kWarp), n = p.visible(b.l + i), limit = p.limit(b.l + b.rows - 1);
-  C top = m::lowest<C>();
-  for (int j = lane; j < n; j += int(kWarp)) top = kernels::largest::combine(top, t.s[i][j]);
-#pragma unroll
-  for (int far = kWarp / 2; far > 0; far /= 2) top = kernels::largest::combine(top, shuffle_xor(top, far));
-  if (top == m::lowest<C>()) top = C(0);
-  const C sum = sum_of_warp<C>(n, [&](int j) { return t.s[i][j] = m::exp_nonpositive(C(t.s[i][j] - top)); });
-  for (int j = lane; j < limit; j += int(kWarp)) t.s[i][j] = j < n ? p.factor(t.s[i][j]) : C(0);
-  if (lane != 0) return;
-  t.inverse[i] = sum == C(0) ? C(0) : C(1) / sum;
-  if (p.top) {
-    const int64_t row = b.head * p.queries + b.l + i;
-    p.top[row] = top, p.inverse[row] = t.inverse[i];
-  }
-}
-
-// Computes the exponentials of all rows of a tile.
-template <class T, class Tile> __device__ void weigh(const AttentionOperands<T>& p, const QueryBlock& b, Tile& t) {
-  using C = acc_t<T>;
-  const int limit = p.limit(b.l + b.rows - 1), warp = int(threadIdx.x / kWarp);
-  const T* const q = p.q + (b.head * p.queries + b.l) * p.width;
-  for (int i = int(threadIdx.x); i < Tile::kRows * p.width; i += int(kThreads)) {
-    const int row = i / p.width;
-    t.q[row][i % p.width] = row < b.rows ? p.factor(C(C(q[i]) * p.scale)) : C(0);
-  }
-  __syncthreads();
-  const T* const k = p.k + b.head / p.shared * p.keys * p.width;
-  for (int j = int(threadIdx.x); j < limit; j += int(kThreads)) {
-    C sum[Tile::kRows] = {};
-#pragma unroll 1
-    for (int d = 0; d < p.width; ++d) {
-      const C key = p.factor(C(k[int64_t(j) * p.width + d]));
-#pragma unroll
-      for (int i = 0; i < Tile::kRows; ++i) sum[i] = m::fma(t.q[i][d], key, sum[i]);
-    }
-#pragma unroll
-    for (int i = 0; i < Tile::kRows; ++i) {
-      if (i >= b.rows || j >= p.visible(b.l + i)) continue;
-      t.s[i][j] = p.mask.data ? p.masked(sum[i], p.mask_row(b.head, b.l + i), j) : sum[i];
-    }
-  }
-  __syncthreads();
-  for (int i = warp; i < b.rows; i += int(kThreads / kWarp)) exponentials(p, b, i, t);
-  __syncthreads();
-}
 
 template <class T> __global__ void __launch_bounds__(kThreads, 3)
     attend(const __grid_constant__ AttentionOperands<T> p, T* out) {
   using C = acc_t<T>;
   __shared__ QueryTile<C> t;
-  const auto b = QueryBlock::own(p);
+  const auto b = QueryBlock::own<kQueryRows<C>>(p);
   weigh(p, b, t);
   const int limit = p.limit(b.l + b.rows - 1), width = p.value_width;
   const T* const v = p.v + b.head / p.shared * p.keys * width;
   for (int at = int(threadIdx.x); at < b.rows * width; at += int(kThreads)) {
     const int i = at / width, d = at % width;
-    const C sum =
-        sum_products<C>(limit, [&](int j, C a) { return m::fma(t.s[i][j], p.factor(C(v[int64_t(j) * width + d])), a); });
+    const C sum = sum_weighted(limit, t.s[i], [&](int j) { return p.factor(C(v[int64_t(j) * width + d])); });
     out[(b.head * p.queries + b.l) * width + at] = T(sum * t.inverse[i]);
   }
 }
@@ -125,7 +50,7 @@ template <class T> __global__ void __launch_bounds__(kThreads, 3)
     pull_queries(const __grid_constant__ AttentionOperands<T> p, T* gq, bool to_scores) {
   using C = acc_t<T>;
   __shared__ QueryTile<C> t;
-  const auto b = QueryBlock::own(p);
+  const auto b = QueryBlock::own<kQueryRows<C>>(p);
   weigh(p, b, t);
   if (!to_scores) return;
   read_cotangents(p, b, t);
@@ -143,15 +68,15 @@ template <class T> __global__ void __launch_bounds__(kThreads, 3)
 #pragma unroll
     for (int i = 0; i < kQueryRows<C>; ++i) {
       if (i >= b.rows) continue;
-      t.s[i][j] = j < p.visible(b.l + i) ? p.factor(C(t.s[i][j] * (sum[i] - t.along[i]))) : C(0);
+      const C weight = t.s[i][j], gs = j < p.visible(b.l + i) ? p.factor(C(weight * (sum[i] - t.along[i]))) : C(0);
+      t.s[i][j] = weight == C(0) ? C(0) : gs;
     }
   }
   __syncthreads();
   const T* const k = p.k + b.head / p.shared * p.keys * p.width;
   for (int at = int(threadIdx.x); at < b.rows * p.width; at += int(kThreads)) {
     const int i = at / p.width, d = at % p.width;
-    const C sum =
-        sum_products<C>(limit, [&](int j, C a) { return m::fma(t.s[i][j], p.factor(C(k[int64_t(j) * p.width + d])), a); });
+    const C sum = sum_weighted(limit, t.s[i], [&](int j) { return p.factor(C(k[int64_t(j) * p.width + d])); });
     gq[(b.head * p.queries + b.l) * p.width + at] = T(sum * p.scale);
   }
 }
@@ -161,7 +86,9 @@ template <class C> struct KeyTile {
   static constexpr int kSide = kKeySide<C>;
   C k[kSide][kAttentionWidth], v[kSide][kAttentionWidth], q[kSide][kAttentionWidth], g[kSide][kAttentionWidth];
   C weight[kSide][kSide], gs[kSide][kSide];  // of a row and a key
-  int limit[kSide];
+  int visible[kSide], limit[kSide];
+  const char* mask[kSide];
+  bool finite;  // false if a number of the rows is infinite or NaN
 };
 
 // Reads the keys and the values from key j0 on. Those that do not exist are 0.
@@ -174,35 +101,46 @@ template <class T, class Tile> __device__ void read_keys(const AttentionOperands
     t.v[at / p.value_width][at % p.value_width] = j0 + at / p.value_width < p.keys ? p.factor(C(v[at])) : C(0);
 }
 
-// Reads `rows` rows of a task from row r on.
-template <class T, class Tile> __device__ void read_rows(const AttentionOperands<T>& p, int64_t row, int r, int rows, Tile& t) {
+// Reads `rows` rows of a task from row r on. Divisions are done here, once for each row, and not for each pair.
+template <class T, class Tile> __device__ void read_rows(const AttentionOperands<T>& p, int64_t task, int r, int rows,
+                                                         Tile& t) {
   using C = acc_t<T>;
-  for (int at = int(threadIdx.x); at < rows * p.width; at += int(kThreads))
-    t.q[at / p.width][at % p.width] = p.factor(C(C(p.q[row * p.width + at]) * p.scale));
+  const int64_t row = task * p.shared * p.queries + r;
+  for (int at = int(threadIdx.x); at < rows * p.width; at += int(kThreads)) {
+    const C x = p.factor(C(C(p.q[row * p.width + at]) * p.scale));
+    t.q[at / p.width][at % p.width] = x;
+    if (!m::isfinite(x)) t.finite = false;
+  }
   for (int at = int(threadIdx.x); at < rows * p.value_width; at += int(kThreads)) {
     const int i = at / p.value_width;
-    t.g[i][at % p.value_width] = p.factor(C(C(p.g[row * p.value_width + at]) * p.inverse[row + i]));
+    const C x = p.factor(C(C(p.g[row * p.value_width + at]) * p.inverse[row + i]));
+    t.g[i][at % p.value_width] = x;
+    if (!m::isfinite(x)) t.finite = false;
   }
-  if (int(threadIdx.x) < rows) t.limit[threadIdx.x] = p.limit((r + int(threadIdx.x)) % p.queries);
+  const int i = int(threadIdx.x), head = (r + i) / p.queries, l = (r + i) % p.queries;
+  if (i >= rows) return;
+  t.visible[i] = p.visible(l), t.limit[i] = p.limit(l);
+  if (p.mask.data) t.mask[i] = p.head_of(p.mask, task * p.shared + head) + l * p.mask.stride[p.mask.ndim - 2];
 }
 
 // Computes the exponentials of all pairs of a row and a key, and the cotangents of their scores.
 template <class T, class Tile>
-__device__ void pair_up(const AttentionOperands<T>& p, int64_t row, int r, int rows, int j0, bool to_scores, Tile& t) {
+__device__ void pair_up(const AttentionOperands<T>& p, int64_t row, int rows, int j0, bool to_scores, Tile& t) {
   using C = acc_t<T>;
   for (int at = int(threadIdx.x); at < rows * Tile::kSide; at += int(kThreads)) {
-    const int i = at / Tile::kSide, j = at % Tile::kSide, l = (r + i) % p.queries;
+    const int i = at / Tile::kSide, j = at % Tile::kSide;
     C weight = C(0), gs = C(0);
-    if (j0 + j < p.visible(l)) {
+    if (j0 + j < t.visible[i]) {
       C s = C(0), sum = C(0);
 #pragma unroll 4
       for (int d = 0; d < p.width; ++d) s = m::fma(t.q[i][d], t.k[j][d], s);
-      if (p.mask.data) s = p.masked(s, p.mask_row((row + i) / p.queries, l), j0 + j);
+      if (p.mask.data) s = p.masked(s, t.mask[i], j0 + j);
       weight = p.factor(m::exp_nonpositive(C(s - p.top[row + i])));
       if (to_scores) {
 #pragma unroll 4
         for (int d = 0; d < p.value_width; ++d) sum = m::fma(t.g[i][d], t.v[j][d], sum);
         gs = p.factor(C(weight * (sum - p.along[row + i])));
+        gs = weight == C(0) ? C(0) : gs;
       }
     }
     t.weight[i][j] = weight, t.gs[i][j] = gs;
@@ -211,7 +149,7 @@ __device__ void pair_up(const AttentionOperands<T>& p, int64_t row, int r, int r
 
 // Adds the contributions of the rows of a tile to those sums of a gradient (kSide, width) that this thread has.
 template <int kSums, class Tile, class C, class W, class R>
-__device__ __forceinline__ void add_rows(const Tile& t, int rows, int j0, int width, const W& weight, const R& row,
+__device__ __forceinline__ void add_rows(const Tile& t, int rows, int j0, int width, bool finite, const W& weight, const R& row,
                                          C (&sum)[kSums]) {
 #pragma unroll
   for (int n = 0; n < kSums; ++n) {
@@ -219,7 +157,8 @@ __device__ __forceinline__ void add_rows(const Tile& t, int rows, int j0, int wi
     if (j >= Tile::kSide) continue;
 #pragma unroll 1
     for (int i = 0; i < rows; ++i)
-      if (j0 + j < t.limit[i]) sum[n] = m::fma(weight[i][j], row[i][d], sum[n]);
+      if (j0 + j < t.limit[i])
+        sum[n] = finite ? m::fma(weight[i][j], row[i][d], sum[n]) : add_seen(weight[i][j], row[i][d], sum[n]);
   }
 }
 template <class Tile, int kSums, class C, class T>
@@ -255,13 +194,15 @@ template <class T> __global__ void __launch_bounds__(kThreads, 3)
 #pragma unroll 1
   for (int r = first; r < last; r += Tile::kSide) {
     const int rows = min(Tile::kSide, last - r);
+    if (threadIdx.x == 0) t.finite = true;
     __syncthreads();
-    read_rows(p, task * all + r, r, rows, t);
+    read_rows(p, task, r, rows, t);
     __syncthreads();
-    pair_up(p, task * all + r, r, rows, j0, to.gk != nullptr, t);
+    const bool finite = t.finite;  // thread 0 sets it again as soon as all threads have paired up
+    pair_up(p, task * all + r, rows, j0, to.gk != nullptr, t);
     __syncthreads();
-    if (to.gk) add_rows(t, rows, j0, p.width, t.gs, t.q, gk);
-    if (to.gv) add_rows(t, rows, j0, p.value_width, t.weight, t.g, gv);
+    if (to.gk) add_rows(t, rows, j0, p.width, finite, t.gs, t.q, gk);
+    if (to.gv) add_rows(t, rows, j0, p.value_width, finite, t.weight, t.g, gv);
   }
   const int64_t key = (to.blocks > 1 ? task * to.blocks + blockIdx.y : task) * p.keys + j0;
   if (to.gk) write_sums<Tile>(key, p.keys - j0, p.width, gk, to.of_k, to.gk);
@@ -283,24 +224,9 @@ template <class T> __global__ void __launch_bounds__(kThreads, 3)
 
 // ---- the host
 
-template <class T> AttentionOperands<T> operands_of(const Attention& a, Scratch& scratch) {
-  const auto read = [&](const View& v) { return contiguous_as(v.dtype, v, scratch).template as<T>(); };
-  AttentionOperands<T> p{};
-  p.q = read(a.q), p.k = read(a.k), p.v = read(a.v);
-  p.mask = a.mask, p.scale = acc_t<T>(a.scale), p.precision = kernels::precision(), p.causal = a.causal;
-  p.groups = int(a.groups), p.shared = int(a.shared), p.queries = int(a.queries), p.keys = int(a.keys),
-  p.seen = int(a.seen_keys());
-  p.width = int(a.width), p.value_width = int(a.value_width);
-  return p;
-}
-
-template <class C> dim3 query_blocks(const Attention& a) {
-  return blocks_for(a.all_heads() * ((a.queries + kQueryRows<C> - 1) / kQueryRows<C>), 1);
-}
-
 template <class T> void run_forward(const ForwardAttention& a) {
   Scratch scratch;
-  start(attend<T>, query_blocks<acc_t<T>>(a), dim3(kThreads), 0, operands_of<T>(a, scratch), a.y.template as<T>());
+  start(attend<T>, query_blocks<kQueryRows<acc_t<T>>>(a), dim3(kThreads), 0, operands_of<T>(a, scratch), a.y.template as<T>());
 }
 
 template <class T> void run_backward(const BackwardAttention& a) {
@@ -311,7 +237,7 @@ template <class T> void run_backward(const BackwardAttention& a) {
   const int64_t rows = a.all_rows();
   p.top = scratch.take<C>(rows), p.inverse = scratch.take<C>(rows), p.along = scratch.take<C>(rows);
   const bool to_scores = a.gq.data || a.gk.data;
-  start(pull_queries<T>, query_blocks<C>(a), dim3(kThreads), 0, p, a.gq.template as<T>(), to_scores);
+  start(pull_queries<T>, query_blocks<kQueryRows<C>>(a), dim3(kThreads), 0, p, a.gq.template as<T>(), to_scores);
   if (!a.gk.data && !a.gv.data) return;
   const int64_t blocks = kernels::order_blocks(a.rows()), keys = a.tasks() * a.keys;
   KeyGradients<T> to{a.gk.template as<T>(), a.gv.template as<T>(), nullptr, nullptr, int(blocks)};

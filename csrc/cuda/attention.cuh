@@ -35,23 +35,24 @@ template <class T> struct AttentionOperands {
     if constexpr (std::is_same_v<T, float>) return round_to(precision, x);
     else return x;
   }
-  // Returns the mask of query l of a head: heads are counted through all tasks.
-  __device__ const char* mask_row(int64_t head, int l) const {
-    const int n = mask.ndim;
+  // Returns the address of query 0 of a head in a mask, or in its tangent. Heads are counted through all tasks.
+  __device__ const char* head_of(const View& of, int64_t head) const {
     const int64_t all = int64_t(groups) * shared;
     int64_t outer = head / all;
-    const char* p = mask.data + head % all * mask.stride[n - 3] + l * mask.stride[n - 2];
+    const char* at = of.data + head % all * of.stride[of.ndim - 3];
 #pragma unroll 1
-    for (int d = n - 4; d >= 0; --d) {
-      p += outer % mask.shape[d] * mask.stride[d];
-      outer /= mask.shape[d];
+    for (int d = of.ndim - 4; d >= 0; --d) {
+      at += outer % of.shape[d] * of.stride[d];
+      outer /= of.shape[d];
     }
-    return p;
+    return at;
   }
+  // Returns the score of a query and key j. row: the mask of the query. A mask of -inf hides a score of NaN.
   __device__ C masked(C s, const char* row, int j) const {
     const char* at = row + j * mask.stride[mask.ndim - 1];
     if (mask.dtype == DType::b8) return *at ? s : m::lowest<C>();
-    return s + C(*reinterpret_cast<const T*>(at));
+    const C added = C(*reinterpret_cast<const T*>(at));
+    return m::select(added == m::lowest<C>(), added, C(s + added));
   }
 };
 
@@ -74,6 +75,18 @@ template <class C, class F> __device__ __forceinline__ C sum_products(int n, con
     for (int j = b * int(kOrderBlock); j < end; ++j) of[b] = add(j, of[b]);
   }
   return combine_blocks(int(kernels::order_blocks(n)), of);
+}
+
+// Adds a product to a sum, unless the weight is 0 and x is infinite or NaN.
+template <class C> __device__ inline C add_seen(C weight, C x, C sum) {
+  return weight == C(0) && !m::isfinite(x) ? sum : m::fma(weight, x, sum);
+}
+
+// Returns the sum of the products of n weights and at(j). If it is NaN, it is computed again by add_seen().
+template <class C, class F> __device__ __forceinline__ C sum_weighted(int n, const C* weights, const F& at) {
+  const C sum = sum_products<C>(n, [&](int j, C a) { return m::fma(weights[j], at(j), a); });
+  if (!m::isnan(sum)) return sum;
+  return sum_products<C>(n, [&](int j, C a) { return add_seen(weights[j], at(j), a); });
 }
 
 // All lanes of a warp get the sum of at(0) to at(n - 1), n <= kAttentionKeys.

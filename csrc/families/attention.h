@@ -9,16 +9,23 @@ namespace pb::kernels {
 
 // attention: out: y (..., H, L, Ev). in: q (..., H, L, E), k (..., G, S, E), v (..., G, S, Ev), mask (..., H, L, S).
 // attention_pullback: out: gq, gk, gv. in: g and y (..., H, L, Ev), q, k, v, mask.
+// attention_tangent: out: the tangent of y. in: q, k, v, mask, and their tangents tq, tk, tv and tm, which is a mask of floats.
 // The leading axes are the same in all operands; H is a multiple of G, and heads that follow one another share keys and values.
 // Inputs are floats of one dtype and have any strides; outputs are contiguous. The data of a gradient that is not needed, and of a
-// mask that is not given, is null. A mask is added to the scores, or, if it is of bools, false leaves a score out.
+// mask or a tangent that is not given, is null. A mask is added to the scores, or, if it is of bools, false leaves a score out.
 // ints[0]: 1 if query l sees keys 0 to l only. reals[0]: the scale.
-extern const Kernel attention, attention_pullback;
+extern const Kernel attention, attention_pullback, attention_tangent;
 
 // A row is the query l of a head. The sums of the scores and of y are products in the order of order.h, for the queries times the
 // scale. The exponentials are those of the scores minus their maximum, and y is divided by their sum at the end. If all scores of a
 // row are -inf, its y and its gradients are 0.
 // The gradients of k and v are products whose contraction runs over the heads that share them and over the queries of each head.
+//
+// The tangents of the scores, ts, are the products of tq and k and of q and tk, added up, plus tm. With the exponentials e of a row
+// and the mean m of ts weighted by e, the tangent of y is the product of e (ts - m) and v plus that of e and tv, over the sum of e.
+//
+// A pair whose weight is 0, because of the mask or because its score is too low, contributes nothing, even if the key, the value
+// or the query has numbers that are infinite or NaN: where a product is NaN, it is computed again without these terms.
 //
 // In causal attention, each tile of kCausalRows queries computes the products with all keys that one of them sees; the weights of
 // the other keys are 0.
@@ -95,11 +102,22 @@ struct BackwardAttention : Attention {
       : Attention(launch, launch.in(1), 2), g(launch.in(0)), gq(launch.out(0)), gk(launch.out(1)), gv(launch.out(2)) {}
 };
 
+struct TangentAttention : Attention {
+  const View &tq, &tk, &tv, &tm;
+  explicit TangentAttention(const Launch& launch)
+      : Attention(launch, launch.out(), 0), tq(launch.in(4)), tk(launch.in(5)), tv(launch.in(6)), tm(launch.in(7)) {}
+  bool moves_scores() const { return tq.data || tk.data || tm.data; }
+  bool moves() const { return moves_scores() || tv.data; }
+  int64_t score_terms() const { return (tq.data != nullptr) + (tk.data != nullptr) + (tm.data != nullptr); }
+};
+
 // Each backend defines the following functions.
 bool fits_attention(int64_t queries, int64_t keys, int64_t width, int64_t value_width);  // false if its kernels have no room
 void run_attention(const Launch& launch);
 void run_attention_pullback(const Launch& launch);
+void run_attention_tangent(const Launch& launch);
 void executed_attention(const Launch& launch, Counts& work);
 void executed_attention_pullback(const Launch& launch, Counts& work);
+void executed_attention_tangent(const Launch& launch, Counts& work);
 
 }  // namespace pb::kernels

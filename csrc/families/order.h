@@ -23,6 +23,8 @@
 #pragma once
 #include <cstdint>
 
+#include "math/bits.h"
+
 namespace pb::kernels {
 
 // 256 terms fill sixteen vectors of the widest SIMD level, or eight elements for each thread of a warp. Longer chains of products
@@ -30,7 +32,7 @@ namespace pb::kernels {
 // contractions into slices; shorter ones would cost more additions of blocks than the 1 % that these take.
 constexpr int64_t kOrderBlock = 256;
 
-constexpr int64_t order_blocks(int64_t terms) { return (terms + kOrderBlock - 1) / kOrderBlock; }
+PB_HD constexpr int64_t order_blocks(int64_t terms) { return (terms + kOrderBlock - 1) / kOrderBlock; }
 
 // Eight rows make the sums of the chains an eighth of the rows' own size.
 constexpr int64_t kOrderChain = 8;

@@ -12,7 +12,7 @@ import pullback as pb
 from conftest import FLOATS, dtype_of, host
 from pullback.nn import functional as F
 from pullback.nn.functional import rotary, scaled_dot_product_attention as attend
-from pullback.ops import attention as family
+from pullback.ops import attention_parts
 
 BOUNDS = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3, "bfloat16": 4e-2}
 MASKS = ("none", "bools", "floats", "causal", "causal bools")
@@ -138,7 +138,7 @@ def test_the_definition_in_parts_is_the_definition(monkeypatch: pytest.MonkeyPat
 
     t = [pb.tensor(normal(*x.shape)) for x in (q, k, v, m)]
     whole, moved = hessian(q, k, v, m), pb.jvp(lambda *xs: attend(*xs, enable_gqa=True), [q, k, v, m], t)[1]
-    monkeypatch.setattr(family, "BLOCK", 10)
+    monkeypatch.setattr(attention_parts, "BLOCK", 10)
     for a, b in zip([*whole, moved], [*hessian(q, k, v, m), pb.jvp(lambda *xs: attend(*xs, enable_gqa=True), [q, k, v, m], t)[1]]):
         np.testing.assert_allclose(a.numpy(), b.numpy(), atol=1e-12)
 
@@ -200,6 +200,8 @@ def test_arrays_without_elements() -> None:
         assert all([np.isfinite(x).all() for x in gs])
         if not keys:
             assert not y.any()
+        if not width:
+            np.testing.assert_allclose(gs[2], np.broadcast_to(g.mean(axis=-2, keepdims=True), gs[2].shape))
         if not queries:
             assert not gs[1].any()
             assert not gs[2].any()
@@ -299,7 +301,11 @@ X = np.ones((2, 4, 5, 6))
         (lambda: attend(X, X[:, :3], X[:, :3], enable_gqa=True), pb.ShapeError, "3 must divide 4"),
         (lambda: attend(X, X[:, :2], X[:, :3], enable_gqa=True), pb.ShapeError, "key and value must have the same number of heads"),
         (lambda: attend(X, np.ones((3, 4, 5, 6)), np.ones((3, 4, 5, 6))), pb.ShapeError, "leading axes do not broadcast"),
-        (lambda: attend(X, X, X, np.ones((4, 5), bool)), pb.ShapeError, r"attn_mask \(4, 5\) does not broadcast"),
+        (
+            lambda: attend(X, X, X, np.ones((4, 5), bool)),
+            pb.ShapeError,
+            r"attn_mask has shape \(4, 5\), which does not .* \(5, 5\) for",
+        ),
         (lambda: attend(X, X, X, np.ones((1, 2, 4, 5, 5), bool)), pb.ShapeError, "does not broadcast"),
         (lambda: attend(X, X, X, np.ones((5, 5), int)), pb.DTypeError, "attn_mask has dtype int64. Give bools"),
         (lambda: attend(X.astype(int), X, X), pb.DTypeError, "must be floats, but one has dtype int64"),
@@ -310,7 +316,11 @@ X = np.ones((2, 4, 5, 6))
         (lambda: F.rotary(X, dims=5), pb.ShapeError, "dims=5 must be an even number up to the 6 features"),
         (lambda: F.rotary(X, dims=8), pb.ShapeError, "up to the 6 features"),
         (lambda: F.rotary(X, np.arange(3)), pb.ShapeError, r"positions \(3,\) do not fit"),
-        (lambda: F.rotary(X.astype(int)), pb.ShapeError, "must be floats"),
+        (lambda: F.rotary(X, np.ones((2, 3, 5))), pb.ShapeError, r"rotary: positions \(2, 3, 5\) do not .* broadcast to \(2, 4\)"),
+        (lambda: F.rotary(X, np.ones(5, bool)), pb.DTypeError, "rotary: positions are bools"),
+        (lambda: F.rotary(X[0, 0, 0]), pb.ShapeError, "rotary: x has shape"),
+        (lambda: F.rotary(X.astype(int)), pb.DTypeError, "must be floats"),
+        (lambda: F.rotary(X, base=np.inf), pb.PullbackError, "base=inf must be positive and finite"),
         (lambda: F.rotary(X, base=-1.0), pb.PullbackError, "base=-1.0 must be positive"),
     ],
 )

@@ -145,6 +145,23 @@ def test_dropout_is_for_training_only() -> None:
     np.testing.assert_array_equal(layer(x).numpy(), layer(x).numpy())
 
 
+def test_returned_weights_are_those_after_dropout() -> None:
+    """As in PyTorch, where half of the weights of each head are zero and the others are doubled."""
+    layer = nn.MultiheadAttention(6, 2, dropout=0.5, batch_first=True, dtype="float64")
+    x = normal(2, 5, 6)
+    y, weights = layer(x, x, x, average_attn_weights=False)
+    v = (x @ layer.in_proj_weight.numpy()[12:].T).reshape(2, 5, 2, 3).transpose(0, 2, 1, 3)
+    z = (weights.numpy() @ v).transpose(0, 2, 1, 3).reshape(2, 5, 6)
+    np.testing.assert_allclose(y.numpy(), z @ layer.out_proj.weight.numpy().T, atol=1e-13)
+    assert 0.2 < (weights.numpy() == 0).mean() < 0.8
+    pb.random.seed(0)
+    each = layer(x, x, x, average_attn_weights=False)[1].numpy()
+    pb.random.seed(0)
+    np.testing.assert_allclose(layer(x, x, x)[1].numpy(), each.mean(axis=1), atol=1e-15)
+    layer.eval()
+    np.testing.assert_allclose(layer(x, x, x)[1].numpy().sum(axis=-1), 1.0, atol=1e-14)
+
+
 def test_gradients_of_each_example() -> None:
     layer = nn.MultiHeadAttention(8, 4, 2, causal=True, rotary=True, dtype="float64")
     x = pb.tensor(normal(3, 5, 8))
@@ -186,6 +203,20 @@ X = np.ones((2, 5, 6), np.float32)
         (lambda: nn.MultiHeadAttention(6, 2)(X[..., :3]), pb.ShapeError, r"it must be \(batch, T, 6\)"),
         (lambda: nn.MultiHeadAttention(6, 2)(X, positions=np.arange(5)), pb.PullbackError, "Make the layer with rotary=True"),
         (lambda: nn.MultiHeadAttention(6, 2, causal=1), pb.DTypeError, "causal"),
+        (lambda: nn.MultiHeadAttention(8, 2, rotary=-1.0), pb.PullbackError, "MultiHeadAttention: rotary=-1.0 must be positive"),
+        (
+            lambda: nn.MultiHeadAttention(12, 3, rotary=True)(np.ones((2, 5, 12)), positions=np.ones((2, 5))),
+            pb.ShapeError,
+            r"MultiHeadAttention: positions \(2, 5\) do not fit \(batch, heads, T, features\) \(2, 3, 5, 4\)",
+        ),
+        (
+            lambda: nn.MultiHeadAttention(6, 2)(X, np.ones((4, 5), bool)),
+            pb.ShapeError,
+            r"MultiHeadAttention: mask has shape \(4, 5\)",
+        ),
+        (lambda: nn.MultiHeadAttention(6, 2)(X, np.ones((5, 5), int)), pb.DTypeError, "MultiHeadAttention: mask has dtype int64"),
+        (lambda: nn.MultiheadAttention(6, 2)(X, X, X, is_causal=1), pb.DTypeError, "MultiheadAttention: is_causal=1 must be"),
+        (lambda: nn.MultiheadAttention(6, 2)(X, X, X, average_attn_weights=0), pb.DTypeError, "average_attn_weights=0 must be"),
     ],
 )
 def test_wrong_calls_are_explained(call: Any, error: Any, words: str) -> None:

@@ -17,7 +17,7 @@ from scipy.special import lambertw
 import pullback as pb
 from conftest import environment
 from pullback import cli
-from pullback.examples import blackbox, cnn, digits, files, gpt, gru, pinn
+from pullback.examples import blackbox, cnn, copying, digits, files, gpt, gru, pinn
 from pullback.examples.catalogue import EXAMPLES
 from pullback.examples.run import READ, Measure, Run
 from pullback.io import load
@@ -27,6 +27,7 @@ SHORT = {
     "cnn": ["--epochs", "1", "--batch-size", "500", "--channels", "2"],
     "gru": ["--steps", "2", "--batch-size", "3", "--length", "22", "--hidden", "4"],
     "gpt": ["--steps", "2", "--batch-size", "2", "--context", "8", "--layers", "1", "--width", "8"],
+    "copying": ["--steps", "2", "--batch-size", "2", "--length", "6", "--width", "4"],
     "pinn": ["--steps", "2", "--points", "3", "--hidden", "4"],
     "blackbox": ["--steps", "2", "--throws", "3", "--hidden", "4"],
 }
@@ -35,6 +36,7 @@ SHOWN = {
     "cnn": ["test accuracy", "baseline", "reference"],
     "gru": ["wrong", "squared error", "reference"],
     "gpt": ["validation", "text", "reference"],
+    "copying": ["MinGRU", "GRU", "LRU"],
     "pinn": ["largest error", "reference"],
     "blackbox": ["largest miss", "simulator", "reference"],
 }
@@ -104,6 +106,7 @@ def test_an_argument_that_cannot_be_read_is_told_in_one_line(
         ("gru", ["--batch-size", "0"], "batch_size=0 must be 1 or more"),
         ("gpt", ["--width", "6"], "width=6 must be a multiple of 4"),
         ("gpt", ["--context", "200000"], "context=200000 must be shorter than the validation text"),
+        ("copying", ["--tokens", "49"], "tokens=49 do not fit in length=6 steps"),
         ("pinn", ["--steps", "0"], "steps=0 must be 1 or more"),
         ("pinn", ["--steps", str(10**20)], "must be 1 or more, and at most"),
         ("pinn", ["--seed", "-1"], "seed -1"),
@@ -230,6 +233,29 @@ def test_the_recurrent_network_adds_numbers_of_short_sequences(native: None) -> 
     result = gru.train(Run(device="cpu"), steps=250, length=22, hidden=16)
     assert result.measures["squared error"].value < 0.02  # a constant has 2/3
     assert result.losses[0] > 0.3
+
+
+# ---- copying
+
+
+def test_sequences_have_the_tokens_in_order_among_blanks() -> None:
+    x, kept = (t.numpy() for t in copying.sequences(50, 9, 3))
+    assert (x[:, 9:] == copying.MARK).all()
+    found = [row[:9][row[:9] != copying.BLANK] for row in x]
+    assert np.array_equal(np.stack(found), kept)
+    assert len({tuple(row[:9] != copying.BLANK) for row in x}) > 20  # the places differ
+
+
+def test_the_copying_networks_have_the_numbers_of_parameters_that_they_state() -> None:
+    numbers = [sum(math.prod(p.shape) for p in copying.Copier(layer, 48).parameters()) for layer in copying.COLOURS]
+    assert numbers == [29_144, 33_944, 29_216]
+
+
+def test_gates_of_the_input_copy_what_a_constant_decay_does_not(native: None) -> None:
+    result = copying.train(Run(device="cpu"), steps=300, length=16, tokens=2, width=16, lr=1e-2)
+    right = {layer: measure.value for layer, measure in result.measures.items()}
+    assert right["MinGRU"] > 0.9
+    assert right["LRU"] < right["MinGRU"] - 0.15
 
 
 # ---- pinn

@@ -37,6 +37,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("tensors.creation", "tensors.nested", "backends"),
     ("tensors.parameter",),
     ("tree", "tensors.pickling", "tensors.precision"),
+    ("autodiff.part",),
     ("tensors.views", "tensors.operand", "autodiff.batching", "autodiff.scalars", "config"),
     ("autodiff.primitive",),
     ("autodiff.node", "autodiff.error_text"),

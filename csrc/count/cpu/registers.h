@@ -10,6 +10,8 @@ namespace pb::cpu {
 constexpr int kVectorBytes = PB_COUNT_LANES == 1 ? 8 : PB_COUNT_LANES * 4;
 constexpr int kRegisters = 32;
 template <class T> constexpr int kWidth = PB_COUNT_LANES == 1 ? 1 : kVectorBytes / int(sizeof(T));
+// Returns n, rounded up to whole vectors.
+template <class T> constexpr int64_t whole(int64_t n) { return (n + kWidth<T> - 1) / kWidth<T> * kWidth<T>; }
 
 template <class T, class Int> struct LanesOf {
   static constexpr int kCount = kWidth<T>;

@@ -16,6 +16,7 @@ from ..tensors.tensor import Tensor
 from . import batching, error_text
 from .listeners import listeners
 from .node import Edge, dependents, needed_by, open_calls
+from .part import Part
 from .primitive import same
 from .site import warn
 
@@ -210,14 +211,14 @@ class Sums:
         if aggregation not in attached.aggregations:
             raise TapeError(f"gradient: aggregation={aggregation!r}; use {', '.join(map(repr, attached.aggregations))}.")
         self.aggregation = aggregation
-        self.of: dict[int, Any] = {}  # a tensor, or after several contributions possibly a sum with a total()
-        self._aggregate: Callable[[Tensor, Tensor], Any] = attached.aggregations[aggregation]
+        self.of: dict[int, Any] = {}  # a tensor, or a Part, or after several contributions possibly a sum, with a total()
+        self._aggregate: Callable[[Any, Any], Any] = attached.aggregations[aggregation]
 
-    def add(self, serial: int, g: Tensor) -> None:
+    def add(self, serial: int, g: Tensor | Part) -> None:
         so_far = self.of.get(serial)
         if so_far is None:
             self.of[serial] = g
-        elif isinstance(so_far, Tensor):
+        elif isinstance(so_far, (Tensor, Part)):
             self.of[serial] = self._aggregate(so_far, g)
         else:
             so_far.add(g)

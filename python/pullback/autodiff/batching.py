@@ -16,6 +16,7 @@ from ..tensors.tensor import Tensor
 from ..tree import LEAVES
 from .kept import Listening
 from .listeners import listeners
+from .part import complete
 from .stand_in import StandIn
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def pull(rule: Rule, g: Tensor, *kept: Any) -> Any:
     place = innermost((g, *kept)) if listeners.batches else -1
     if place < 0:
         try:
-            return rule.fused(g, *kept)
+            return complete(rule.fused(g, *kept))
         except Refused:
             return rule.definition(g, *kept)
     if rule.batch is None:
@@ -142,6 +143,19 @@ def pull(rule: Rule, g: Tensor, *kept: Any) -> Any:
     opened, on = _opened((g, *kept), batch)
     found = rule.batch(rule, batch.size, opened, on)
     return Batched(batch, found) if isinstance(found, Tensor) else [gx if gx is None else Batched(batch, gx) for gx in found]
+
+
+def run_on_all(f: Callable[..., Tensor], spread: Callable[..., Sequence[Any]], xs: Sequence[Any]) -> Tensor:
+    """Returns f(*xs), where f runs kernels that see no batch.
+
+    If some of xs are Batched, f receives all examples at once: spread(size, xs, on) puts them along a first axis of each operand.
+    """
+    place = innermost(xs) if listeners.batches else -1
+    if place < 0:
+        return f(*xs)
+    batch: Batch = listeners.stack[place]
+    opened, on = _opened(xs, batch)
+    return Batched(batch, run_on_all(f, spread, spread(batch.size, opened, on)))
 
 
 def over_all(x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:

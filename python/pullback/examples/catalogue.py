@@ -63,6 +63,12 @@ EXAMPLES: Final = {
          Option("context", 64, "characters that it reads"), Option("layers", 4, "blocks of attention and linear layers"),
          Option("width", 128, "features of a character")),
     ),
+    "copying": Example(
+        "three recurrent networks copy the tokens of a sequence that matter",
+        (_steps(1500), Option("batch_size", 32, "sequences of a step"), _lr(4e-3),
+         Option("length", 48, "steps of a sequence before the output"), Option("tokens", 4, "tokens to copy"),
+         Option("width", 48, "features of a token")),
+    ),
     "pinn": Example(
         "a network solves the differential equation u'' = -u: second derivatives in the loss",
         (_steps(3000), _lr(1e-2), Option("points", 32, "points at which the equation is evaluated"),

@@ -8,7 +8,8 @@ from typing import Any
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..interop.wrong_calls import explain_call
 from ..ops._shapes import flag, real
-from ..ops.attention import attention, composed
+from ..ops.attention import attention
+from ..ops.attention_parts import composed
 from ..ops.by_name import in_dtype, repeated, reshaped, widened
 from ..ops.conversion import same_dtype
 from ..ops.elementwise import cos, exp, sin
@@ -20,6 +21,8 @@ from ..tensors.creation import arange
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
+
+NAME = "scaled_dot_product_attention"
 
 
 @explain_call
@@ -39,40 +42,41 @@ def scaled_dot_product_attention(
         enable_gqa: key and value may have fewer heads, of which each is shared by heads that follow one another.
 
     Returns: (…, heads, L, Ev). A query that sees no key, or whose scores are all -inf, gives 0 and has the gradient 0.
-    Second derivatives and tangents form scores of 2^22 numbers at most at a time, but a tape that records them keeps them all.
+    A key that the mask hides from all queries (by False, -inf or `is_causal`) contributes nothing and has the gradient 0, even if
+    it or its value is infinite or NaN. Forward, backward and tangent are one kernel each. Second derivatives form scores of 2^22
+    numbers at most at a time, but a tape that records them keeps them all.
     Raises: ShapeError, DTypeError, PullbackError. Sources: Vaswani et al. 2017; Dao et al. 2022 for the backward pass.
     """
-    return attend(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)[0]
+    causal, shares = flag(NAME, "is_causal", is_causal), flag(NAME, "enable_gqa", enable_gqa)
+    if not 0 <= real(NAME, "dropout_p", dropout_p) <= 1:
+        raise PullbackError(f"{NAME}: dropout_p={dropout_p} is not a probability; it must be from 0 to 1.")
+    given = [as_tensor(x) for x in (query, key, value)]
+    q, k, v = _operands(given, shares)
+    mask = None if attn_mask is None else mask_for(NAME, "attn_mask", attn_mask, q, k)
+    y, _ = attend(q, k, v, mask, dropout_p, causal, None if scale is None else real(NAME, "scale", scale))
+    return squeeze(y, axis=0) if given[0].ndim == 2 else y
 
 
 def attend(
-    query: Any, key: Any, value: Any, mask: Any, dropout_p: float, causal: bool, scale: float | None, shares: bool,
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, causal: bool, scale: float | None = None,
     weighted: bool = False,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """Returns the result of scaled_dot_product_attention, and the weights (…, heads, L, S) before dropout if `weighted`."""
-    name = "scaled_dot_product_attention"
-    causal, shares = flag(name, "is_causal", causal), flag(name, "enable_gqa", shares)
-    if not 0 <= real(name, "dropout_p", dropout_p) <= 1:
-        raise PullbackError(f"{name}: dropout_p={dropout_p} is not a probability; it must be from 0 to 1.")
-    given = [as_tensor(x) for x in (query, key, value)]
-    alone = given[0].ndim == 2  # there are no heads
-    q, k, v = _operands(given, shares)
-    m = None if mask is None else _mask(as_tensor(mask), q, k)
-    factor = real(name, "scale", scale) if scale is not None else 1 / math.sqrt(max(1, q.shape[-1]))
-    weights = None
+    """Returns the result of attention, and the weights (…, heads, L, S) after dropout if `weighted`.
+
+    The operands are those of ops/attention.py, but may differ in their dtypes.
+    """
+    q, k, v = same_dtype([query, key, value])
+    m = mask if mask is None or mask.dtype in (dtypes.bool_, q.dtype) else in_dtype(mask, q.dtype)
+    factor = 1 / math.sqrt(max(1, q.shape[-1])) if scale is None else scale
     if weighted or dropout_p:
-        y, weights = composed(q, k, v, m, causal, factor, lambda w: dropout(w, dropout_p) if dropout_p else w)
-    else:
-        y = attention(q, k, v, m, causal, factor)
-    if not alone:
-        return y, weights
-    return squeeze(y, axis=0), None if weights is None else squeeze(weights, axis=0)
+        return composed(q, k, v, m, causal, factor, lambda w: dropout(w, dropout_p) if dropout_p else w)
+    return attention(q, k, v, m, causal, factor), None
 
 
 def _operands(given: list[Tensor], shares: bool) -> list[Tensor]:
     """Returns query, key and value with one dtype, an axis of heads, and the same leading axes. Raises ShapeError, DTypeError."""
     shapes = [x.shape for x in given]
-    what = "scaled_dot_product_attention: query {}, key {} and value {}".format(*shapes)
+    what = "{}: query {}, key {} and value {}".format(NAME, *shapes)
     for x in given:
         if not dtypes.is_float(x.dtype):
             raise DTypeError(f"{what} must be floats, but one has dtype {x.dtype}. Use .astype(pb.float32).")
@@ -116,19 +120,22 @@ def _aligned(what: str, tensors: list[Tensor]) -> list[Tensor]:
     return [repeated(x, (*lengths, *x.shape[-3:])) for x in tensors]
 
 
-def _mask(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
-    """Returns the mask with the rank and the dtype of q, unless it is of bools. Raises ShapeError, DTypeError."""
-    scores = (*q.shape[:-1], k.shape[-2])
-    if mask.dtype != dtypes.bool_ and not dtypes.is_float(mask.dtype):
+def mask_for(name: str, argument: str, mask: ArrayLike, q: Tensor, k: Tensor) -> Tensor:
+    """Returns an argument that is a mask, with the rank of q. `name` is the called function. Raises ShapeError, DTypeError."""
+    m, scores = as_tensor(mask), (*q.shape[:-1], k.shape[-2])
+    if m.dtype != dtypes.bool_ and not dtypes.is_float(m.dtype):
         raise DTypeError(
-            f"scaled_dot_product_attention: attn_mask has dtype {mask.dtype}. Give bools, True where a query sees a key, or floats "
-            "that are added to the scores."
+            f"{name}: {argument} has dtype {m.dtype}. Give bools, True where a query sees a key, or floats that are added to the "
+            "scores."
         )
-    shape = (1,) * (len(scores) - mask.ndim) + mask.shape
+    shape = (1,) * (len(scores) - m.ndim) + m.shape
     if len(shape) != len(scores) or any([n not in (1, wanted) for n, wanted in zip(shape, scores)]):
-        raise ShapeError(f"scaled_dot_product_attention: attn_mask {mask.shape} does not broadcast to the scores {scores}.")
-    mask = reshaped(mask, shape)
-    return mask if mask.dtype in (dtypes.bool_, q.dtype) else in_dtype(mask, q.dtype)
+        pairs = (1,) * (len(scores) - 2) + scores[-2:]
+        raise ShapeError(
+            f"{name}: {argument} has shape {m.shape}, which does not broadcast to that of the scores, {scores}. Give for example "
+            f"{scores[-2:]} for all heads, or {(scores[0], *pairs[1:])}, in which any axis may be 1."
+        )
+    return reshaped(m, shape)
 
 
 # ---- rotary positions
@@ -150,18 +157,30 @@ def rotary(
     The conventions are those of ONNX's RotaryEmbedding. Angles are computed in float64.
     Returns: the shape and dtype of x. Raises: ShapeError, DTypeError, PullbackError. Source: Su et al. 2021.
     """
-    x = as_tensor(x)
-    if not dtypes.is_float(x.dtype) or x.ndim < 2:
-        raise ShapeError(f"rotary: x has shape {x.shape} and dtype {x.dtype}; it must be floats (…, T, d).")
-    interleaved = flag("rotary", "interleaved", interleaved)
-    if not real("rotary", "base", base) > 0:
-        raise PullbackError(f"rotary: base={base} must be positive.")
+    angles = base_of("rotary", "base", base)
+    return turn("rotary", "x", as_tensor(x), positions, angles, flag("rotary", "interleaved", interleaved), dims)
+
+
+def base_of(name: str, argument: str, value: Any) -> float:
+    """Returns an argument that is the base of angles. Raises DTypeError, PullbackError."""
+    base = real(name, argument, value)
+    if not 0 < base < math.inf:
+        raise PullbackError(f"{name}: {argument}={base} must be positive and finite.")
+    return base
+
+
+def turn(name: str, what: str, x: Tensor, positions: Any, base: float, interleaved: bool, dims: int | None = None) -> Tensor:
+    """Returns the result of `rotary`. name, what: the called function, and its word for x. Raises ShapeError, DTypeError."""
+    if x.ndim < 2:
+        raise ShapeError(f"{name}: {what} has shape {x.shape}; it must be (…, T, d).")
+    if not dtypes.is_float(x.dtype):
+        raise DTypeError(f"{name}: {what} has dtype {x.dtype}; it must be floats. Use .astype(pb.float32).")
     turned = x.shape[-1] if dims is None else dims
     if not hasattr(turned, "__index__") or turned % 2 or not 0 <= turned <= x.shape[-1]:
-        raise ShapeError(f"rotary: dims={turned} must be an even number up to the {x.shape[-1]} features of x {x.shape}.")
+        raise ShapeError(f"{name}: dims={turned} must be an even number up to the {x.shape[-1]} features of {what} {x.shape}.")
+    cosine, sine = _turns(name, what, x, positions, base, turned)
     if not turned:
         return x + 0.0
-    cosine, sine = _turns(x, positions, base, turned)
     half, z = turned // 2, widened(x)
     a, b = (z[..., 0:turned:2], z[..., 1:turned:2]) if interleaved else (z[..., :half], z[..., half:turned])
     u, v = a * cosine - b * sine, b * cosine + a * sine
@@ -169,13 +188,18 @@ def rotary(
     return in_dtype(y if turned == x.shape[-1] else concat([y, z[..., turned:]], axis=-1), x.dtype)
 
 
-def _turns(x: Tensor, positions: Any, base: float, dims: int) -> tuple[Tensor, Tensor]:
+def _turns(name: str, what: str, x: Tensor, positions: Any, base: float, dims: int) -> tuple[Tensor, Tensor]:
     """Returns the cosines and sines (…, T, dims / 2) of the angles, in the dtype that x is computed in."""
     steps = arange(x.shape[-2], device=x.device) if positions is None else as_tensor(positions)
-    shape = steps.shape
-    if not shape or shape[-1] not in (1, x.shape[-2]) or len(shape) > x.ndim - 1:
-        raise ShapeError(f"rotary: positions {shape} do not fit x {x.shape}: one for each of {x.shape[-2]} rows is needed.")
-    rate = exp(arange(dims // 2, dtype=dtypes.float64, device=x.device) * (-2 * math.log(base) / dims))
+    if steps.dtype == dtypes.bool_:
+        raise DTypeError(f"{name}: positions are bools; they must be numbers.")
+    lead = x.shape[:-1]
+    if not steps.ndim or steps.ndim > len(lead) or any([n not in (1, m) for n, m in zip(steps.shape[::-1], lead[::-1])]):
+        raise ShapeError(
+            f"{name}: positions {steps.shape} do not fit {what} {x.shape}. Give one for each of {lead[-1]} rows: {lead[-1:]}, or "
+            f"with axes before that which broadcast to {lead[:-1]}."
+        )
+    rate = exp(arange(max(1, dims) // 2, dtype=dtypes.float64, device=x.device) * (-2 * math.log(base) / max(1, dims)))
     angles = expand_dims(in_dtype(steps, dtypes.float64), axis=-1) * rate
     dtype = dtypes.float32 if x.array.itemsize == 2 else x.dtype
     return in_dtype(cos(angles), dtype), in_dtype(sin(angles), dtype)

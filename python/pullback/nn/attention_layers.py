@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 from ..errors import DTypeError, PullbackError, ShapeError
-from ..ops._shapes import flag, real
+from ..ops._shapes import flag
 from ..ops.elementwise import logical_and, logical_not, where
 from ..ops.linear import linear
 from ..ops.reduce import mean
-from ..ops.shape import expand_dims, permute_dims, reshape, squeeze, swapaxes
+from ..ops.shape import expand_dims, permute_dims, reshape, split, squeeze, swapaxes
 from ..tensors import dtypes
 from ..tensors.creation import empty, zeros
 from ..tensors.operand import as_tensor
@@ -18,7 +18,7 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
 from . import init
-from .attention import attend, rotary
+from .attention import attend, base_of, mask_for, turn
 from .layers import Linear, positive_lengths, probability
 from .module import Module
 from .norms import RMSNorm
@@ -105,24 +105,25 @@ class MultiheadAttention(_Projected):
             key_padding_mask: (batch, S), or (S,) without a batch. True marks a key that no query sees; floats are added to scores.
             attn_mask: (L, S) or (batch · num_heads, L, S). True marks a pair that is left out; floats are added to the scores.
                 (In nn.functional.scaled_dot_product_attention, as in PyTorch, True has the opposite meaning.)
-            average_attn_weights: the weights are the mean over the heads.
+            average_attn_weights: the weights are the mean over the heads. In training they are the weights after dropout.
             is_causal: query i sees keys 0 to i only. Unlike in PyTorch it needs no attn_mask.
 
         Returns: the shape of the query; weights (batch, L, S), or (batch, num_heads, L, S) unless averaged, or None.
         Raises: ShapeError, DTypeError.
         """
-        same = query is key and key is value
+        name = "MultiheadAttention"
+        causal, weighted = flag(name, "is_causal", is_causal), flag(name, "need_weights", need_weights)
+        averaged, same = flag(name, "average_attn_weights", average_attn_weights), query is key and key is value
         xs = [as_tensor(x) for x in ((query,) if same else (query, key, value))]
         xs, alone = self._batched(xs)
         q, k, v = [_heads(x, self.num_heads) for x in self._projections(xs)]
         mask = self._mask(key_padding_mask, attn_mask, q, k, alone)
-        drops = self.dropout if self.training else 0.0
-        y, weights = attend(q, k, v, mask, drops, is_causal, None, False, flag("MultiheadAttention", "need_weights", need_weights))
+        y, weights = attend(q, k, v, mask, self.dropout if self.training else 0.0, causal, weighted=weighted)
         y = self.out_proj(_merged(y))
         y = squeeze(y, axis=0) if alone else y if self.batch_first else swapaxes(y, 0, 1)
-        if not need_weights or weights is None:
+        if not weighted or weights is None:
             return y, None
-        weights = mean(weights, axis=1) if average_attn_weights else weights
+        weights = mean(weights, axis=1) if averaged else weights
         return y, squeeze(weights, axis=0) if alone else weights
 
     def _batched(self, xs: list[Tensor]) -> tuple[list[Tensor], bool]:
@@ -219,7 +220,7 @@ class MultiHeadAttention(_Projected):
         if self.num_heads % self.num_kv_heads:
             raise ShapeError(f"{name}: num_kv_heads={num_kv_heads} does not divide num_heads={num_heads}.")
         self.dropout, self.causal = float(probability(name, "dropout", dropout)), flag(name, "causal", causal)
-        self.rotary = 10000.0 if rotary is True else None if rotary is False else real(name, "rotary", rotary)
+        self.rotary = 10000.0 if rotary is True else None if rotary is False else base_of(name, "rotary", rotary)
         self.interleaved = flag(name, "interleaved", interleaved)
         if self.rotary is not None and self.head_dim % 2:
             raise ShapeError(f"{name}: rotary positions turn pairs of features. head_dim={self.head_dim} must be even.")
@@ -245,17 +246,19 @@ class MultiHeadAttention(_Projected):
             raise ShapeError(f"MultiHeadAttention: x has shape {x.shape}; it must be (batch, T, {self.embed_dim}) or (T, …).")
         alone = x.ndim == 2
         y = linear(expand_dims(x) if alone else x, self.in_proj_weight, self.in_proj_bias)  # type: ignore[arg-type]
-        inner, keys = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
-        q, k = _heads(y[..., :inner], self.num_heads), _heads(y[..., inner : inner + keys], self.num_kv_heads)
-        v = _heads(y[..., inner + keys :], self.num_kv_heads)
+        first, second = self.num_heads, self.num_heads + self.num_kv_heads  # heads of keys and of values begin here
+        q, k, v = split(_heads(y, second + self.num_kv_heads), (first, second), axis=1)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         if self.rotary is not None:
-            q, k = [rotary(t, positions, base=self.rotary, interleaved=self.interleaved) for t in (q, k)]
+            q, k = [
+                turn("MultiHeadAttention", "(batch, heads, T, features)", t, positions, self.rotary, self.interleaved)
+                for t in (q, k)
+            ]
         elif positions is not None:
             raise PullbackError("MultiHeadAttention: positions are for rotary positions. Make the layer with rotary=True.")
-        drops = self.dropout if self.training else 0.0
-        z, _ = attend(q, k, v, mask, drops, self.causal, None, True)
+        seen = None if mask is None else mask_for("MultiHeadAttention", "mask", mask, q, k)
+        z, _ = attend(q, k, v, seen, self.dropout if self.training else 0.0, self.causal)
         z = self.out_proj(_merged(z))
         return squeeze(z, axis=0) if alone else z
 

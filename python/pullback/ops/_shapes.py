@@ -162,6 +162,27 @@ def kept_dims(shape: Shape, axes: Sequence[int]) -> Shape:
     return tuple([1 if axis in axes else n for axis, n in enumerate(shape)])
 
 
+def keeps_places(shape: Shape, strides: Sequence[int], new: Shape) -> bool:
+    """Returns whether an array of these strides can be read in the new shape, of the same size, without moving elements.
+
+    The axes are compared in groups of the same size: the old axes of a group must follow one another in memory.
+    """
+    old = [(n, step) for n, step in zip(shape, strides) if n != 1]
+    wanted = [n for n in new if n != 1]
+    i = j = 0
+    while i < len(old):
+        size, inside = old[i][0], wanted[j]
+        i, j = i + 1, j + 1
+        while size != inside:
+            if size > inside:
+                inside, j = inside * wanted[j], j + 1
+                continue
+            if old[i - 1][1] != old[i][0] * old[i][1]:
+                return False
+            size, i = size * old[i][0], i + 1
+    return True
+
+
 def block_of(key: Sequence[Any], shape: Shape) -> tuple[Shape, Shape, Shape] | None:
     """Returns for each axis how many elements lie before, inside and after the block that a basic index selects.
 

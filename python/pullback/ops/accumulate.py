@@ -2,54 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
 
 from ..autodiff.batching import Batched
 from ..autodiff.listeners import listeners
+from ..autodiff.part import Part, complete
 from ..backends import kernel_for
 from ..launch.refusal import Refused
 from ..tensors import dtypes
+from ..tensors.creation import zeros
 from ..tensors.tensor import Tensor
 from .by_name import in_dtype
 from .elementwise import add
-from .movement import stack
+from .movement import concat, stack
 from .reduce import sum
 
 _add_into, _ = kernel_for("add_into")
 
+Contribution: TypeAlias = "Tensor | Part"
+
 
 class Accumulate:
-    """Adds each contribution to one buffer as it arrives."""
+    """Adds each contribution to one buffer as it arrives. Parts that follow one another are first joined into a whole tensor."""
 
-    def __init__(self, a: Tensor, b: Tensor) -> None:
-        self._sum = add(a, b)  # a new buffer, because other gradients may share the memory of a or b
+    def __init__(self, a: Contribution, b: Contribution) -> None:
+        self._sum: Tensor | None = None
+        self._own = False  # False: other gradients may share the memory of the sum
+        self._parts: list[Part] = []
+        self.add(a)
+        self.add(b)
 
-    def add(self, g: Tensor) -> None:
+    def add(self, g: Contribution) -> None:
+        if isinstance(g, Part):
+            self._parts.append(g)
+            return
+        self._add_parts()
+        self._add(g)
+
+    def total(self) -> Tensor:
+        self._add_parts()
+        assert self._sum is not None  # there were two contributions
+        return self._sum
+
+    def _add_parts(self) -> None:
+        parts, self._parts = self._parts, []
+        for part in _joined(parts) if len(parts) > 1 else parts:
+            self._add(part.total())
+
+    def _add(self, g: Tensor) -> None:
+        before = self._sum
+        if before is None:
+            self._sum = g
+            return
+        if self._own and self._added_in_place(before, g):
+            return
+        self._sum, self._own = add(before, g), True
+
+    @staticmethod
+    def _added_in_place(into: Tensor, more: Tensor) -> bool:
         if _add_into is not None and not listeners.differentiates:
-            into, more = self._sum, g
             while isinstance(into, Batched) and isinstance(more, Batched) and into.batch is more.batch:
                 into, more = into.value, more.value
             if type(into.array) is type(more.array):
                 try:
                     _add_into(into.array, more.array)
-                    return
+                    return True
                 except Refused:
                     pass
-        self._sum = add(self._sum, g)
+        return False
 
-    def total(self) -> Tensor:
-        return self._sum
+
+def _joined(parts: Sequence[Part]) -> Sequence[Part]:
+    """Returns one part in place of all, or the same parts if two of them overlap or they differ in more than one axis."""
+    first = parts[0]
+    axes = {axis for part in parts for axis, n in enumerate(part.before) if n != first.before[axis]}
+    axes |= {axis for part in parts for axis, n in enumerate(part.after) if n != first.after[axis]}
+    if len(axes) != 1:
+        return parts
+    (axis,) = axes
+    ordered = sorted([part for part in parts if part.value.shape[axis]], key=lambda part: part.before[axis]) or [first]
+    pieces: list[Tensor] = []
+    for i, part in enumerate(ordered):
+        if i:
+            gap = part.before[axis] - ordered[i - 1].before[axis] - ordered[i - 1].value.shape[axis]
+            if gap < 0:
+                return parts
+            if gap:
+                shape = tuple([gap if k == axis else n for k, n in enumerate(part.value.shape)])
+                pieces.append(zeros(shape, dtype=part.value.dtype, device=part.value.device))
+        pieces.append(part.value)
+    return [Part(concat(pieces, axis), ordered[0].before, ordered[-1].after)]
 
 
 class AddN:
     """Keeps all contributions, and sums them in one n-ary sum when the last one has arrived."""
 
-    def __init__(self, a: Tensor, b: Tensor) -> None:
-        self._parts = [a, b]
+    def __init__(self, a: Contribution, b: Contribution) -> None:
+        self._parts = [complete(a), complete(b)]
 
-    def add(self, g: Tensor) -> None:
-        self._parts.append(g)
+    def add(self, g: Contribution) -> None:
+        self._parts.append(complete(g))
 
     def total(self) -> Tensor:
         return sum(stack(self._parts), axis=0)
@@ -62,18 +115,19 @@ class Tree:
     each rank is kept, as one digit of a binary counter.
     """
 
-    def __init__(self, a: Tensor, b: Tensor) -> None:
-        self._dtype = a.dtype
-        self._wide = dtypes.float32 if a.dtype.itemsize == 2 else dtypes.float64
-        self._sums: list[tuple[int, Tensor]] = [(0, a)]  # (rank, sum), the ranks descend; those of rank 0 are not wide
+    def __init__(self, a: Contribution, b: Contribution) -> None:
+        first = complete(a)
+        self._dtype = first.dtype
+        self._wide = dtypes.float32 if first.dtype.itemsize == 2 else dtypes.float64
+        self._sums: list[tuple[int, Tensor]] = [(0, first)]  # (rank, sum), the ranks descend; those of rank 0 are not wide
         self.add(b)
 
-    def add(self, g: Tensor) -> None:
-        rank = 0
+    def add(self, g: Contribution) -> None:
+        more, rank = complete(g), 0
         while self._sums and self._sums[-1][0] == rank:
-            g = self._added(self._sums.pop()[1], g)
+            more = self._added(self._sums.pop()[1], more)
             rank += 1
-        self._sums.append((rank, g))
+        self._sums.append((rank, more))
 
     def total(self) -> Tensor:
         *larger, (_, g) = self._sums
@@ -85,4 +139,4 @@ class Tree:
         return add(in_dtype(a, self._wide), in_dtype(b, self._wide))
 
 
-AGGREGATIONS: Final[dict[str, Callable[[Tensor, Tensor], Any]]] = {"accumulate": Accumulate, "add_n": AddN, "tree": Tree}
+AGGREGATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {"accumulate": Accumulate, "add_n": AddN, "tree": Tree}

@@ -1,36 +1,32 @@
 """Scaled dot-product attention as one op: softmax(scale · query @ keyᵀ + mask) @ value, without an array of all scores.
 
-The kernels compute the scores of a block of queries at a time, and compute them again in the pullback. The definition of the
-pullback, which gives second derivatives, forms the scores in ops, of at most `BLOCK` scores at a time: it halves the batch, or the
-heads, until a part is small enough.
+The kernels compute the scores of a block of queries at a time, and compute them again in the pullback and in the tangent. The
+definitions of both, which give second derivatives, form the scores in ops (attention_parts.py).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from ..autodiff.batching import pull
+from ..autodiff.batching import pull, run_on_all
+from ..autodiff.listeners import listeners
 from ..autodiff.primitive import Op, apply
 from ..backends import kernel_for
 from ..backends.autocast import rounded
 from ..backends.reference import distinct_bytes
-from ..tensors import dtypes
-from ..tensors.creation import arange, zeros_like
+from ..launch import door
+from ..launch.refusal import Refused
 from ..tensors.tensor import Tensor
-from .by_name import all_on, in_dtype, reshaped, unbroadcast, widened
+from .attention_parts import composed, pullback, tangent
+from .by_name import all_on
+from .counted import run_as_kernel
 from .declare import normal, op
-from .elementwise import equal, greater_equal, where
 from .kinds import OWN
-from .linalg import matmul
-from .linear import ABSENT, exact_product
-from .movement import concat
-from .reduce import all as all_of, sum_over
-from .rows import softmax, wide
-from .shape import expand_dims, matrix_transpose
+from .linear import ABSENT
+from .rows import wide
 
-BLOCK = 1 << 22  # the most scores that the definition of the pullback forms at once
 GPU_WIDTH = 128  # the longest queries and values for which the kernels of a GPU have room, and an eighth of the most keys
 
 
@@ -46,7 +42,7 @@ def _reference(xp: Any, query: Any, key: Any, value: Any, mask: Any, causal: boo
     s = s.reshape(*q.shape[:-1], k.shape[-2])
     lowest = s.dtype.type(-math.inf)
     if mask is not None:
-        s = xp.where(mask, s, lowest) if mask.dtype.kind == "b" else s + wide(xp, mask)
+        s = xp.where(mask, s, lowest) if mask.dtype.kind == "b" else xp.where(mask == lowest, lowest, s + wide(xp, mask))
     if causal:
         s = xp.where(xp.tri(*s.shape[-2:], dtype=bool), s, lowest)
     if not s.size:
@@ -54,110 +50,21 @@ def _reference(xp: Any, query: Any, key: Any, value: Any, mask: Any, causal: boo
     top = s.max(axis=-1, keepdims=True)
     e = xp.exp(s - xp.where(top == lowest, xp.zeros_like(top), top))
     total = e.sum(axis=-1, keepdims=True)
-    y = product(e.reshape(*grouped[:-1], e.shape[-1]), v[..., None, :, :]).reshape(*q.shape[:-1], v.shape[-1])
+    weights, v = e.reshape(*grouped[:-1], e.shape[-1]), v[..., None, :, :]
+    y = product(weights, v)
+    if xp.isnan(y).any():
+        y = _without_unseen(xp, product, weights, v)
+    y = y.reshape(*q.shape[:-1], v.shape[-1])
     return (y / xp.where(total == 0, xp.ones_like(total), total)).astype(query.dtype)
 
 
-# ---- the composition of ops, in parts of a batch
-
-
-def _parted(count: int, xs: Sequence[Any]) -> tuple[int, list[Any], list[Any]] | None:
-    """Returns the axis along which to halve the operands, and both halves; None if they are small enough or cannot be halved.
-
-    xs: the key, the mask or ABSENT, and tensors with the axes of the query. count: the number of scores.
-    """
-    key, *_ = xs
-    if count <= BLOCK:
-        return None
-    axis = next((i for i, n in enumerate(key.shape[:-2]) if n > 1), None)
-    if axis is None:
-        return None
-    half = key.shape[axis] // 2
-
-    def cut(x: Any, first: bool) -> Any:
-        if x is ABSENT or x.shape[axis] == 1:
-            return x
-        at = half * (x.shape[axis] // key.shape[axis])
-        return x[(slice(None),) * axis + (slice(None, at) if first else slice(at, None),)]
-
-    return axis, [cut(x, True) for x in xs], [cut(x, False) for x in xs]
-
-
-def _product(half: bool, a: Tensor, b: Tensor) -> Tensor:
-    """Returns a @ b. `amp.autocast` is for float32, and leaves factors alone that were widened from half precision."""
-    return exact_product(a, b) if half else matmul(a, b)
-
-
-def _grouped(x: Tensor, groups: int) -> Tensor:
-    """Returns (…, heads, n, d) as (…, groups, rows, d): the rows of all heads that share keys and values follow one another."""
-    shape = x.shape
-    return reshaped(x, (*shape[:-3], groups, shape[-3] // max(groups, 1) * shape[-2], shape[-1]))
-
-
-def scores_of(half: bool, query: Tensor, key: Tensor) -> Tensor:
-    """Returns query @ keyᵀ for each head."""
-    s = _product(half, _grouped(query, key.shape[-3]), matrix_transpose(key))
-    return reshaped(s, (*query.shape[:-1], key.shape[-2]))
-
-
-def weights_of(s: Tensor, mask: Any, causal: bool) -> Tensor:
-    """Returns the softmax of masked scores. A row whose scores are all -inf gets the weights 0."""
-    if mask is not ABSENT:
-        s = where(mask, s, -math.inf) if mask.dtype == dtypes.bool_ else s + widened(mask)
-    if causal:
-        rows = expand_dims(arange(s.shape[-2], device=s.device), 1)
-        s = where(greater_equal(rows, arange(s.shape[-1], device=s.device)), s, -math.inf)
-    empty = all_of(equal(s, -math.inf), axis=-1, keepdims=True)
-    return where(empty, 0.0, softmax(where(empty, 0.0, s)))
-
-
-def values_of(half: bool, weights: Tensor, value: Tensor) -> Tensor:
-    """Returns weights @ value for each head."""
-    y = _product(half, _grouped(weights, value.shape[-3]), value)
-    return reshaped(y, (*weights.shape[:-1], value.shape[-1]))
-
-
-def _keys_of(half: bool, weights: Tensor, rows: Tensor, groups: int) -> Tensor:
-    """Returns weightsᵀ @ rows, summed over the heads that share keys and values."""
-    return _product(half, matrix_transpose(_grouped(weights, groups)), _grouped(rows, groups))
-
-
-def _pullback(
-    g: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Any, y: Tensor, causal: bool, scale: float, needs: Sequence[bool]
-) -> list[Tensor | None]:
-    if not query.size * key.size:
-        like = (query, key, value, mask)
-        return [zeros_like(x) if need else None for x, need in zip(like, needs)]
-    parts = _parted(math.prod(query.shape[:-1]) * key.shape[-2], (key, mask, g, query, value, y))
-    if parts is None:
-        return _pull_part(g, query, key, value, mask, y, causal, scale, needs)
-    axis, *halves = parts
-    found = []
-    for k, m, *others in halves:
-        gs, q, v, ys = others
-        found.append(_pullback(gs, q, k, v, m, ys, causal, scale, needs))
-    whole = [None if a is None or b is None else concat([a, b], axis=axis) for a, b in zip(*found)]
-    if needs[3] and mask.shape[axis] == 1:
-        whole[3] = found[0][3] + found[1][3]  # type: ignore[operator]
-    return whole
-
-
-def _pull_part(
-    g: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Any, y: Tensor, causal: bool, scale: float, needs: Sequence[bool]
-) -> list[Tensor | None]:
-    half, dtype, groups = query.array.itemsize == 2, query.dtype, key.shape[-3]
-    g, q, k, v, y = map(widened, (g, query, key, value, y))
-    q = q * scale
-    p = weights_of(scores_of(half, q, k), mask, causal)
-    gq = gk = gv = gm = None
-    if needs[0] or needs[1] or needs[3]:
-        gs = p * (scores_of(half, g, v) - sum_over(g * y, (g.ndim - 1,), True))
-        gq = values_of(half, gs, k) * scale if needs[0] else None
-        gk = _keys_of(half, gs, q, groups) if needs[1] else None
-        gm = unbroadcast(gs, mask.shape) if needs[3] else None
-    if needs[2]:
-        gv = _keys_of(half, p, g, groups)
-    return [None if t is None else in_dtype(t, dtype) for t in (gq, gk, gv, gm)]
+def _without_unseen(xp: Any, product: Any, weights: Any, value: Any) -> Any:
+    """Returns weights @ value, where a weight of 0 times infinity or NaN is 0."""
+    y = product(weights, xp.where(xp.isfinite(value), value, xp.zeros_like(value)))
+    seen = (weights != 0).astype(y.dtype)
+    for number, found in ((math.inf, value == math.inf), (-math.inf, value == -math.inf), (math.nan, xp.isnan(value))):
+        y = y + xp.where(xp.matmul(seen, found.astype(y.dtype)) > 0, y.dtype.type(number), y.dtype.type(0))
+    return y
 
 
 # ---- the kernels
@@ -171,7 +78,7 @@ def _fused(
     """The gradient of a mask needs all scores at once, so the definition computes it."""
     kept = (query, key, value, mask, y, causal, scale)
     if needs[3]:
-        return _pullback(g, *kept, needs)
+        return pullback(g, *kept, needs)
     arrays = _pull(g.array, *[x.array for x in kept[:5]], causal, scale, *needs[:3])  # type: ignore[misc]
     return [*[None if array is None else Tensor(array) for array in arrays], None]
 
@@ -194,43 +101,26 @@ def _pull_each(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) 
 
 # ---- a tangent
 
-
-def _tangent(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tangents: Sequence[Any]) -> Tensor:
-    """The product rule, through the softmax: weights · (ds - Σ weights · ds) @ value + weights @ dvalue."""
-    (query, key, value, mask), (causal, scale) = inputs, params
-    if not query.size * key.size:
-        return zeros_like(y)
-    moved = [ABSENT if t is None else t for t in tangents]
-    parts = _parted(math.prod(query.shape[:-1]) * key.shape[-2], (key, mask, query, value, y, *moved))
-    if parts is None:
-        return _tangent_part(query, key, value, mask, causal, scale, tangents)
-    axis, *halves = parts
-    found = []
-    for k, m, q, v, ys, *ts in halves:
-        found.append(_tangent(op, (q, k, v, m), ys, params, [None if t is ABSENT else t for t in ts]))
-    return concat(found, axis=axis)
+_move, _ = kernel_for("attention_tangent")
 
 
-def _tangent_part(
-    query: Tensor, key: Tensor, value: Tensor, mask: Any, causal: bool, scale: float, tangents: Sequence[Any]
-) -> Tensor:
-    half, dtype = query.array.itemsize == 2, query.dtype
-    q, k, v = map(widened, (query, key, value))
-    tq, tk, tv, tm = [None if t is None else widened(t) for t in tangents]
-    p = weights_of(scores_of(half, q * scale, k), mask, causal)
-    total = None if tv is None else values_of(half, p, tv)
-    parts = [] if tq is None else [scores_of(half, tq * scale, k)]
-    parts += [] if tk is None else [scores_of(half, q * scale, tk)]
-    parts += [] if tm is None else [tm]
-    if parts:
-        ts: Tensor = parts[0]
-        for part in parts[1:]:
-            ts = ts + part
-        weighted = p * ts
-        moved = values_of(half, weighted - p * sum_over(weighted, (weighted.ndim - 1,), True), v)
-        total = moved if total is None else total + moved
-    assert total is not None
-    return in_dtype(total, dtype)
+def _tangent_of(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tangents: Sequence[Any]) -> Tensor:
+    """One kernel computes the tangent, unless a listener needs the ops of its definition for another derivative."""
+    given = [ABSENT if t is None else t for t in tangents]
+    if listeners.differentiates:
+        return tangent((*inputs, *given), params)
+    return run_on_all(lambda *xs: _moved(xs, params), _spread, (*inputs, *given))
+
+
+def _moved(xs: Sequence[Any], params: Sequence[Any]) -> Tensor:
+    if _move is not None:
+        try:
+            return Tensor(_move(*[x.array for x in xs], *params))
+        except Refused:
+            return tangent(xs, params)
+    if door.state.ledger is None:
+        return tangent(xs, params)
+    return run_as_kernel("attention_tangent", lambda: tangent(xs, params), xs, _tangent_cost(xs, params[0]))
 
 
 # ---- costs: causal attention has the scores that a query sees, and a mask of bools leaves none out
@@ -280,10 +170,26 @@ def _pull_cost(
     }  # fmt: skip
 
 
+def _tangent_cost(xs: Sequence[Any], causal: bool) -> dict[str, int]:
+    query, key, value, _, tq, tk, tv, tm = [x.array for x in xs]
+    rows, width, out = math.prod(query.shape[:-1]), query.shape[-1], value.shape[-1]
+    terms, sides = sum([t is not None for t in (tq, tk, tm)]), (tq is not None) + (tk is not None)
+    if not rows or not key.shape[-2]:
+        return {}
+    scores = math.prod(query.shape[:-2]) * visible_scores(query.shape[-2], key.shape[-2], causal)
+    moves, both = int(terms > 0), int(terms > 0 and tv is not None)
+    fmas = scores * (sides * width + (moves + (tv is not None)) * out)
+    return {
+        "adds": moves * (scores * (terms + 1) - rows) + both * rows * out, "fmas": fmas, "matmul_flops": 2 * fmas,
+        "multiplies": rows * (sides * width + out) + moves * (2 * scores + rows),
+    }  # fmt: skip
+
+
 # ---- the declaration
 
-_attention = op("attention", kind=OWN, joint=True, takes="float", reference=_reference, inputs=4, pullback=_pullback,
-                fused=_fused if _pull else None, batch=_each, pull=_pull_each, tangent=_tangent, cost=_cost, pull_cost=_pull_cost,
+_attention = op("attention", kind=OWN, joint=True, takes="float", reference=_reference, inputs=4, pullback=pullback,
+                fused=_fused if _pull else None, batch=_each, pull=_pull_each, tangent=_tangent_of, cost=_cost,
+                pull_cost=_pull_cost,
                 example=normal((2, 4, 5, 3), (2, 2, 5, 3), (2, 2, 5, 2), (1, 4, 5, 5), params=(True, 0.6)))  # fmt: skip
 
 
@@ -301,14 +207,3 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, ca
     if query.device != "cpu" and max(key.shape[-2] // 8, query.shape[-1], value.shape[-1]) > GPU_WIDTH:
         return composed(query, key, value, mask, causal, scale)[0]
     return apply(_attention, (query, key, value, ABSENT if mask is None else mask), (causal, scale))
-
-
-def composed(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, scale: float,
-    change: Callable[[Tensor], Tensor] = lambda weights: weights,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Returns what `attention` does, with `change` applied to the weights, and the weights (…, heads, queries, keys) before it."""
-    half, dtype = query.array.itemsize == 2, query.dtype
-    q, k, v = map(widened, (query, key, value))
-    weights = weights_of(scores_of(half, q * scale, k), ABSENT if mask is None else mask, causal)
-    return in_dtype(values_of(half, change(weights), v), dtype), in_dtype(weights, dtype)

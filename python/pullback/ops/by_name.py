@@ -20,7 +20,7 @@ from ..launch import capturing
 from ..tensors import devices, dtypes
 from ..tensors.operand import own
 from ..tensors.tensor import Tensor
-from ._shapes import Shape
+from ._shapes import Shape, keeps_places
 
 
 def view(op: Op, x: Tensor, *params: Any) -> Tensor:
@@ -43,11 +43,16 @@ def view(op: Op, x: Tensor, *params: Any) -> Tensor:
 
 
 def reshaped(x: Tensor, shape: Shape) -> Tensor:
-    """Returns x in another shape. The caller has checked that the number of elements is the same."""
+    """Returns x in another shape, a view unless elements must move. The caller has checked that their number is the same."""
     array = x.array
     if shape == array.shape:
         return x
-    return view(OPS["reshape"], x if array.flags.c_contiguous else apply(OPS["copy"], (x,)), shape)
+    return view(OPS["reshape"], x if in_place(array, shape) else apply(OPS["copy"], (x,)), shape)
+
+
+def in_place(array: Any, shape: Shape) -> bool:
+    """Returns whether the array can be read in this shape, of the same size, without moving elements."""
+    return array.flags.c_contiguous or keeps_places(array.shape, array.strides, shape)
 
 
 def repeated(x: Tensor, shape: Shape) -> Tensor:
@@ -56,6 +61,11 @@ def repeated(x: Tensor, shape: Shape) -> Tensor:
         return x
     check_room("broadcast_to", shape, x.array.itemsize)
     return view(OPS["broadcast_to"], x, shape)
+
+
+def padded(x: Tensor, before: Shape, after: Shape) -> Tensor:
+    """Returns x with this many zeros before and after it along each axis; x itself if there are none."""
+    return apply(OPS["pad"], (x,), (before, after, 0.0)) if any(before) or any(after) else x
 
 
 def unbroadcast(g: Tensor, shape: Shape) -> Tensor:

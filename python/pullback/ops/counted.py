@@ -45,9 +45,14 @@ def _counted(rule: Rule, name: str, cost: PullCost) -> Callable[..., Any]:
         flops = None if door.state.ledger is None else cost(g, *kept)
         if flops is None:
             return definition(g, *kept)
-        return door.run_counted(name, lambda: definition(g, *kept), lambda found: _figures((g, *kept), found, flops))
+        return run_as_kernel(name, lambda: definition(g, *kept), (g, *kept), flops)
 
     return pull
+
+
+def run_as_kernel(name: str, run: Callable[[], Any], values: Sequence[Any], flops: dict[str, int]) -> Any:
+    """Runs ops on these values that count as one launch of a kernel, with the FLOPs of the kernel."""
+    return door.run_counted(name, run, lambda found: _figures(values, found, flops))
 
 
 def _figures(values: Sequence[Any], found: Any, flops: dict[str, int]) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def attach() -> None:
     attach_hints(Tensor)
     attached.to, attached.converted, attached.assign = conversion.to, conversion.converted, writing.assign
     attached.reduced = pickling.reduced
-    attached.unbroadcast, attached.aggregations = by_name.unbroadcast, AGGREGATIONS
+    attached.padded, attached.unbroadcast, attached.aggregations = by_name.padded, by_name.unbroadcast, AGGREGATIONS
 
 
 def _attach_operators() -> None:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from ..autodiff.part import Part, complete
 from ..autodiff.primitive import OPS, Op, apply
 from ..errors import ShapeError, check_room
 from ..interop.unknown_names import unexpected
@@ -18,7 +19,7 @@ from ..tensors.operand import own
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, ShapeLike
 from ._shapes import Shape, block_of, broadcast_shapes, infer_shape, integer, ints, length, normalize_axes, normalize_axis
-from .by_name import lifted, reshaped, unbroadcast, view
+from .by_name import in_place, lifted, reshaped, unbroadcast, view
 from .conversion import copy as copied, unchanged
 from .declare import no_flops, normal, op
 from .kinds import VIEW
@@ -89,7 +90,12 @@ def part_of(x: Tensor, axis: int, steps: int | slice) -> Tensor:
 
 
 def _placed_back(g: Tensor, shape: Shape, key: tuple[Any, ...]) -> Tensor:
-    """Returns zeros of the shape with g at x[key]. If the key selects one block, g is padded, for which there is a kernel."""
+    """Returns zeros of the shape with g at x[key]."""
+    return complete(_part(g, shape, key))
+
+
+def _part(g: Tensor, shape: Shape, key: tuple[Any, ...]) -> Tensor | Part:
+    """Returns zeros of the shape with g at x[key], as a Part if the key selects one block."""
     block = block_of(key, shape)
     if block is None and capturing.thread.recording is None:
         return apply(OPS["place"], (g,), (shape, key))
@@ -99,7 +105,10 @@ def _placed_back(g: Tensor, shape: Shape, key: tuple[Any, ...]) -> Tensor:
         zero = Tensor(devices.full(g.device, (size,), 0, g.dtype))
         return reshaped(apply(OPS["index_set"], (zero, reshaped(g, (g.size,)), places), (0,)), shape)
     before, lengths, after = block
-    return apply(OPS["pad"], (reshaped(g, lengths),), (before, after, 0.0))
+    return Part(reshaped(g, lengths), before, after)
+
+
+SLICE.rules[0].fused = _part  # type: ignore[union-attr]
 
 
 def inverse(axes: Shape) -> Shape:
@@ -121,7 +130,7 @@ def reshape(x: ArrayLike, /, shape: ShapeLike, *, copy: bool | None = None) -> T
     """
     x = own(x)
     shape = infer_shape("reshape", x.array.size, shape)
-    if copy is False and not x.array.flags.c_contiguous and shape != x.array.shape:
+    if copy is False and not in_place(x.array, shape):
         raise ValueError("reshape: these strides need a copy, but copy=False was asked for.")
     if copy:
         return view(_reshape, copied(x), shape)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..autodiff.node import Node
+from ..autodiff.part import complete
 from ..autodiff.primitive import ZERO, Op
 from ..launch import door
 from ..launch.refusal import Refused
@@ -171,7 +172,7 @@ def _pulled(rules: Mapping[int, Any], inputs: Sequence[Any], facts: Any, g: Tens
         needs = [[isinstance(x, Tensor) and is_real(x) for x in inputs]] if joint else []
         kept = rule.keep(facts)
         try:
-            gx = (rule.fused if fused else rule.definition)(g, *kept, *needs)
+            gx = complete((rule.fused if fused else rule.definition)(g, *kept, *needs))
         except Refused:  # the kernel does not take these values
             gx = rule.definition(g, *kept, *needs)
         if joint:

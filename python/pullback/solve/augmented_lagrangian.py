@@ -78,7 +78,7 @@ def augmented_lagrangian(
 
     Args:
         f, params, bounds, args, capture: as in `minimize`. Bounds hold exactly.
-        ineq: one function or a list of functions, called as f is, whose values must not be negative. A value may be any tensor.
+        ineq: one function or a list of functions, called as f is or without args, whose values must not be negative. A value may be any tensor.
         eq: one function or a list of functions, whose values must be zero.
         tol: ends where no constraint is violated by more, and no element of the Lagrangian's gradient is larger (1e-8 in float64
             and 1e-4 in float32).
@@ -119,7 +119,10 @@ class _Lagrangian:
     ) -> None:
         self.unknowns, self.limits = unknowns, limits
         self.loss = Objective(f, unknowns, args, None, capture=False)
-        self.parts = [[Objective(c, unknowns, args, None, capture=False, residuals=True) for c in group] for group in functions]
+        self.parts = [
+            [Objective(c, unknowns, args, None, capture=False, residuals=True, constraint=True) for c in group]
+            for group in functions
+        ]
         tree, given = unknowns.tree, self.loss.given
         found = [[part.value(tree, given) for part in group] for group in self.parts]
         self.sizes = [[x.size for x in group] for group in found]

@@ -67,7 +67,7 @@ class Batch:
         self.dtype = unknowns.vector.dtype
         self.eps = float(dtypes.finfo(self.dtype).eps)
         bounded = np.isfinite(limits[0]).any() or np.isfinite(limits[1]).any()
-        self.limits = [asarray(x.astype(self.dtype), device=unknowns.device) for x in limits] if bounded else None
+        self.limits = [asarray(x.astype(self.dtype), device=unknowns.device) for x in limits] if bounded else []
 
     def some(self, places: Any) -> list[Tensor]:
         """Returns the tensors of args for some problems, given as a slice or as a tensor of indices."""
@@ -85,7 +85,7 @@ class Batch:
 
 
 GOES_ON: Final = 9  # the status of a problem that has not ended
-ROWS: Final = ("x", "damping", "growth", "scale")
+ROWS: Final = ("x", "damping", "growth", "scale")  # and the tensors in `limits`
 
 
 class Block:
@@ -100,6 +100,7 @@ class Block:
         self.damping, self.growth = full((count,), first, **like), full((count,), 2.0, **like)
         self.scale = full((count, batch.unknowns.size), 0.0, **like)
         self.args = batch.some(slice(start, stop))
+        self.limits = [side[start:stop] for side in batch.limits]
         self.index = np.arange(start, stop)
 
     def keep(self, rows: Array) -> None:
@@ -108,6 +109,7 @@ class Block:
         for name in ROWS:
             setattr(self, name, take(getattr(self, name), places, axis=0))
         self.args = [take(t, places, axis=0) for t in self.args]
+        self.limits = [take(t, places, axis=0) for t in self.limits]
         self.index = self.index[rows]
 
     def iterate(self) -> Array:
@@ -119,8 +121,8 @@ class Block:
             model = _Model(self, j, r)
             delta = model.step()
             trial = self.x + delta
-            if batch.limits is not None:
-                trial = minimum(maximum(trial, batch.limits[0]), batch.limits[1])
+            if self.limits:
+                trial = minimum(maximum(trial, self.limits[0]), self.limits[1])
                 delta = trial - self.x
             door.enter(before)
             cost = batch.costs(batch.loss.values(TensorNamespace, batch.values(trial, *args)))
@@ -178,9 +180,9 @@ class _Model:
         self.optimality = largest(self._scaled_gradient(), axis=-1)
 
     def _scaled_gradient(self) -> Tensor:
-        limits, g, x = self.block.batch.limits, self.gradient, self.block.x
+        limits, g, x = self.block.limits, self.gradient, self.block.x
         self.free: Tensor | None = None
-        if limits is None:
+        if not limits:
             return absolute(g)
         low, high = limits
         held = ((x <= low) & (g > 0)) | ((x >= high) & (g < 0))
@@ -243,6 +245,8 @@ def solve_batch(
     f: Callable[..., Any], unknowns: Unknowns, args: tuple[Any, ...], limits: tuple[Array, Array], loss: Loss, stop: Any, mode: Mode
 ) -> LeastSquaresResult:
     """Solves all problems. See `least_squares`."""
+    if not unknowns.count:
+        return _nothing(unknowns)
     with Heard(()):
         batch = Batch(f, unknowns, args, limits, loss, mode)
         start = unknowns.vector
@@ -261,10 +265,23 @@ def solve_batch(
     return _result(batch, f, args, vector, (r, j, gradient, cost), status, nfev, limits)
 
 
+def _nothing(unknowns: Unknowns) -> LeastSquaresResult:
+    """Returns the result for no problems, whose number of residuals is unknown."""
+    none, n = np.zeros(0), unknowns.size
+    like: dict[str, Any] = {"dtype": unknowns.vector.dtype, "device": unknowns.device}
+    counts = np.zeros(0, int)
+    return LeastSquaresResult(
+        x=unknowns.tree(unknowns.vector, (0,)), cost=full((0,), 0.0, **like), fun=full((0, 0), 0.0, **like),
+        jac=full((0, 0, n), 0.0, **like), grad=full((0, n), 0.0, **like), optimality=none, active_mask=np.zeros((0, n), int),
+        nfev=counts, njev=counts, status=counts, message=[], success=counts > 0,
+    )  # fmt: skip
+
+
 def _run(block: Block, x: Array, status: Array, nfev: Array, most: int) -> None:
-    for k in range(1, most + 1):
+    nfev[block.index] = 1  # with the first Jacobian
+    for k in range(2, most + 1):
         found = block.iterate()
-        nfev[block.index] = k + 1
+        nfev[block.index] = k
         ended = found != GOES_ON
         if k == most:
             found, ended = np.where(ended, found, 0), np.ones_like(ended)
@@ -282,7 +299,7 @@ def _check_inside(x: Array, low: Array, high: Array) -> None:
         problem, i = map(int, np.argwhere(outside)[0])
         raise ValueError(
             f"least_squares: x0 of problem {problem} is outside the bounds: element {i} is {x[problem, i]:g}, with the bounds "
-            f"{low[i]:g} and {high[i]:g}. Start inside them: pb.clip(x0, lower, upper)."
+            f"{low[problem, i]:g} and {high[problem, i]:g}. Start inside them: pb.clip(x0, lower, upper)."
         )
 
 

@@ -76,6 +76,13 @@ class _ByMatrix(Linear):
         moved = self.on.run("solver_product", lambda: self.jacobian @ delta, self.jacobian.size)
         return float(moved @ moved)
 
+    def back(self, v: Tensor) -> Any:
+        return super().back(v) if self.jacobian is None else self.product(self.jacobian, v.array)
+
+    def product(self, j: Any, v: Any) -> Any:
+        """Returns jᵀ v."""
+        return self.on.run("solver_product", lambda: j.T @ v, j.size)
+
 
 class ByColumns(_ByMatrix):
     """At least as many residuals as unknowns: Cholesky of JᵀJ + damping I, or QR of J above sqrt(damping) I."""
@@ -89,7 +96,7 @@ class ByColumns(_ByMatrix):
             j, _ = self.recorded.both(*args)
             self.jacobian = (j if self.rows is None else j * expand_dims(self.rows, axis=1)).array
             self.normal.add(self.jacobian)
-            self.gradient = self._product(self.jacobian, self.r.array)
+            self.gradient = self.product(self.jacobian, self.r.array)
         else:
             self._by_blocks(r)
         self.measure(self.normal.diagonal)
@@ -98,9 +105,6 @@ class ByColumns(_ByMatrix):
             self.normal.scale(self.scale)
         if self.free is not None:
             self.normal.hold(self.free == 0)
-
-    def _product(self, j: Any, v: Any) -> Any:
-        return self.on.run("solver_product", lambda: j.T @ v, j.size)
 
     def _by_blocks(self, r: Tensor) -> None:
         """Computes JᵀJ in blocks: of rows, by pullbacks, or of columns, which are pushed forward and pulled back."""
@@ -125,7 +129,7 @@ class ByColumns(_ByMatrix):
             seeds = seeds if self.rows is None else seeds * self.rows
             block = self._pulled(tape, y, seeds, retain=stop < y.size).array
             self.normal.add(block)
-            self.gradient += self._product(block, self.r.array[start:stop])
+            self.gradient += self.product(block, self.r.array[start:stop])
 
     def _pulled(self, tape: Tape, y: Tensor, seeds: Tensor, retain: bool) -> Tensor:
         found = batched_pull(tape, [y], [seeds], self.lm.parameters, "zero", retain=retain)
@@ -196,15 +200,11 @@ class ByRows(_ByMatrix):
         super().__init__(lm, args, r)
         j, _ = self.recorded.both(*args)
         self.jacobian = (j if self.rows is None else j * expand_dims(self.rows, axis=1)).array
-        self.gradient = self._back(self.r.array, inside=False)
+        self.gradient = self.product(self.jacobian, self.r.array)
         self.measure(self.on.run("solver_norms", lambda: (self.jacobian * self.jacobian).sum(0), j.size))
         self.find_held()
         self.normal = Normal(r.size, self.on)
         self.normal.add(self._system.T)
-
-    def _back(self, v: Any, inside: bool = True) -> Any:
-        j = self._system if inside else self.jacobian
-        return self.on.run("solver_product", lambda: j.T @ v, j.size)
 
     def step(self, damping: float) -> Any:
         self._damping, self._triangle = damping, None
@@ -218,7 +218,7 @@ class ByRows(_ByMatrix):
                     raise
         if self.lm.solver == "qr" or self._spoilt(least):
             self._factorise_rows(damping)
-        return self.inner(-self._back(self._solved(self.r.array)))
+        return self.inner(-self.product(self._system, self._solved(self.r.array)))
 
     def _factorise_rows(self, damping: float) -> None:
         self.solver, self.tried = "qr", "QR of the transposed Jacobian with the damping below it"
@@ -232,7 +232,7 @@ class ByRows(_ByMatrix):
         """(JᵀJ + d I)⁻¹ g is (g - Jᵀ (JJᵀ + d I)⁻¹ J g) / d."""
         g = self.inner(gradient)
         moved = self.on.run("solver_product", lambda: self._system @ g, self._system.size)
-        return self.inner((self._back(self._solved(moved)) - g) / self._damping)
+        return self.inner((self.product(self._system, self._solved(moved)) - g) / self._damping)
 
 
 class MatrixFree(Linear):

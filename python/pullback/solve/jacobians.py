@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from ..autodiff.batching import Batched
 from ..autodiff.kept import Heard
-from ..errors import DTypeError, PullbackError, ShapeError, VmapError
+from ..autodiff.tape import Tape
+from ..errors import DTypeError, PullbackError, ShapeError, UnconnectedError, VmapError
+from ..launch import capturing
 from ..ops.by_name import in_dtype
 from ..ops.conversion import constant
 from ..ops.elementwise import atan, log1p, sqrt, where
@@ -22,6 +24,10 @@ from ..tensors.creation import asarray, ones_like, zeros_like
 from ..tensors.tensor import Tensor
 from ..transforms.jacobian import Mode, hessian, jacobian
 from ..tree import flatten, unflatten
+from .rowwise import row_jacobian
+from .unknowns import in_one_dtype
+
+MANY: Final = 32  # unknowns from which on it is worthwhile to look for independent rows of residuals
 
 
 class TensorNamespace:
@@ -85,6 +91,7 @@ class Unknowns:
         leaves, self.spec = flatten(x0)
         if not isinstance(x0, (dict, Tensor)) and leaves and all([_is_number(x) for x in leaves]):
             leaves, self.spec = [_vector(owner, x0)], None
+        leaves = in_one_dtype(leaves)
         if not leaves:
             raise ShapeError(f"{owner}: x0 is empty: there is nothing to solve for.")
         self.leaves = [self._leaf(x) for x in leaves]
@@ -98,7 +105,7 @@ class Unknowns:
         self.shapes = [shape[1:] if batch else shape for shape in shapes]
         self.sizes = [int(np.prod(shape)) for shape in self.shapes]
         self.size = int(np.sum(self.sizes))
-        if not self.size or not self.count:
+        if not self.size:
             raise ShapeError(f"{owner}: x0 has no elements: there is nothing to solve for.")
         if len({x.device for x in self.leaves}) > 1:
             raise PullbackError(f"{owner}: the tensors of x0 are on several devices; move them to one with .to.")
@@ -106,7 +113,7 @@ class Unknowns:
 
     def _leaf(self, x: Any) -> Tensor:
         if isinstance(x, Batched):
-            raise VmapError(f"{self.owner}: reads numbers, and so cannot run inside vmap. Solve many problems by batch=True.")
+            raise in_vmap(self.owner)
         t = constant(x) if isinstance(x, Tensor) else asarray(_real(self.owner, "x0", x), copy=True)
         if not dtypes.is_float(t.dtype):
             raise DTypeError(
@@ -119,21 +126,26 @@ class Unknowns:
     def vector(self) -> Tensor:
         """The elements of x0 as one vector, or as one row for each problem."""
         lead = (self.count,) if self.batch else ()
-        parts = [reshape(x, (*lead, -1)) for x in self.leaves]
+        parts = [reshape(x, (*lead, size)) for x, size in zip(self.leaves, self.sizes)]
         return parts[0] if len(parts) == 1 else concat(parts, axis=-1)
 
     def tree(self, vector: Tensor, lead: tuple[int, ...] = ()) -> Any:
         """Returns a vector, or rows of such vectors, in the structure of x0."""
+        return unflatten(self.spec, self.parts(vector, lead))
+
+    def parts(self, vector: Tensor, lead: tuple[int, ...] = ()) -> list[Tensor]:
+        """Returns the tensors of this structure."""
         found, start = [], 0
         for x, shape, size in zip(self.leaves, self.shapes, self.sizes):
             part = vector if len(self.sizes) == 1 else vector[..., start : start + size]
             found.append(in_dtype(reshape(part, (*lead, *shape)), x.dtype))
             start += size
-        return unflatten(self.spec, found)
+        return found
 
     def limits(self, bounds: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Returns the lower and the upper bounds as one vector each. Raises ShapeError, ValueError."""
-        low, high = np.full(self.size, -np.inf), np.full(self.size, np.inf)
+        """Returns the lower and the upper bounds, a vector each or a row for each problem. Raises ShapeError, ValueError."""
+        shape = (self.count, self.size) if self.batch else (self.size,)
+        low, high = np.full(shape, -np.inf), np.full(shape, np.inf)
         if bounds is None:
             return low, high
         if hasattr(bounds, "lb") and hasattr(bounds, "ub"):  # scipy.optimize.Bounds
@@ -147,18 +159,24 @@ class Unknowns:
         if np.isnan(low).any() or np.isnan(high).any():
             raise ValueError(f"{self.owner}: a bound is NaN. Use -inf or inf where there is no bound.")
         if (low > high).any():
-            i = int(np.argmax(low > high))
+            place, named = self._first(low > high)
             raise ValueError(
-                f"{self.owner}: the bounds are crossed: element {i} of x has {low[i]:g} as lower and {high[i]:g} as upper bound."
+                f"{self.owner}: the bounds are crossed: {named} has {low[place]:g} as lower and {high[place]:g} as upper bound."
             )
         if (low == high).any():
-            i = int(np.argmax(low == high))
+            place, named = self._first(low == high)
             raise ValueError(
-                f"{self.owner}: the bounds of element {i} of x are both {low[i]:g}, which leaves nothing to solve for. Put a fixed "
+                f"{self.owner}: the bounds of {named} are both {low[place]:g}, which leaves nothing to solve for. Put a fixed "
                 f"value into the function instead."
             )
         dtype = self.leaves[0].dtype  # bounds that x can meet exactly
         return low.astype(dtype).astype(np.float64), high.astype(dtype).astype(np.float64)
+
+    @staticmethod
+    def _first(bad: np.ndarray[Any, Any]) -> tuple[tuple[int, ...], str]:
+        """Returns the place of the first element that is True, and its name for a message."""
+        place = tuple([int(i) for i in np.argwhere(bad)[0]])
+        return place, f"element {place[-1]} of x" + (f" of problem {place[0]}" if len(place) > 1 else "")
 
     def _fill(self, side: Any, given: Any) -> None:
         """Writes the bounds of one side, a number, a vector or a structure like x0, into `side`."""
@@ -175,9 +193,10 @@ class Unknowns:
             bound = host(part) if isinstance(part, Tensor) else np.asarray(np.nan if part is None else part, np.float64)
             if part is not None:
                 try:
-                    side[start : start + size] = np.broadcast_to(bound, shape).reshape(-1)
+                    whole = (self.count, *shape) if self.batch else shape
+                    side[..., start : start + size] = np.broadcast_to(bound, whole).reshape(*side.shape[:-1], size)
                 except ValueError:
-                    raise ShapeError(f"{self.owner}: a bound of shape {bound.shape} does not fit x0 of shape {shape}.") from None
+                    raise ShapeError(f"{self.owner}: a bound of shape {bound.shape} does not fit x0 of shape {whole}.") from None
             start += size
 
 
@@ -225,10 +244,15 @@ class Residuals:
             r = values(vector, *args)
             return r, r
 
-        self.values = values
-        derivative = jacobian(pair, mode=mode, has_aux=True)
+        whole = jacobian(pair, mode=mode, has_aux=True)
+
+        def both(vector: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
+            return (self._rows(vector, *args) if self._by_rows else None) or whole(vector, *args)
+
+        self.values, self._f = values, f
+        self._by_rows: bool | None = None if mode == "auto" and unknowns.size >= MANY else False  # None: not known yet
         self._values = captured(values) if capture else values
-        self._both = captured(lambda vector, *args: derivative(vector, *args)) if capture else derivative
+        self._both = captured(both) if capture else both
         self._dtype = unknowns.vector.dtype
         self.eps = float(dtypes.finfo(self._dtype).eps)
 
@@ -252,10 +276,38 @@ class Residuals:
         """Returns the residuals and their Jacobian at x."""
         self.njev += 1
         with Heard(()):
-            j, r = self._both(self.tensor(x), *self._args)
+            vector = self.tensor(x)
+            if self._by_rows is None:  # found out before anything is recorded
+                self._by_rows = self._rows(vector, *self._args) is not None
+            j, r = self._both(vector, *self._args)
         found = host(r)
         self._check(found)
         return found, host(j)
+
+    def _rows(self, vector: Tensor, *args: Any) -> tuple[Tensor, Tensor] | None:
+        """Returns the Jacobian and the residuals, computed row by row, or None if the rows are not known to be independent."""
+        parts = self._unknowns.parts(vector)
+        found = row_jacobian(lambda: self._f(unflatten(self._unknowns.spec, parts), *args), parts)
+        if found is None:
+            return None
+        r = flat(self._unknowns.owner, found[1])
+        rows = [reshape(in_dtype(j, vector.dtype), (r.size, -1)) for j in found[0]]
+        return rows[0] if len(rows) == 1 else concat(rows, axis=1), r
+
+    def refuse_unconnected(self, x: np.ndarray[Any, Any]) -> None:
+        """Raises UnconnectedError if no residual depends on x."""
+        vector = self.tensor(x)
+        tape = Tape(watch_parameters=False)
+        with Heard(()):
+            with tape:
+                tape.watch(vector)
+                r = self.values(vector, *self._args)
+            if tape.gradient(r, vector, output_gradients=ones_like(r), unconnected="none") is not None:
+                return
+        raise UnconnectedError(
+            f"{self._unknowns.owner}: the value of the function does not depend on x, or not through tensors. Compute it from x "
+            f"with functions of pb; where an op has no derivative, use pb.custom_gradient."
+        )
 
     def hessian(self, x: np.ndarray[Any, Any], loss: Any) -> np.ndarray[Any, Any]:
         """Returns the Hessian of the cost at x."""
@@ -290,11 +342,24 @@ def check_start(owner: str, r: np.ndarray[Any, Any]) -> None:
         )
 
 
-def prepared(args: Any) -> tuple[Any, ...]:
-    """Returns the arguments of the user's function, in which arrays are tensors. Raises TypeError if they are no tuple."""
+def in_vmap(owner: str) -> VmapError:
+    """Returns the error for a solver inside vmap."""
+    many = "Many problems are one call with batch=True." if owner == "least_squares" else "Loop over the examples."
+    return VmapError(f"{owner}: reads numbers, and so cannot run inside vmap. {many}")
+
+
+def refuse_recording(owner: str) -> None:
+    """Raises CaptureError inside a captured function."""
+    capturing.refuse(
+        f"pb.solve.{owner}, which iterates on the host,", "Call it outside, and give its result to the captured function."
+    )
+
+
+def prepared(owner: str, args: Any) -> tuple[Any, ...]:
+    """Returns the arguments of the user's function, in which arrays are tensors. Raises VmapError."""
     if not isinstance(args, (tuple, list)):
         args = (args,)
     leaves, spec = flatten(tuple(args))
     if any([isinstance(x, Batched) for x in leaves]):
-        raise VmapError("a solver cannot run inside vmap, because it reads numbers. Many problems are one call with batch=True.")
+        raise in_vmap(owner)
     return tuple(unflatten(spec, [asarray(x, copy=True) if isinstance(x, np.ndarray) else x for x in leaves]))

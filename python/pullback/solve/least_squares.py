@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -15,8 +15,9 @@ from ..transforms.jacobian import Mode
 from ..tree import map as mapped
 from ..typing import ArrayLike
 from .batched import solve_batch
+from .habits import refuse_habits
 from .implicit import of_least_squares
-from .jacobians import Residuals, Unknowns, check_start, host, prepared
+from .jacobians import Residuals, Unknowns, check_start, host, prepared, refuse_recording
 from .losses import Loss
 from .results import MESSAGES, LeastSquaresResult
 from .steps import Model, counted
@@ -192,6 +193,7 @@ def least_squares(
     x_scale: ArrayLike | str = "jac",
     mode: Mode = "auto",
     capture: bool = False,
+    **unknown: NoReturn,
 ) -> LeastSquaresResult:
     """Minimizes half the sum of squares of `residual_fn(x, *args)`, from x0 to convergence.
 
@@ -222,11 +224,13 @@ def least_squares(
     at a solution that is no isolated minimum.
     """
     owner = "least_squares"
+    refuse_habits(owner, unknown)
+    refuse_recording(owner)
     unknowns = Unknowns(owner, x0, batch)
     rule = Loss(owner, loss, f_scale)
     low, high = unknowns.limits(bounds)
     stop = _tolerances(owner, ftol, xtol, gtol, max_nfev, unknowns.size)
-    given = prepared(args)
+    given = prepared(owner, args)
     if batch:
         return solve_batch(residual_fn, unknowns, given, (low, high), rule, stop, mode)
     x, scale = host(unknowns.vector), _scale(owner, x_scale, unknowns)
@@ -235,6 +239,8 @@ def least_squares(
     check_start(owner, residuals(x))
     search = Search(residuals, x, low, high, rule, scale, stop)
     status = search.run()
+    if not search.j.any() and search.residuals.njev == 1:
+        residuals.refuse_unconnected(x)
     return _result(search, status, unknowns, residual_fn, given, rule)
 
 
@@ -294,10 +300,11 @@ def _result(search: Search, status: int, unknowns: Unknowns, f: Any, args: tuple
 
     placed = search.residuals.tensor
     fun, cost = values or (placed(search.r), search.cost)
+    flat = "" if search.j.any() or not search.r.any() else " The Jacobian is zero at x, so no step can be found from here."
     return LeastSquaresResult(
         x=unknowns.tree(solution), cost=cost, fun=fun, jac=placed(search.j), grad=placed(search.gradient),
         optimality=search.optimality, active_mask=mask, nfev=search.residuals.nfev, njev=search.residuals.njev, status=status,
-        message=MESSAGES[status], success=status > 0,
+        message=MESSAGES[status] + flat, success=status > 0,
     )  # fmt: skip
 
 

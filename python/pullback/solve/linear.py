@@ -20,13 +20,17 @@ from ..transforms.vjp import vjp
 from ..transforms.vmap import vmap
 from .jacobians import TensorNamespace, check_start, flat, host
 from .normal import Launches
+from .rowwise import row_jacobian
 
 if TYPE_CHECKING:
     from .levenberg_marquardt import LevenbergMarquardt
 
 
 class Recordings:
-    """The residuals of one function of the Parameters as a vector, and with their Jacobian of shape (m, P)."""
+    """The residuals of one function of the Parameters as a vector, and with their Jacobian of shape (m, P).
+
+    Where the rows of a batch are independent, the Jacobian is computed row by row at the cost of a gradient (`rowwise`).
+    """
 
     def __init__(self, lm: LevenbergMarquardt, f: Callable[..., Any]) -> None:
         self.f, self._parameters = f, lm.parameters
@@ -39,19 +43,51 @@ class Recordings:
             return reshape(vmap(one)(*args), (-1,)) if lm.per_example else one(*args)
 
         self.plain = values
+        self._by_rows: bool | None = False if lm.per_example else None  # None: not known yet
         whole = jacobian(lambda parameters, *args: (one(*args),) * 2, has_aux=True)
 
         def derivative(*args: Any) -> Any:
             return whole(self._parameters, *args)
 
         def both(*args: Any) -> tuple[Tensor, Tensor]:
-            blocks, r = (vmap(derivative) if lm.per_example else derivative)(*args)
+            found = None if self._by_rows is False else row_jacobian(lambda: f(*args), self._parameters)
+            self._by_rows = found is not None
+            if found is None:
+                blocks, r = (vmap(derivative) if lm.per_example else derivative)(*args)
+            else:
+                blocks, r = found[0], in_dtype(flat("LevenbergMarquardt", found[1]), dtype)
             r = reshape(r, (-1,))
             rows = [reshape(in_dtype(j, dtype), (r.size, -1)) for j in blocks]
             return rows[0] if len(rows) == 1 else concat(rows, axis=1), r
 
-        self.values = captured(values) if lm.capture else values
-        self.both = captured(both) if lm.capture else both
+        def second(delta: Tensor, *args: Any) -> Tensor:
+            split = parts_of(lm, delta)
+
+            def slope(given: Any) -> Any:
+                return jvp(lambda _: values(*args), (self._parameters,), (split,))[1]
+
+            return jvp(slope, (self._parameters,), (split,))[1]
+
+        self._record: Callable[..., Any] = captured if lm.capture else lambda function: function
+        self._jacobian, self.values, self._both = both, self._record(values), self._record(both)
+        self.second = self._record(second)  # the second derivative of the residuals along delta
+
+    def both(self, *args: Any) -> tuple[Tensor, Tensor]:
+        """Returns the Jacobian and the residuals."""
+        first = self._by_rows is None
+        found = self._both(*args)
+        if first and not self._by_rows:  # the recording contains the attempt to find independent rows
+            self._both = self._record(self._jacobian)
+        return found
+
+
+def parts_of(lm: LevenbergMarquardt, vector: Tensor) -> list[Tensor]:
+    """Returns a vector as one tensor for each Parameter, in its dtype."""
+    found, place = [], 0
+    for p in lm.parameters:
+        found.append(in_dtype(reshape(vector[place : place + p.size], p.shape), p.dtype))
+        place += p.size
+    return found
 
 
 class Linear:
@@ -101,25 +137,17 @@ class Linear:
 
     def acceleration(self, delta: Any) -> Any:
         """Returns half the second derivative of the geodesic whose velocity is delta."""
-        split = self.split(asarray(delta, device=self.on.device))
-        parameters = self.lm.parameters
+        second = self.recorded.second(asarray(delta, device=self.on.device), *self.args)
+        return 0.5 * self.again(self.back(second if self.rows is None else second * self.rows))
 
-        def slope(given: Any) -> Any:
-            return jvp(lambda _: self.recorded.plain(*self.args), (parameters,), (split,))[1]
-
-        _, second = jvp(slope, (parameters,), (split,))
-        if self.rows is not None:
-            second = second * self.rows * self.rows
-        _, pullback = vjp(lambda _: self.recorded.plain(*self.args), parameters)
-        return 0.5 * self.again(self.joined(pullback(second)[0]).array)
+    def back(self, v: Tensor) -> Any:
+        """Returns the product of the transposed Jacobian, whose rows are scaled by `rows`, and a vector."""
+        _, pullback = vjp(lambda _: self.recorded.plain(*self.args), self.lm.parameters)
+        return self.joined(pullback(v if self.rows is None else v * self.rows)[0]).array
 
     def split(self, vector: Tensor) -> list[Tensor]:
         """Returns a vector as one tensor for each Parameter, in its dtype."""
-        found, place = [], 0
-        for p in self.lm.parameters:
-            found.append(in_dtype(reshape(vector[place : place + p.size], p.shape), p.dtype))
-            place += p.size
-        return found
+        return parts_of(self.lm, vector)
 
     def joined(self, parts: Any) -> Tensor:
         """Returns one tensor for each Parameter as one vector."""

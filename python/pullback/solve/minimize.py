@@ -9,10 +9,11 @@ from typing import Any, Final, NoReturn
 
 from ..autodiff.listeners import listeners
 from ..errors import PullbackError
-from ..interop.unknown_names import unexpected
 from ..ops.conversion import copy
 from .bounds import read_bounds
 from .descent import Descent, Stop, Tolerances
+from .habits import refuse_habits
+from .jacobians import refuse_recording
 from .lbfgs import LBFGS
 from .lbfgsb import LBFGSB
 from .objective import At, Objective, unrecorded
@@ -198,7 +199,7 @@ def minimize(
         memory: the number of steps that L-BFGS and L-BFGS-B remember.
         capture: False runs f eagerly. f is captured otherwise, unless it does what a recording cannot repeat.
         options, constraints: for SciPy's methods, as in scipy.optimize.minimize. A constraint's "fun" is called as f is, and its
-            derivative is ours.
+            derivative is ours. It gets the args of f, or "args" of the constraint, or none if it takes the parameters alone.
 
     The iterations are not recorded by tapes. If f takes the parameters, gradients flow through `result().x` to the tensors in args
     by the implicit function theorem, so that their memory does not depend on the number of iterations; give a small gtol.
@@ -210,8 +211,8 @@ def minimize(
         >>> for step in pb.solve.minimize(loss, model, args={"penalty": 1.0}):
         ...     step.args["penalty"] *= 1.1
     """
-    if unknown:
-        raise unexpected(unknown)
+    refuse_habits("minimize", unknown)
+    refuse_recording("minimize")
     unknowns = Unknowns(params, "minimize")
     limits = read_bounds(bounds, unknowns, "minimize")
     _check_numbers(gtol, ftol, memory, maxiter, maxfun)

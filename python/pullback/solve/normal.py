@@ -1,7 +1,8 @@
 """Normal matrices of a step of Levenberg-Marquardt: built from blocks of rows and factorised in the memory of one matrix.
 
 The upper triangle holds the matrix, the lower triangle its Cholesky factor, and the diagonal is kept apart, so that one matrix can
-be factorised with one damping after the other. The arrays are NumPy's or CuPy's; each part is a launch of the phase "solver".
+be factorised with one damping after the other. The arrays are NumPy's or CuPy's; each part is a launch of the phase "solver". Small
+matrices of the CPU are copied and factorised by pullback's own kernel.
 """
 
 from __future__ import annotations
@@ -11,8 +12,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..autodiff.primitive import OPS
+from ..launch import door
 from ..ops.lapack import failures
+from ..ops.shape import matrix_transpose
+from ..ops.solves import cholesky, solve_triangular
 from ..tensors import devices
+from ..tensors.tensor import Tensor
 from .steps import counted
 
 BLOCK: Final = 64  # columns of a panel
@@ -30,6 +36,14 @@ class Launches:
         with devices.working(self.device), failures(self.xp), np.errstate(all="ignore"):
             return counted(name, work, fmas, special_ops, str(self.dtype))
 
+    def solver(self, op: Callable[..., Tensor], *args: Any, **options: Any) -> Tensor:
+        """Runs a function of pullback in the phase "solver"."""
+        before = door.enter(door.SOLVER)
+        try:
+            return op(*args, **options)
+        finally:
+            door.enter(before)
+
 
 class Normal:
     """The matrix AᵀA of n columns, of which blocks of rows of A are added one by one, or all at once."""
@@ -40,12 +54,18 @@ class Normal:
         with devices.working(launches.device):
             self._a = xp.zeros((n, n), launches.dtype)
         self.diagonal = self._a.diagonal().copy()
+        self._copied = n <= SMALL and launches.device == "cpu" and OPS["cholesky"].native
+        self._factor: Any = None  # that of a copy
         self._inverses: list[Any] = []  # those of the diagonal blocks of the factor
 
     def add(self, rows: Any) -> None:
         """Adds the products of a block of rows, panel by panel, so that no second matrix is needed."""
 
         def panels() -> None:
+            if self._copied:
+                self._a += rows.T @ rows
+                self.diagonal[...] = self._a.diagonal()
+                return
             for start in range(0, self.n, BLOCK):
                 stop = min(start + BLOCK, self.n)
                 self._a[:stop, start:stop] += rows[:, :stop].T @ rows[:, start:stop]
@@ -94,24 +114,17 @@ class Normal:
         blocks below them. Returns the smallest element of L's diagonal divided by the largest. Raises LinAlgError.
         """
         n = self.n
-        work = self._whole if n <= SMALL else self._cholesky
+        if self._copied:
+            return self._whole(damping)
+        work = self._cholesky
         return self._on.run("solver_cholesky", lambda: work(damping), n**3 // 6, n)
 
     def _whole(self, damping: float) -> float:
-        xp, a, n = self._on.xp, self._a, self.n
-        lower = a.T.copy()  # of which the factorisation reads the lower triangle only
-        lower[xp.arange(n), xp.arange(n)] = self.diagonal + self._on.dtype.type(damping)
-        factor = xp.linalg.cholesky(lower)
-        diagonal = factor.diagonal()
-        least, most = float(diagonal.min()), float(diagonal.max())
-        if not np.isfinite(least + most):
-            raise np.linalg.LinAlgError("not finite")
-        self._inverses = []
-        for start in range(0, n, BLOCK):
-            stop = min(start + BLOCK, n)
-            self._inverses.append(xp.linalg.inv(factor[start:stop, start:stop]))
-            a[stop:, start:stop] = factor[stop:, start:stop]
-        return least / most if most else 0.0
+        work = self._a.copy()
+        np.fill_diagonal(work, self.diagonal + self._on.dtype.type(damping))
+        self._factor = self._on.solver(cholesky, Tensor(work))
+        diagonal = self._factor.array.diagonal()
+        return float(diagonal.min()) / (float(diagonal.max()) or 1.0)
 
     def _cholesky(self, damping: float) -> float:
         xp, a, n = self._on.xp, self._a, self.n
@@ -139,6 +152,9 @@ class Normal:
 
     def solve(self, b: Any) -> Any:
         """Returns the solution of the factorised system for one vector."""
+        if self._copied:
+            y = self._on.solver(solve_triangular, self._factor, Tensor(b[:, None]), upper=False)
+            return self._on.solver(solve_triangular, matrix_transpose(self._factor), y, upper=True).array[:, 0]
         return self._on.run("solver_substitution", lambda: self._substituted(b), self.n * self.n)
 
     def _substituted(self, b: Any) -> Any:

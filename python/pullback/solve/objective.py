@@ -50,11 +50,13 @@ class Objective:
         bounds: the flat lower and upper bounds, or None.
         capture: False runs f eagerly on each call. The vector algebra of a method is captured even then.
         residuals: f returns residuals, and the loss is half the sum of their squares.
+        constraint: f is a constraint, which may leave the arguments out, as SciPy's constraints do.
     """
 
     def __init__(
-        self, f: Callable[..., Any], unknowns: Unknowns, args: Any, bounds: Any, *, capture: bool = True, residuals: bool = False
-    ) -> None:
+        self, f: Callable[..., Any], unknowns: Unknowns, args: Any, bounds: Any, *, capture: bool = True, residuals: bool = False,
+        constraint: bool = False,
+    ) -> None:  # fmt: skip
         self.f, self.unknowns, self.args, self.what = f, unknowns, args, unknowns.what
         if not callable(f):
             raise TapeError(f"{self.what}: f is a {type(f).__name__}, and must be a function that returns the loss.")
@@ -63,7 +65,7 @@ class Objective:
         self.residuals, self.eager = residuals, not capture
         self.nfev = self.njev = self.nhev = 0
         self.bounds = None if bounds is None else [asarray(side, dtype=unknowns.dtype, device=unknowns.device) for side in bounds]
-        self._takes_params = _calls(f, unknowns.tree, args, self.what)
+        self._takes_params, self._takes_args = _calls(f, unknowns.tree, args, self.what, constraint)
         self._functions: dict[Any, Callable[..., Any]] = {}
         self._fixed: tuple[list[Any], Any] = ([], None)  # the arguments that are no tensors, and the structure
         self.zero, self.one = self.scalar(0.0), self.scalar(1.0)
@@ -120,7 +122,10 @@ class Objective:
         first = (tree,) if self._takes_params else ()
         before = door.enter(door.FORWARD)
         try:
-            result = self.f(*first, **args) if isinstance(args, dict) else self.f(*first, *args)
+            if not self._takes_args:
+                result = self.f(*first)
+            else:
+                result = self.f(*first, **args) if isinstance(args, dict) else self.f(*first, *args)
             return self._flat_residuals(result) if self.residuals else self._scalar(result)
         finally:
             door.enter(before)
@@ -292,19 +297,22 @@ def unrecorded(what: str) -> Any:
     return Heard(())
 
 
-def _calls(f: Any, tree: Any, args: Any, what: str) -> bool:
-    """True if f is called as f(params, **args), and False for f(**args), which it reads the Parameters for. Raises TapeError."""
+def _calls(f: Any, tree: Any, args: Any, what: str, constraint: bool) -> tuple[bool, bool]:
+    """Returns two flags: f takes the parameters, which it otherwise reads itself, and f takes the arguments. Raises TapeError."""
     try:
         signature = inspect.signature(f)
     except (TypeError, ValueError):  # Python does not know the signature.
-        return True
+        return True, True
     positional, named = ((), args) if isinstance(args, dict) else (tuple(args), {})
-    for first in ((tree,), ()):
+    ways = [((tree,), True), ((), True)]
+    if constraint:  # f(x) could take a positional argument for its x, but not one that has a name
+        ways.insert(2 if named else 1, ((tree,), False))
+    for first, takes_args in ways:
         try:
-            signature.bind(*first, *positional, **named)
+            signature.bind(*first, *(positional if takes_args else ()), **(named if takes_args else {}))
         except TypeError:
             continue
-        return bool(first)
+        return bool(first), takes_args
     raise TapeError(
         f"{what}: f{signature} takes neither (params, arguments) nor the arguments alone; args has "
         f"{', '.join(map(str, args)) or 'nothing' if isinstance(args, dict) else len(args)}. Give what is missing in args=."

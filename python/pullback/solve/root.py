@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 import numpy as np
 
 from ..errors import PullbackError, ShapeError
 from ..transforms.jacobian import Mode
+from .habits import refuse_habits
 from .implicit import implicit
-from .jacobians import Residuals, Unknowns, check_start, host, prepared
+from .jacobians import Residuals, Unknowns, check_start, host, prepared, refuse_recording
 from .least_squares import Search, Tolerances, settled
 from .losses import Loss
 from .results import RootResult
@@ -39,6 +40,8 @@ def root(
     max_nfev: int | None = None,
     mode: Mode = "auto",
     capture: bool = False,
+    ftol: float | None = None,
+    **unknown: NoReturn,
 ) -> RootResult:
     """Finds an x with f(x, *args) = 0, from x0.
 
@@ -48,6 +51,8 @@ def root(
         method: "newton" is Newton's method with a line search, which ends where the Jacobian is singular. "hybrid" continues from
             there with a trust region, as Powell's method does.
         xtol: the relative length of the last step.
+        ftol: the length of f(x) that counts as zero. By default it is eps² times the length of f(x0) or 1, whichever is smaller,
+            for the eps of x0's dtype. It ends the slow convergence to a root of higher order, such as that of x⁴.
         max_nfev: the most evaluations of f outside of Jacobians, by default 100 for each element of x.
 
     Gradients and tangents flow through the result's x to the tensors in args, by the implicit function theorem. A result without
@@ -55,15 +60,19 @@ def root(
     LinAlgError if a gradient is asked for where the Jacobian is singular.
     """
     owner = "root"
+    refuse_habits(owner, unknown)
+    refuse_recording(owner)
     unknowns = Unknowns(owner, x0)
     if method not in ("hybrid", "newton"):
         raise PullbackError(f'{owner}: method={method!r}; use "hybrid" or "newton".')
     if not isinstance(xtol, Real) or not 0 < xtol < 1:
         raise ValueError(f"{owner}: xtol={xtol!r} must be a number between 0 and 1.")
+    if ftol is not None and (not isinstance(ftol, Real) or not ftol >= 0):
+        raise ValueError(f"{owner}: ftol={ftol!r} must be a number of at least 0, or None.")
     most = 100 * unknowns.size if max_nfev is None else max_nfev
     if most < 1:
         raise ValueError(f"{owner}: max_nfev={max_nfev!r} must be a positive integer, or None.")
-    given = prepared(args)
+    given = prepared(owner, args)
     residuals = Residuals(f, unknowns, settled(given), mode, capture)
     x = host(unknowns.vector)
     values = residuals(x)
@@ -73,18 +82,21 @@ def root(
             f"pb.solve.least_squares for more equations than unknowns, or fewer."
         )
     check_start(owner, values)
-    x, values, status = _newton(residuals, x, values, xtol, most)
+    zero = residuals.eps**2 * min(1.0, float(np.linalg.norm(values))) if ftol is None else float(ftol)
+    x, values, status = _newton(residuals, x, values, xtol, zero, most)
     if status < 0 and method == "hybrid":
-        x, status = _trust_region(residuals, x, values, xtol, most)
+        x, status = _trust_region(residuals, x, values, xtol, zero, most)
     values, j = residuals.both(x)
+    if status < 0 and not j.any():
+        residuals.refuse_unconnected(x)
     return _result(unknowns, residuals, x, values, j, status, given)
 
 
-def _newton(residuals: Residuals, x: Array, values: Array, xtol: float, most: int) -> tuple[Array, Array, int]:
+def _newton(residuals: Residuals, x: Array, values: Array, xtol: float, zero: float, most: int) -> tuple[Array, Array, int]:
     """Returns x, f(x), and 1 if it converged, otherwise the reason for the end."""
     n = x.size
     while residuals.nfev < most:
-        if not values.any():
+        if np.linalg.norm(values) <= zero:
             return x, values, 1
         _, j = residuals.both(x)
         try:
@@ -113,13 +125,13 @@ def _newton(residuals: Residuals, x: Array, values: Array, xtol: float, most: in
     return x, values, 0
 
 
-def _trust_region(residuals: Residuals, x: Array, start: Array, xtol: float, most: int) -> tuple[Array, int]:
+def _trust_region(residuals: Residuals, x: Array, start: Array, xtol: float, zero: float, most: int) -> tuple[Array, int]:
     low, high = np.full(x.size, -np.inf), np.full(x.size, np.inf)
     search = Search(residuals, x, low, high, Loss("root", "linear", 1.0), None, Tolerances(0.0, xtol, 0.0, most))
     status = search.run()
     scale = np.abs(search.j) @ np.abs(search.x)
     small = np.sqrt(residuals.eps) * np.linalg.norm(start) + 1e3 * residuals.eps * np.linalg.norm(scale)
-    if np.linalg.norm(search.r) <= small:
+    if np.linalg.norm(search.r) <= max(small, zero):
         return search.x, 1
     return search.x, 0 if status == 0 else -3
 

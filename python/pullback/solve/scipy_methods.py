@@ -196,7 +196,9 @@ class ScipySolver:
             )
         objective = self.objective
         fun = given["fun"] if isinstance(given, dict) else given.fun
-        inner = Objective(fun, objective.unknowns, objective.args, None, capture=False, residuals=True)
+        own = given.get("args") if isinstance(given, dict) else None
+        args = objective.args if own is None else list(own) if isinstance(own, (tuple, list)) else [own]
+        inner = Objective(fun, objective.unknowns, args, None, capture=False, residuals=True, constraint=True)
 
         def values(x: Any) -> Any:
             objective.unknowns.place(self._tensor(x))
@@ -211,7 +213,7 @@ class ScipySolver:
             tape.watch(slots)
             with tape:
                 found = inner.value(objective.unknowns.tree, inner.given)
-            parts = [host(part).reshape(found.size, -1) for part in tape.jacobian(found, slots)]
+            parts = [host(part).reshape(found.size, -1) for part in tape.jacobian(found, slots, unconnected="zero")]
             return np.concatenate(parts, axis=1)
 
         def made(ask: Callable[[Any, Any], Any]) -> Any:

@@ -19,6 +19,12 @@ from ..tensors.tensor import Tensor
 from ..tree import flatten, paths, unflatten
 
 
+def in_one_dtype(leaves: list[Any]) -> list[Any]:
+    """Returns the leaves, in which Python floats have the dtype of the first tensor or array among them, or else float64."""
+    found = [x.dtype for x in leaves if hasattr(x, "dtype") and dtypes.is_float(x.dtype)]
+    return [asarray(x, dtype=found[0] if found else dtypes.float64) if isinstance(x, float) else x for x in leaves]
+
+
 class Unknowns:
     """The unknowns that a solver changes.
 
@@ -53,10 +59,11 @@ class Unknowns:
             found, spec = flatten(params.parameters())
             return found, spec, [x.name or f"parameters()[{i}]" for i, x in enumerate(found)]
         if isinstance(params, (list, tuple)) and params and all([isinstance(x, (int, float, np.number)) for x in params]):
-            params = asarray(params)
+            params = asarray(np.asarray(params))
         if not isinstance(params, (Tensor, np.ndarray, list, tuple, dict)) and hasattr(params, "__next__"):
             params = list(params)
         leaves, spec = flatten(params)
+        leaves = in_one_dtype(leaves)
         return leaves, spec, [f"params{path}" for path in (paths(params) if leaves else ())]
 
     def _slot(self, x: Any, name: str) -> Parameter:

@@ -21,6 +21,7 @@ class Attached:
         assign: `Parameter.assign(value)`.
         reduced: the implementation of `Tensor.__reduce__`.
         expire: makes views stale after the memory of their Parameter has changed.
+        padded: puts zeros around a tensor: (x, their numbers before it along each axis, those after it).
         unbroadcast: sums a gradient over the axes along which its input was broadcast: (g, shape of the input).
         aggregations: by name, the function that starts a sum of contributions to one gradient from the first two of them.
     """
@@ -30,8 +31,9 @@ class Attached:
     assign: Callable[[Parameter, Any], Parameter]
     reduced: Callable[[Tensor], tuple[Any, ...]]
     expire: Callable[[set[ref[Tensor]]], None]
+    padded: Callable[[Tensor, tuple[int, ...], tuple[int, ...]], Tensor]
     unbroadcast: Callable[[Tensor, tuple[int, ...]], Tensor]
-    aggregations: dict[str, Callable[[Tensor, Tensor], Any]]
+    aggregations: dict[str, Callable[[Any, Any], Any]]
 
 
 attached: Final = Attached()

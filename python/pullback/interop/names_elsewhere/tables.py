@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import jax, methods, numpy, pytorch, tensorflow
+from . import jax, methods, numpy, pytorch, scipy, tensorflow
 from .arguments import CALLS, KEYWORDS
 
-LIBRARIES: Final = (tensorflow, pytorch, jax, numpy, methods)
+LIBRARIES: Final = (tensorflow, pytorch, jax, numpy, scipy, methods)
 NAMES: Final[dict[str, dict[str, str]]] = {}
 for _library in LIBRARIES:
     for _place, _names in _library.NAMES.items():

@@ -1,0 +1,174 @@
+"""Solvers answer the habits of users of SciPy: keywords, lists of numbers, constraints, functions that ignore x, empty batches."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+
+solve = pb.solve
+F64: Any = pb.float64
+
+
+@pytest.mark.parametrize(
+    ("solver", "words"),
+    [
+        (
+            "least_squares",
+            {"jac": "exact", "method": "trust region", "tr_solver": "QR", "diff_step": "exact", "maxfev": "max_nfev="},
+        ),
+        ("minimize", {"jac": "exact", "hess": "exact", "tol": "gtol=", "callback": "iterate over", "x0": "params="}),
+        ("root", {"jac": "exact", "tol": "ftol=", "options": "max_nfev="}),
+    ],
+)
+def test_keywords_of_scipy_are_answered(solver: str, words: dict[str, str]) -> None:
+    for name, word in words.items():
+        with pytest.raises(TypeError, match=rf"{solver}\(\) got an unexpected keyword argument '{name}': .*{word}"):
+            getattr(solve, solver)(lambda x: x, [1.0], **{name: 1})
+    with pytest.raises(TypeError, match="It takes"):
+        getattr(solve, solver)(lambda x: x, [1.0], zzz=1)
+
+
+@pytest.mark.parametrize(("name", "word"), [("curve_fit", "least_squares"), ("fsolve", "root"), ("fmin_bfgs", "minimize")])
+def test_functions_of_scipy_are_answered(name: str, word: str) -> None:
+    with pytest.raises(AttributeError, match=word):
+        getattr(solve, name)
+
+
+@pytest.mark.parametrize("params", [[3.0, 2.0], 3.0, {"a": 3.0, "b": [2.0]}, np.array([3.0, 2.0])])
+def test_python_numbers_are_float64_in_every_solver(params: Any) -> None:
+    def f(x: Any) -> Any:
+        return [x["a"] - 1, x["b"][0] - 1] if isinstance(x, dict) else x - 1
+
+    def total(x: Any) -> Any:
+        r = f(x)
+        return r[0] ** 2 + r[1] ** 2 if isinstance(r, list) else pb.sum(r**2)
+
+    for found in (solve.least_squares(f, params), solve.minimize(total, params).result(), solve.root(f, params)):
+        leaf: Any = found.x["a"] if isinstance(params, dict) else found.x
+        assert leaf.dtype == F64
+        np.testing.assert_allclose(leaf.numpy(), 1.0, atol=1e-6)
+
+
+def test_python_numbers_beside_tensors_take_their_dtype() -> None:
+    found = solve.minimize(lambda p: p["a"] ** 2 + pb.sum(p["b"] ** 2), {"a": 1.0, "b": pb.ones(2)}).result()
+    assert found.x["a"].dtype == pb.float32
+
+
+# ---- constraints
+
+
+def distance(x: Any, a: Any) -> Any:
+    return pb.sum((x - a) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "first"),
+    [
+        ({"fun": lambda x: x[0] - 0.5}, 0.5),
+        ({"fun": lambda x, a: x[0] - 2 * a}, 2.0),
+        ({"fun": lambda x, b, c: x[0] - b * c, "args": (0.5, 0.5)}, 0.25),
+    ],
+)
+@pytest.mark.parametrize("args", [[1.0], {"a": 1.0}])
+def test_constraints_take_no_arguments_those_of_f_or_different_ones(constraint: Any, first: float, args: Any) -> None:
+    run = solve.minimize(distance, [3.0, 2.0], "scipy:SLSQP", args=args, constraints=[{"type": "eq", **constraint}])
+    np.testing.assert_allclose(run.result().x.numpy(), [first, 1.0], atol=1e-6)
+    if "args" not in constraint:
+        found = solve.augmented_lagrangian(distance, [3.0, 2.0], eq=[constraint["fun"]], args=args)
+        np.testing.assert_allclose(found.x.numpy(), [first, 1.0], atol=1e-6)
+
+
+@pytest.mark.parametrize("constant", [lambda x: 1.0, lambda x: pb.ones(2, dtype=F64)])
+def test_a_constraint_that_is_constant(constant: Any) -> None:
+    run = solve.minimize(distance, [3.0, 2.0], "scipy:SLSQP", args=[1.0], constraints={"type": "ineq", "fun": constant})
+    np.testing.assert_allclose(run.result().x.numpy(), 1.0, atol=1e-6)
+
+
+# ---- functions that do not depend on x, roots of higher order
+
+
+@pytest.mark.filterwarnings("ignore::pullback.errors.ZeroGradientWarning")
+@pytest.mark.parametrize("solver", [solve.least_squares, solve.root])
+def test_a_function_that_ignores_x_is_refused(solver: Any) -> None:
+    with pytest.raises(pb.errors.UnconnectedError, match="does not depend on x"):
+        solver(lambda x: pb.ones(1, dtype=F64), [1.0])
+
+
+def test_a_jacobian_of_zeros_is_mentioned() -> None:
+    found = solve.least_squares(lambda x: pb.maximum(x, 0.0) + 1, [-1.0])
+    assert "The Jacobian is zero at x" in found.message
+    assert "zero" not in solve.least_squares(lambda x: x - 1, [0.0]).message
+
+
+def test_a_root_of_fourth_order_has_converged_when_f_is_tiny() -> None:
+    found = solve.root(lambda x: x**4, [1.0])
+    assert found.success
+    assert abs(float(found.fun)) < 1e-31
+    loose = solve.root(lambda x: x**4, [1.0], ftol=1e-8)
+    assert loose.success
+    assert 1e-12 < float(loose.fun) <= 1e-8
+    assert not solve.root(lambda x: x * x + 1, [3.0]).success
+    far = solve.root(lambda x: pb.exp(x) - 1, [30.0])  # |f| falls by many orders before x is near the root
+    np.testing.assert_allclose(far.x.numpy(), 0.0, atol=1e-12)
+    with pytest.raises(ValueError, match="ftol"):
+        solve.root(lambda x: x, [1.0], ftol=-1.0)
+
+
+# ---- transforms
+
+
+def solution(solver: str, a: Any) -> Any:
+    return getattr(solve, solver)(lambda x, a: x * x - a, [1.0], (a,)).x
+
+
+@pytest.mark.parametrize("solver", ["root", "least_squares"])
+def test_inside_vmap_the_message_names_the_solver(solver: str) -> None:
+    with pytest.raises(pb.errors.VmapError, match=rf"{solver}: .*vmap") as error:
+        pb.vmap(partial(solution, solver))(pb.ones(3))
+    assert ("batch=True" in str(error.value)) == (solver == "least_squares")
+
+
+@pytest.mark.parametrize("solver", ["root", "least_squares"])
+@pytest.mark.usefixtures("native")
+def test_inside_a_captured_function_the_message_names_the_solver(solver: str) -> None:
+    with pytest.raises(pb.errors.CaptureError, match=rf"pb\.solve\.{solver}, which iterates on the host"):
+        pb.capture(partial(solution, solver))(pb.tensor(2.0))
+
+
+# ---- batches
+
+X0 = pb.zeros((5, 2), dtype=F64)
+Y = pb.asarray(np.linspace(1.0, 2.0, 5)[:, None] * np.ones((1, 2)))
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_a_batch_makes_no_more_evaluations_than_max_nfev(most: int) -> None:
+    found = solve.least_squares(lambda x, y: pb.exp(x) - 2 * y, X0, (Y,), batch=True, max_nfev=most)
+    np.testing.assert_array_equal(found.nfev, most)
+    np.testing.assert_array_equal(found.status, 0)
+
+
+def test_bounds_of_each_problem() -> None:
+    high = np.linspace(0.5, 3.0, 5)[:, None] * np.ones((1, 2))
+    found = solve.least_squares(lambda x, y: x - y, X0, (Y,), batch=True, bounds=(0.0, high))
+    np.testing.assert_allclose(found.x.numpy(), np.minimum(Y.numpy(), high), atol=1e-6)
+    np.testing.assert_array_equal(found.active_mask[:2], 1)
+    np.testing.assert_array_equal(found.x.numpy()[:2], high[:2])
+    shared = solve.least_squares(lambda x, y: x - y, X0, (Y,), batch=True, bounds=(-1.0, [3.0, 1.2]))
+    np.testing.assert_allclose(shared.x.numpy(), np.minimum(Y.numpy(), [3.0, 1.2]), atol=1e-6)
+    with pytest.raises(ValueError, match="element 1 of x of problem 2"):
+        solve.least_squares(lambda x, y: x - y, X0, (Y,), batch=True, bounds=(0.0, [[1, 1], [1, 1], [1, -1], [1, 1], [1, 1]]))
+    with pytest.raises(pb.errors.ShapeError, match="does not fit x0"):
+        solve.least_squares(lambda x, y: x - y, X0, (Y,), batch=True, bounds=(0.0, high[:3]))
+
+
+def test_an_empty_batch_has_an_empty_result() -> None:
+    found = solve.least_squares(lambda x, y: x - y, X0[:0], (Y[:0],), batch=True)
+    assert found.x.shape == (0, 2)
+    assert found.cost.shape == found.status.shape == (0,)
+    assert found.message == []
