@@ -213,10 +213,10 @@ namespace pb::kernels {
 const Linalg* linalg() {
   using namespace cpu;
   static const Linalg table{
-      {"cholesky", run_in_dtype<Cholesky>, cost_of_cholesky},
-      {"solve_triangular", run_in_dtype<SolveTriangular>, cost_of_solve_triangular},
-      {"solve", run_in_dtype<Solve>, cost_of_solve},
-      {"solve_pullback", run_in_dtype<SolvePullback>, cost_of_solve_pullback},
+      {"cholesky", run_in_dtype<Cholesky>, cost_of_cholesky, executed_cholesky},
+      {"solve_triangular", run_in_dtype<SolveTriangular>, cost_of_solve_triangular, executed_solve_triangular},
+      {"solve", run_in_dtype<Solve>, cost_of_solve, executed_solve},
+      {"solve_pullback", run_in_dtype<SolvePullback>, cost_of_solve_pullback, executed_solve_pullback},
       {"det", run_in_dtype<Det>, cost_of_lu},
       {"slogdet", run_in_dtype<Slogdet>, cost_of_lu},
       {"cofactors", run_cofactors, cost_of_cofactors},

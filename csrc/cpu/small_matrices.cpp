@@ -148,12 +148,12 @@ template <class T> void transpose_in_place(int64_t n, Vector<T>* a) {
 // Writes -left right^T, whose factors have n rows.
 template <class T>
 void negative_product(int64_t n, int64_t columns, const Vector<T>* left, const Vector<T>* right, Vector<T>* to) {
-  const Vector<T> zero = broadcast(T(0));
+  const Vector<T> zero = broadcast(T(0)), negative_zero = broadcast(T(-0.0));
   for (int64_t i = 0; i < n; ++i)
     for (int64_t j = 0; j < n; ++j) {
       Vector<T> sum = zero;
       for (int64_t c = 0; c < columns; ++c) sum = multiply_add<T>(left[i * columns + c], right[j * columns + c], sum);
-      to[i * n + j] = -sum;
+      to[i * n + j] = negative_zero - sum;
     }
 }
 

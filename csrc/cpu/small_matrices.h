@@ -22,4 +22,10 @@ void small_solve(int64_t count, int64_t n, int64_t columns, const T* a, const T*
 template <class T>
 void small_solve_pullback(int64_t count, int64_t n, int64_t columns, const T* a, const T* g, const T* x, T* ga, T* gb);
 
+// See families/executed.h.
+void executed_cholesky(const Launch& launch, Counts& work);
+void executed_solve_triangular(const Launch& launch, Counts& work);
+void executed_solve(const Launch& launch, Counts& work);
+void executed_solve_pullback(const Launch& launch, Counts& work);
+
 }  // namespace pb::cpu

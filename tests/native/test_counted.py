@@ -10,6 +10,7 @@ import pytest
 import pullback as pb
 import watched
 from attention_calls import ATTENTION
+from linalg_calls import BY_LAPACK, LINALG
 from pullback import optim
 from pullback.autodiff.primitive import OPS
 from pullback.nn import functional
@@ -30,6 +31,8 @@ def scaled(rng: Any) -> None:
 
 
 FAMILIES = {**OTHERS, "recurrent": RECURRENT, "attention": ATTENTION, "convolutions": CONVOLUTIONS, "scaled": {"scaled": scaled}}
+if not watched.ON_GPU:  # there CuPy computes them
+    FAMILIES["linalg"] = LINALG
 GATHERS = ("searchsorted", "nonzero_flat", "take", "take_along_axis")
 READS_LESS = ("linear_recurrence",)  # the coefficient of the first step is read only if the operand has to be converted
 # Of a row that does not fit a GPU's registers, these kernels compute differences and exponentials again, and the stated work is a
@@ -267,4 +270,4 @@ def test_every_kernel_is_called() -> None:
     names = {name for name in dir(KERNELS) if name.partition("_pullback")[0] in OPS}
     names |= {*UPDATE_COUNTS, "clip_norm", "clip_adaptive", "project", "begin_steps", "observe", "write_settings", "update_scale"}
     names |= {"assign", "fill", "nonzero_flat", "random_keys"}
-    assert names - called - VIEWS == set()
+    assert names - called - VIEWS - BY_LAPACK == set()
