@@ -351,7 +351,7 @@ def test_bad_batches_are_refused_in_words() -> None:
     with pytest.raises(pb.ShapeError, match="leading axis"):
         least_squares(lambda x: x, [pb.ones(4), pb.tensor(1.0)], batch=True)
     with pytest.raises(pb.ShapeError, match="no elements"):
-        least_squares(lambda x: x, pb.zeros((0, 2)), batch=True)
+        least_squares(lambda x: x, pb.zeros((2, 0)), batch=True)
     with pytest.raises(ValueError, match="problem 2 is outside"):
         least_squares(lambda x: x, x0.at[2, 0].set(9.0), bounds=(0.0, 2.0), batch=True)
     with pytest.raises(pb.VmapError, match="batch=True"):

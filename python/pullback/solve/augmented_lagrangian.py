@@ -78,7 +78,8 @@ def augmented_lagrangian(
 
     Args:
         f, params, bounds, args, capture: as in `minimize`. Bounds hold exactly.
-        ineq: one function or a list of functions, called as f is or without args, whose values must not be negative. A value may be any tensor.
+        ineq: one function or a list of functions, called as f is or without args, whose values must not be negative. A value may be
+            any tensor.
         eq: one function or a list of functions, whose values must be zero.
         tol: ends where no constraint is violated by more, and no element of the Lagrangian's gradient is larger (1e-8 in float64
             and 1e-4 in float32).

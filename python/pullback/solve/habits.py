@@ -35,7 +35,6 @@ HABITS: Final[dict[str, dict[str, str]]] = {
         "disp": "nothing is printed; " + ITERATE,
         "maxcor": "it is memory= here.",
         "history_size": "it is memory= here.",
-        "max_iter": "it is maxiter= here.",
         "lr": "a line search finds the length of each step. Leave it out.",
         "line_search_fn": "a line search of More and Thuente is always used. Leave it out.",
     },

@@ -192,8 +192,8 @@ class Unknowns:
         for part, shape, size in zip(parts, self.shapes, self.sizes):
             bound = host(part) if isinstance(part, Tensor) else np.asarray(np.nan if part is None else part, np.float64)
             if part is not None:
+                whole = (self.count, *shape) if self.batch else shape
                 try:
-                    whole = (self.count, *shape) if self.batch else shape
                     side[..., start : start + size] = np.broadcast_to(bound, whole).reshape(*side.shape[:-1], size)
                 except ValueError:
                     raise ShapeError(f"{self.owner}: a bound of shape {bound.shape} does not fit x0 of shape {whole}.") from None

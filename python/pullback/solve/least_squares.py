@@ -204,7 +204,7 @@ def least_squares(
             their dtype. A list of Python numbers is a float64 vector.
         args: further arguments of residual_fn. Gradients flow through the result's x to the tensors among them.
         bounds: a pair (lower, upper), each a number, None, or like x0. No residual is computed outside of them, and an active
-            bound is met exactly.
+            bound is met exactly. With `batch`, a bound may have a row for each problem.
         loss, f_scale: a robust loss, "soft_l1", "huber", "cauchy" or "arctan", and the size of a residual at which it departs
             from the square. They are defined as in SciPy.
         batch: x0 and the tensors of args have a leading axis of independent problems, which are solved at once. residual_fn is
