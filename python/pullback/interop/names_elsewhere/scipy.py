@@ -13,7 +13,7 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(("fsolve", "root_scalar", "newton", "brentq", "bisect", "newton_krylov"), "pb.solve.root"),
         **dict.fromkeys(("fmin_l_bfgs_b", "fmin_bfgs", "fmin_cg", "fmin_ncg", "fmin"), "pb.solve.minimize"),
         **dict.fromkeys(("minimize_scalar", "fminbound"), SCALAR),
-        "fmin_slsqp": 'pb.solve.minimize(..., method="scipy:SLSQP")',
+        "fmin_slsqp": 'it is a method of pb.solve.minimize: method="scipy:SLSQP".',
         "Bounds": "bounds are a pair (lower, upper), or scipy.optimize.Bounds.",
     },
 }  # fmt: skip
