@@ -81,6 +81,14 @@ def test_transforms_of_slices(name: str) -> None:
     np.testing.assert_allclose(rows.numpy(), [wanted[0], expected(numbers[0], keys[:1], -1)], rtol=1e-12, atol=1e-12)
 
 
+def test_joined_parts_have_the_zeros_of_a_sum() -> None:
+    x = pb.tensor([1.0, 2.0, 3.0])
+    seeds = [pb.tensor([-0.0]), pb.tensor([-0.0, 5.0])]
+    g = pb.vjp(lambda x: (x[:1], x[1:]), x)[1](tuple(seeds))
+    signs = np.signbit(g.numpy() if isinstance(g, pb.Tensor) else g[0].numpy())
+    assert signs.tolist() == [False, False, False]  # -0 + 0 is 0
+
+
 def launches(f: Callable[[Any], Any], x: pb.Tensor) -> list[str]:
     """Returns the names of the kernels of the backward pass of f."""
     with pb.profile() as prof:

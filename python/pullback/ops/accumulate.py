@@ -47,7 +47,11 @@ class Accumulate:
 
     def _add_parts(self) -> None:
         parts, self._parts = self._parts, []
-        for part in _joined(parts) if len(parts) > 1 else parts:
+        joined = _joined(parts) if len(parts) > 1 else None
+        if joined is not None:
+            self._add(add(joined.total(), 0.0))  # -0 becomes 0, as it does in a sum of padded parts
+            return
+        for part in parts:
             self._add(part.total())
 
     def _add(self, g: Tensor) -> None:
@@ -73,13 +77,13 @@ class Accumulate:
         return False
 
 
-def _joined(parts: Sequence[Part]) -> Sequence[Part]:
-    """Returns one part in place of all, or the same parts if two of them overlap or they differ in more than one axis."""
+def _joined(parts: Sequence[Part]) -> Part | None:
+    """Returns one part in place of all, or None if two of them overlap or they differ in more than one axis."""
     first = parts[0]
     axes = {axis for part in parts for axis, n in enumerate(part.before) if n != first.before[axis]}
     axes |= {axis for part in parts for axis, n in enumerate(part.after) if n != first.after[axis]}
     if len(axes) != 1:
-        return parts
+        return None
     (axis,) = axes
     ordered = sorted([part for part in parts if part.value.shape[axis]], key=lambda part: part.before[axis]) or [first]
     pieces: list[Tensor] = []
@@ -87,12 +91,12 @@ def _joined(parts: Sequence[Part]) -> Sequence[Part]:
         if i:
             gap = part.before[axis] - ordered[i - 1].before[axis] - ordered[i - 1].value.shape[axis]
             if gap < 0:
-                return parts
+                return None
             if gap:
                 shape = tuple([gap if k == axis else n for k, n in enumerate(part.value.shape)])
                 pieces.append(zeros(shape, dtype=part.value.dtype, device=part.value.device))
         pieces.append(part.value)
-    return [Part(concat(pieces, axis), ordered[0].before, ordered[-1].after)]
+    return Part(concat(pieces, axis), ordered[0].before, ordered[-1].after)
 
 
 class AddN:
