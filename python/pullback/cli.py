@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="examples:\n"
         "  pullback info                    what runs on this machine\n"
         "  pullback train digits            train a network in a second\n"
-        "  pullback train --help            the other networks: cnn, gru, pinn, blackbox\n"
+        f"  pullback train --help            the other networks: {', '.join([name for name in EXAMPLES if name != 'digits'])}\n"
         "  pullback profile train.py        what your own script costs\n"
         "  pullback hash model.safetensors  compare the weights of two runs\n\n"
         "`pullback COMMAND --help` lists the options of a command.",

@@ -334,3 +334,11 @@ def test_weights_of_a_long_row_keep_their_digits() -> None:
     q, k, v = normal(1, 1, 3, 5), normal(1, 1, 1100, 5), normal(1, 1, 1100, 5)
     np.testing.assert_allclose(attend(q, k, v).numpy(), expected(q, k, v), atol=1e-13)
     assert math.isclose(float(attend(q, k, np.ones_like(v)).numpy()[0, 0, 0, 0]), 1.0, rel_tol=1e-14)
+
+
+@pytest.mark.parametrize(("name", "value"), [("scale", "p"), ("dropout_p", "p"), ("scale", "0.5"), ("dropout_p", "0.1")])
+def test_a_tensor_or_a_str_is_no_number_of_attention(name: str, value: str) -> None:
+    p: Any = pb.Parameter(0.5) if value == "p" else value
+    q = pb.ones((2, 3, 4))
+    with pytest.raises(pb.DTypeError, match=f"scaled_dot_product_attention: {name}.*(no gradient would pass|is a str)"):
+        attend(q, q, q, **{name: p})

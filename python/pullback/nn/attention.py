@@ -48,13 +48,23 @@ def scaled_dot_product_attention(
     Raises: ShapeError, DTypeError, PullbackError. Sources: Vaswani et al. 2017; Dao et al. 2022 for the backward pass.
     """
     causal, shares = flag(NAME, "is_causal", is_causal), flag(NAME, "enable_gqa", enable_gqa)
-    if not 0 <= real(NAME, "dropout_p", dropout_p) <= 1:
+    if not 0 <= _number("dropout_p", dropout_p) <= 1:
         raise PullbackError(f"{NAME}: dropout_p={dropout_p} is not a probability; it must be from 0 to 1.")
     given = [as_tensor(x) for x in (query, key, value)]
     q, k, v = _operands(given, shares)
     mask = None if attn_mask is None else mask_for(NAME, "attn_mask", attn_mask, q, k)
-    y, _ = attend(q, k, v, mask, dropout_p, causal, None if scale is None else real(NAME, "scale", scale))
+    y, _ = attend(q, k, v, mask, dropout_p, causal, None if scale is None else _number("scale", scale))
     return squeeze(y, axis=0) if given[0].ndim == 2 else y
+
+
+def _number(what: str, value: Any) -> float:
+    """Returns a Python number. Raises DTypeError for a tensor, through which no gradient would pass."""
+    if isinstance(value, Tensor):
+        by = "multiply the query by it, with scale=1.0" if what == "scale" else "read it with .item() first"
+        raise DTypeError(f"{NAME}: {what} is a tensor, and no gradient would pass to it. Give a Python number, or {by}.")
+    if isinstance(value, str):
+        raise DTypeError(f"{NAME}: {what}={value!r} is a str. Give a number.")
+    return real(NAME, what, value)
 
 
 def attend(

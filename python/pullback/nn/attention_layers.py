@@ -256,7 +256,10 @@ class MultiHeadAttention(_Projected):
                 for t in (q, k)
             ]
         elif positions is not None:
-            raise PullbackError("MultiHeadAttention: positions are for rotary positions. Make the layer with rotary=True.")
+            raise PullbackError(
+                "MultiHeadAttention: positions are for rotary positions. Make the layer with rotary=True. It takes one x, which is "
+                "query, key and value; nn.MultiheadAttention takes three."
+            )
         seen = None if mask is None else mask_for("MultiHeadAttention", "mask", mask, q, k)
         z, _ = attend(q, k, v, seen, self.dropout if self.training else 0.0, self.causal)
         z = self.out_proj(_merged(z))
