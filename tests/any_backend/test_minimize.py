@@ -145,8 +145,9 @@ def test_an_active_bound_is_exact() -> None:
 
 
 @pytest.mark.parametrize("bounds", [
-    (0.5, 2.0), (np.full(2, 0.5), 2.0), [(0.5, 2.0), (0.5, 2)], ([0.5, 0.5], None), [(0.5, None), (0.5, None)],
-    (pb.full((2,), 0.5), [2.0, None]), ([0.5, 0.5], [2.0, 3.0]),
+    (0.5, 2.0), (np.full(2, 0.5), 2.0), [(0.5, 2.0), (0.5, None)], ([0.5, 0.5], None), [(0.5, None), (0.5, None)],
+    (pb.full((2,), 0.5), [2.0, None]), (np.array([0.5, 0.5]), np.array([2.0, 3.0])), [np.array([0.5, 0.5]), np.array([2.0, 3.0])],
+    ([0.5, None], (0.5, None)), np.array([0.5, 2.0]),
 ])  # fmt: skip
 def test_forms_of_bounds(bounds: Any) -> None:
     result = pb.solve.minimize(
@@ -154,6 +155,51 @@ def test_forms_of_bounds(bounds: Any) -> None:
     ).result()
     np.testing.assert_allclose(result.x.numpy(), [0.5, 1.0], atol=1e-6)
     assert result.x.numpy()[0] == 0.5
+
+
+@pytest.mark.parametrize("kind", [list, np.array, pb.asarray, lambda pairs: tuple([np.array(pair) for pair in pairs])])
+def test_pairs_for_three_unknowns(kind: Any) -> None:
+    found = pb.solve.minimize(
+        lambda x: pb.sum((x - 9) ** 2), np.ones(3), bounds=kind([(0.0, 3.0), (1.0, 5.0), (0.0, np.inf)])
+    ).result()
+    np.testing.assert_allclose(found.x.numpy(), [3, 5, 9], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [tuple, list, np.array])
+@pytest.mark.parametrize("inner", [tuple, list])
+def test_bounds_of_two_unknowns_that_may_be_pairs_or_sides_are_refused(kind: Any, inner: Any) -> None:
+    bounds = kind([inner((0, 3)), inner((1, 5))])
+    with pytest.raises(ValueError, match="is ambiguous for two unknowns") as caught:
+        pb.solve.minimize(lambda x: pb.sum((x - 9) ** 2), np.ones(2), bounds=bounds)
+    spelled = [part.split(" for ")[0] for part in str(caught.value).split("bounds=")[2:]]
+    for text, wanted in zip(spelled, ([3, 5], [1, 5])):
+        found = pb.solve.minimize(lambda x: pb.sum((x - 9) ** 2), np.array([0.5, 4.0]), bounds=eval(text)).result()
+        np.testing.assert_array_equal(found.x.numpy(), wanted)
+    with pytest.raises(ValueError, match=r"augmented_lagrangian: bounds=.* is ambiguous"):
+        pb.solve.augmented_lagrangian(lambda x: pb.sum((x - 9) ** 2), np.ones(2), bounds=bounds)
+
+
+def test_bounds_of_two_numbers_in_a_list_are_refused_with_spellings_that_work() -> None:
+    start = [pb.tensor(0.5), pb.tensor(4.0)]
+    with pytest.raises(
+        ValueError, match=r"bounds=\(\[np.array\(0\), np.array\(1\)\], \[np.array\(3\), np.array\(5\)\]\) for the pairs"
+    ):
+        pb.solve.minimize(lambda p: (p[0] - 9) ** 2 + (p[1] - 9) ** 2, start, bounds=((0, 3), (1, 5)))
+    bounds = ([np.array(0), np.array(1)], [np.array(3), np.array(5)])
+    found = pb.solve.minimize(lambda p: (p[0] - 9) ** 2 + (p[1] - 9) ** 2, start, bounds=bounds).result()
+    assert [float(x) for x in found.x] == [3.0, 5.0]
+
+
+@pytest.mark.parametrize("method", ["L-BFGS-B", "L-BFGS", "scipy:L-BFGS-B", "scipy:TNC"])
+def test_a_gtol_that_is_given_decides_alone(method: str) -> None:
+    def quartic(x: Any) -> Any:
+        return pb.sum(x**4)
+
+    loose = pb.solve.minimize(quartic, np.array([1.0, 2.0]), method, ftol=1e-3, gtol=1e-9).result()
+    assert loose.grad_norm > 1e-9
+    found = pb.solve.minimize(quartic, np.array([1.0, 2.0]), method, gtol=1e-9).result()
+    assert found.success
+    assert found.grad_norm <= 1e-9
 
 
 def test_bounds_of_a_tree_and_of_scipy() -> None:

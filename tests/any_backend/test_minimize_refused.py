@@ -15,8 +15,8 @@ def square(x: Any) -> Any:
 
 
 REFUSED = {
-    "bounds crossed": ({"bounds": ([1.0, 3.0], [2.0, 2.5])}, ValueError, "bounds of element 1 cross.*3 and the upper one 2.5"),
-    "a pair crossed": ({"bounds": [(0, 1), (5, 2)]}, ValueError, "element 1 cross"),
+    "bounds crossed": ({"bounds": (0, np.array([2.0, -2.5]))}, ValueError, "bounds of element 1 cross.*0 and the upper one -2.5"),
+    "a pair crossed": ({"bounds": [(0, None), (5, 2)]}, ValueError, "element 1 cross"),
     "a NaN bound": ({"bounds": (np.nan, 1.0)}, ValueError, "lower bound of element 0 is NaN"),
     "bounds of another shape": ({"bounds": (np.zeros(3), np.ones(3))}, pb.ShapeError, r"shape \(3,\).*its shape \(2,\)"),
     "three pairs for two": ({"bounds": [(0, 1)] * 3}, pb.ShapeError, "3 entries for 2 unknowns"),

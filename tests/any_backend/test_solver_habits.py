@@ -172,3 +172,16 @@ def test_an_empty_batch_has_an_empty_result() -> None:
     assert found.x.shape == (0, 2)
     assert found.cost.shape == found.status.shape == (0,)
     assert found.message == []
+
+
+# ---- bounds
+
+
+@pytest.mark.parametrize("kind", [list, np.array, pb.asarray])
+def test_pairs_in_least_squares_are_told_that_bounds_are_two_sides(kind: Any) -> None:
+    pairs = [(0.0, 3.0), (1.0, 5.0), (0.0, 9.5)]
+    with pytest.raises(pb.errors.ShapeError, match=r"bounds must be a pair.*bounds are \(lower, upper\), which tuple\(zip"):
+        solve.least_squares(lambda x: x - 9, [1.0, 2.0, 3.0], bounds=kind(pairs))
+    for bounds in (tuple(zip(*pairs)), np.array(pairs).T):
+        found = solve.least_squares(lambda x: x - 9, [1.0, 2.0, 3.0], bounds=bounds)
+        np.testing.assert_allclose(found.x.numpy(), [3, 5, 9], atol=1e-8)

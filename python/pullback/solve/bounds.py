@@ -12,8 +12,12 @@ from ..tree import with_nones
 from .unknowns import Unknowns
 
 FORMS = (
-    "Give (lower, upper), each a number, None, an array or the structure of the parameters; or, for one vector, a list of tuples "
+    "Give (lower, upper), each a number, None, an array or the structure of the parameters; or, for one vector, a list of pairs "
     "(lower, upper), one for each element."
+)
+PAIRS_HINT = (
+    "If these are pairs (min, max), one for each element, as minimize takes bounds: here bounds are (lower, upper), which "
+    "tuple(zip(*pairs)) makes of pairs, with -inf and inf in place of None."
 )
 
 
@@ -23,9 +27,12 @@ def read_bounds(bounds: Any, unknowns: Unknowns, what: str) -> tuple[np.ndarray,
         return None
     if hasattr(bounds, "lb") and hasattr(bounds, "ub"):  # scipy.optimize.Bounds
         bounds = (bounds.lb, bounds.ub)
+    if isinstance(bounds, (np.ndarray, Tensor)) and bounds.ndim:
+        bounds = np.asarray(bounds.numpy() if isinstance(bounds, Tensor) else bounds).tolist()
     if not isinstance(bounds, (tuple, list)):
         raise ShapeError(f"{what}: bounds is a {type(bounds).__name__}. {FORMS}")
-    if _are_pairs(bounds, unknowns):
+    if len(bounds) == unknowns.size and looks_like_pairs(bounds):
+        _refuse_ambiguous(bounds, unknowns, what)
         lower = np.array([-np.inf if low is None else low for low, _ in bounds], np.float64)
         upper = np.array([np.inf if high is None else high for _, high in bounds], np.float64)
     elif len(bounds) == 2:
@@ -36,15 +43,39 @@ def read_bounds(bounds: Any, unknowns: Unknowns, what: str) -> tuple[np.ndarray,
     return (lower, upper) if np.isfinite(lower).any() or np.isfinite(upper).any() else None
 
 
-def _are_pairs(bounds: Any, unknowns: Unknowns) -> bool:
-    """True for a pair of numbers (or None) per element of one vector, as SciPy's minimize takes bounds.
+def looks_like_pairs(bounds: Any) -> bool:
+    """True for a sequence of pairs of numbers or None, whatever sequences they are. Two arrays are a lower and an upper side."""
+    if isinstance(bounds, (np.ndarray, Tensor)):
+        return bounds.ndim == 2 and bounds.shape[1] == 2
+    kinds = (tuple, list) if len(bounds) == 2 else (tuple, list, np.ndarray)
+    return len(bounds) > 0 and all(
+        [isinstance(pair, kinds) and len(pair) == 2 and all([x is None or np.isscalar(x) for x in pair]) for pair in bounds]
+    )
 
-    For two elements, a tuple of two lists is (lower, upper), as SciPy's least_squares takes bounds.
+
+def pairs_hint(bounds: Any, size: int) -> str:
+    """Returns a hint, after a space, for pairs where (lower, upper) are wanted, or nothing."""
+    return f" {PAIRS_HINT}" if len(bounds) == size and looks_like_pairs(bounds) else ""
+
+
+def _refuse_ambiguous(pairs: Any, unknowns: Unknowns, what: str) -> None:
+    """Raises ValueError for two pairs of numbers for two unknowns, which may as well be the lower and the upper side.
+
+    SciPy's minimize reads them as pairs, and its least_squares as sides. Only pairs have a None.
     """
-    if isinstance(bounds, tuple) and unknowns.size == 2 and all([isinstance(side, list) for side in bounds]):
-        return False
-    return len(bounds) == unknowns.size and all(
-        [isinstance(pair, (tuple, list)) and len(pair) == 2 and all([x is None or np.isscalar(x) for x in pair]) for pair in bounds]
+    if unknowns.size != 2 or any([x is None for pair in pairs for x in pair]):
+        return
+
+    def spelled(lower: Any, upper: Any) -> str:
+        sides = [
+            f"np.array([{a}, {b}])" if len(unknowns.slots) == 1 else f"[np.array({a}), np.array({b})]" for a, b in (lower, upper)
+        ]
+        return f"bounds=({', '.join(sides)})"
+
+    raise ValueError(
+        f"{what}: bounds={pairs!r} is ambiguous for two unknowns: a pair (min, max) for each of them, as in SciPy's minimize, or "
+        f"(lower, upper), as in its least_squares. Write {spelled(*zip(*pairs))} for the pairs, or {spelled(*pairs)} for "
+        f"(lower, upper); or give scipy.optimize.Bounds(lower, upper)."
     )
 
 

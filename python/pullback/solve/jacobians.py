@@ -24,6 +24,7 @@ from ..tensors.creation import asarray, ones_like, zeros_like
 from ..tensors.tensor import Tensor
 from ..transforms.jacobian import Mode, hessian, jacobian
 from ..tree import flatten, unflatten
+from .bounds import pairs_hint
 from .rowwise import row_jacobian
 from .unknowns import in_one_dtype
 
@@ -150,27 +151,34 @@ class Unknowns:
             return low, high
         if hasattr(bounds, "lb") and hasattr(bounds, "ub"):  # scipy.optimize.Bounds
             bounds = (bounds.lb, bounds.ub)
+        if isinstance(bounds, (np.ndarray, Tensor)) and bounds.ndim:
+            bounds = list(host(bounds) if isinstance(bounds, Tensor) else bounds)
+        hint = pairs_hint(bounds, self.size) if isinstance(bounds, (tuple, list)) else ""
         if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
             raise ShapeError(
-                f"{self.owner}: bounds must be a pair (lower, upper), each a number or like x0; None stands for no bound."
+                f"{self.owner}: bounds must be a pair (lower, upper), each a number or like x0; None stands for no bound.{hint}"
             )
         for side, given in zip((low, high), bounds):
             self._fill(side, given)
+        self._check_limits(low, high, hint)
+        dtype = self.leaves[0].dtype  # bounds that x can meet exactly
+        return low.astype(dtype).astype(np.float64), high.astype(dtype).astype(np.float64)
+
+    def _check_limits(self, low: np.ndarray[Any, Any], high: np.ndarray[Any, Any], hint: str) -> None:
         if np.isnan(low).any() or np.isnan(high).any():
-            raise ValueError(f"{self.owner}: a bound is NaN. Use -inf or inf where there is no bound.")
+            raise ValueError(f"{self.owner}: a bound is NaN. Use -inf or inf where there is no bound.{hint}")
         if (low > high).any():
             place, named = self._first(low > high)
             raise ValueError(
                 f"{self.owner}: the bounds are crossed: {named} has {low[place]:g} as lower and {high[place]:g} as upper bound."
+                f"{hint}"
             )
         if (low == high).any():
             place, named = self._first(low == high)
             raise ValueError(
                 f"{self.owner}: the bounds of {named} are both {low[place]:g}, which leaves nothing to solve for. Put a fixed "
-                f"value into the function instead."
+                f"value into the function instead.{hint}"
             )
-        dtype = self.leaves[0].dtype  # bounds that x can meet exactly
-        return low.astype(dtype).astype(np.float64), high.astype(dtype).astype(np.float64)
 
     @staticmethod
     def _first(bad: np.ndarray[Any, Any]) -> tuple[tuple[int, ...], str]:

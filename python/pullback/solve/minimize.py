@@ -19,7 +19,7 @@ from .lbfgsb import LBFGSB
 from .objective import At, Objective, unrecorded
 from .quasi_newton import BFGS, SSBFGS, SSBroyden
 from .results import Result
-from .scipy_methods import SCIPY, ScipySolver, check_scipy_method
+from .scipy_methods import BY_NAME, SCIPY, ScipySolver, check_scipy_method
 from .trust_region import TrustRegion
 from .unknowns import Unknowns
 
@@ -188,13 +188,14 @@ def minimize(
             point after each iteration. Tensors do not change; the point is `.x`.
         method: "L-BFGS", "L-BFGS-B" (bounds), "BFGS", "SSBFGS", "SSBroyden" (self-scaled, for physics-informed networks),
             "Newton-CG" (trust region), "Gauss-Newton-CG", or "scipy:NAME" for a method of scipy.optimize.minimize.
-        bounds: (lower, upper), each a number, None, an array or the structure of the parameters; or a list with a pair for each
-            element of one vector. For "L-BFGS-B" and those methods of SciPy that take bounds.
+        bounds: (lower, upper), each a number, None, an array or the structure of the parameters; or a pair (min, max) for each
+            element of one vector, also as an array with a row for each. Two pairs of numbers for two unknowns would be either
+            and are refused: give (np.array(lower), np.array(upper)). For "L-BFGS-B" and methods of SciPy that take bounds.
         args: more arguments of f: a dict of keyword arguments, or a list of positional ones. What the loop changes in `.args` of an
             iteration holds from the next iteration on. Numbers arrive in f as tensors, if it is captured.
         gtol: ends where no element of the gradient is larger (1e-5).
         ftol: ends where the loss falls by less, relative to its size or to 1 (for L-BFGS and L-BFGS-B 2.2e-9 in float64 and 1e-6
-            in float32; 0, which never ends, for the others).
+            in float32; 0, which never ends, for the others, and for every method if gtol is given).
         maxiter, maxfun: the most iterations and evaluations (15,000 each).
         memory: the number of steps that L-BFGS and L-BFGS-B remember.
         capture: False runs f eagerly. f is captured otherwise, unless it does what a recording cannot repeat.
@@ -221,11 +222,12 @@ def minimize(
     given = list(given) if isinstance(given, tuple) else given
     objective = Objective(f, unknowns, given, limits, capture=capture, residuals=method == "Gauss-Newton-CG")
     if method not in METHODS:
-        more = {"gtol": gtol, "ftol": ftol, "maxiter": maxiter, "maxfun": maxfun}
+        whole = gtol is not None and {"gtol", "ftol"} <= {*SCIPY[BY_NAME[method[6:].lower()]].tolerances}
+        more = {"gtol": gtol, "ftol": 0.0 if whole and ftol is None else ftol, "maxiter": maxiter, "maxfun": maxfun}
         solver = ScipySolver(objective, method, dict(options or {}), {k: x for k, x in more.items() if x is not None}, constraints)
         return Minimization(objective, solver, (UNLIMITED, UNLIMITED))
     rule: Any = LBFGS if method == "L-BFGS-B" and limits is None else RULES.get(method)
-    flat = 0.0 if rule is None or not rule.stops_flat else 2.2e-9 if unknowns.dtype.itemsize == 8 else 1e-6
+    flat = 0.0 if rule is None or not rule.stops_flat or gtol is not None else 2.2e-9 if unknowns.dtype.itemsize == 8 else 1e-6
     tolerances = Tolerances(1e-5 if gtol is None else gtol, flat if ftol is None else ftol)
     solver = TrustRegion(objective, tolerances) if rule is None else Descent(objective, rule(objective, memory), tolerances)
     return Minimization(objective, solver, (15_000 if maxiter is None else maxiter, 15_000 if maxfun is None else maxfun))
