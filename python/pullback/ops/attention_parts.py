@@ -19,7 +19,7 @@ from .linear import ABSENT, exact_product
 from .movement import concat
 from .reduce import all as all_of, any as any_of, sum_over
 from .rows import softmax
-from .shape import expand_dims, matrix_transpose
+from .shape import expand_dims, matrix_transpose, part_of
 
 BLOCK = 1 << 22  # the most scores that a definition forms at once
 
@@ -41,7 +41,7 @@ def _parted(count: int, xs: Sequence[Any]) -> tuple[int, list[Any], list[Any]] |
         if x is ABSENT or x.shape[axis] == 1:
             return x
         at = half * (x.shape[axis] // key.shape[axis])
-        return x[(slice(None),) * axis + (slice(None, at) if first else slice(at, None),)]
+        return part_of(x, axis, slice(None, at) if first else slice(at, None))
 
     return axis, [cut(x, True) for x in xs], [cut(x, False) for x in xs]
 

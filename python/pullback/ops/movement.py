@@ -26,7 +26,7 @@ from .declare import no_flops, normal, op
 from .elementwise import where
 from .gather import take
 from .kinds import MOVEMENT, check_numbers
-from .shape import SLICE, broadcast_to, expand_dims, flatten, reshape, swapaxes
+from .shape import SLICE, broadcast_to, expand_dims, flatten, part_of, reshape, swapaxes
 
 
 def _placed(xp: Any, x: Any, shape: Shape, key: Any) -> Any:
@@ -72,9 +72,9 @@ def _cut_out(g: Tensor, before: Sequence[int], shape: Sequence[int]) -> Tensor:
 
 def _cut_up(g: Tensor, axis: int, lengths: Sequence[int], needs: Sequence[bool]) -> list[Tensor | None]:
     """Returns the part of the cotangent that belongs to each array of a concat."""
-    lead, parts, start = (slice(None),) * axis, [], 0
+    parts, start = [], 0
     for length, need in zip(lengths, needs):
-        parts.append(view(SLICE, g, (*lead, slice(start, start + length))) if need else None)
+        parts.append(part_of(g, axis, slice(start, start + length)) if need else None)
         start += length
     return parts
 
@@ -221,8 +221,7 @@ def roll(x: ArrayLike, shift: int | Sequence[int], axis: int | Sequence[int] | N
         n = x.shape[along]
         by = by % n if n else 0
         if by:
-            lead = (slice(None),) * along
-            x = concat([view(SLICE, x, (*lead, slice(n - by, n))), view(SLICE, x, (*lead, slice(0, n - by)))], axis=along)
+            x = concat([part_of(x, along, slice(n - by, n)), part_of(x, along, slice(0, n - by))], axis=along)
     return settled(x)
 
 

@@ -18,12 +18,12 @@ from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
 from ._shapes import Shape, kept_dims, normalize_axes, normalize_axis, real
-from .by_name import in_dtype, in_float, repeated, reshaped, view
+from .by_name import in_dtype, in_float, repeated, reshaped
 from .cumulative import diff, product_of_others
 from .declare import no_flops, op
 from .elementwise import equal, not_equal, sqrt, square, where
 from .kinds import REDUCE, linear
-from .shape import SLICE, flatten, inverse, permute_dims, reshape
+from .shape import flatten, inverse, part_of, permute_dims, reshape
 
 
 def _adds(x: Any, axes: Any, keepdims: Any, y: Any) -> dict[str, int]:
@@ -314,6 +314,5 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tensor:
         if x.ndim == 1:
             x = reshape(x, tuple([n if i == along else 1 for i in range(y.ndim)]))
         dx = diff(x, axis=along)
-    lead = (slice(None),) * along
-    pairs = view(SLICE, y, (*lead, slice(1, None))) + view(SLICE, y, (*lead, slice(0, -1)))
+    pairs = part_of(y, along, slice(1, None)) + part_of(y, along, slice(0, -1))
     return sum(dx * pairs, axis=along) * 0.5

@@ -280,8 +280,7 @@ def unstack(x: ArrayLike, *, axis: int = 0, **unknown: NoReturn) -> tuple[Tensor
         raise unexpected(unknown)
     x = own(x)
     axis = normalize_axis("unstack", axis, x.ndim)
-    lead = (slice(None),) * axis
-    return tuple([view(SLICE, x, (*lead, i)) for i in range(x.shape[axis])])
+    return tuple([part_of(x, axis, i) for i in range(x.shape[axis])])
 
 
 @explain_call
@@ -302,5 +301,4 @@ def split(x: ArrayLike, sections: int | Sequence[int], axis: int = 0) -> list[Te
         edges = list(range(0, n + 1, n // sections)) if n else [0] * (sections + 1)
     else:
         edges = [0, *places, n]
-    lead = (slice(None),) * axis
-    return [view(SLICE, x, (*lead, slice(a, b))) for a, b in zip(edges, edges[1:])]
+    return [part_of(x, axis, slice(a, b)) for a, b in zip(edges, edges[1:])]
