@@ -40,10 +40,12 @@ def keyword_text(title: str, name: str, known: Iterable[str]) -> str:
     """Returns the message for a call of the function `title`, whose parameters are `known`, with an unknown keyword."""
     import difflib  # late, because few programs need it
 
-    from .names_elsewhere.tables import KEYWORDS
+    from .names_elsewhere.tables import KEYWORDS, KEYWORDS_OF
 
     known = [*known]
     words, _, sentence = KEYWORDS.get(name, "").partition("| ")
+    if name in (own := KEYWORDS_OF.get(title, {})):
+        words, sentence = "", own[name]
     ours = [word for word in words.split() if word in known]
     if ours:
         rest = f": it is {ours[0]}= here."

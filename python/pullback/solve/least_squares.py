@@ -9,13 +9,13 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from ..errors import ShapeError
+from ..interop.unknown_names import unexpected
 from ..ops.conversion import constant
 from ..tensors.tensor import Tensor
 from ..transforms.jacobian import Mode
 from ..tree import map as mapped
 from ..typing import ArrayLike
 from .batched import solve_batch
-from .habits import refuse_habits
 from .implicit import of_least_squares
 from .jacobians import Residuals, Unknowns, check_start, host, prepared, refuse_recording
 from .losses import Loss
@@ -224,7 +224,8 @@ def least_squares(
     at a solution that is no isolated minimum.
     """
     owner = "least_squares"
-    refuse_habits(owner, unknown)
+    if unknown:
+        raise unexpected(unknown)
     refuse_recording(owner)
     unknowns = Unknowns(owner, x0, batch)
     rule = Loss(owner, loss, f_scale)

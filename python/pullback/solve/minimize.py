@@ -9,10 +9,10 @@ from typing import Any, Final, NoReturn
 
 from ..autodiff.listeners import listeners
 from ..errors import PullbackError
+from ..interop.unknown_names import unexpected
 from ..ops.conversion import copy
 from .bounds import read_bounds
 from .descent import Descent, Stop, Tolerances
-from .habits import refuse_habits
 from .jacobians import refuse_recording
 from .lbfgs import LBFGS
 from .lbfgsb import LBFGSB
@@ -212,7 +212,8 @@ def minimize(
         >>> for step in pb.solve.minimize(loss, model, args={"penalty": 1.0}):
         ...     step.args["penalty"] *= 1.1
     """
-    refuse_habits("minimize", unknown)
+    if unknown:
+        raise unexpected(unknown)
     refuse_recording("minimize")
     unknowns = Unknowns(params, "minimize")
     limits = read_bounds(bounds, unknowns, "minimize")

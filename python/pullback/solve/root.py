@@ -9,8 +9,8 @@ from typing import Any, Final, Literal, NoReturn
 import numpy as np
 
 from ..errors import PullbackError, ShapeError
+from ..interop.unknown_names import unexpected
 from ..transforms.jacobian import Mode
-from .habits import refuse_habits
 from .implicit import implicit
 from .jacobians import Residuals, Unknowns, check_start, host, prepared, refuse_recording
 from .least_squares import Search, Tolerances, settled
@@ -60,7 +60,8 @@ def root(
     LinAlgError if a gradient is asked for where the Jacobian is singular.
     """
     owner = "root"
-    refuse_habits(owner, unknown)
+    if unknown:
+        raise unexpected(unknown)
     refuse_recording(owner)
     unknowns = Unknowns(owner, x0)
     if method not in ("hybrid", "newton"):

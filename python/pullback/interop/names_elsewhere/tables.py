@@ -1,4 +1,4 @@
-"""The tables of all libraries in one: `NAMES` of names, `KEYWORDS` and `CALLS` of arguments."""
+"""The tables of all libraries in one: `NAMES` of names, `KEYWORDS`, `KEYWORDS_OF` and `CALLS` of arguments."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Final
 
 from . import jax, methods, numpy, pytorch, scipy, tensorflow
 from .arguments import CALLS, KEYWORDS
+from .scipy import KEYWORDS_OF
 
 LIBRARIES: Final = (tensorflow, pytorch, jax, numpy, scipy, methods)
 NAMES: Final[dict[str, dict[str, str]]] = {}
@@ -13,4 +14,4 @@ for _library in LIBRARIES:
     for _place, _names in _library.NAMES.items():
         NAMES.setdefault(_place, {}).update(_names)
 
-__all__ = ["CALLS", "KEYWORDS", "LIBRARIES", "NAMES"]
+__all__ = ["CALLS", "KEYWORDS", "KEYWORDS_OF", "LIBRARIES", "NAMES"]
