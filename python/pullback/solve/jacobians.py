@@ -285,9 +285,11 @@ class Residuals:
         self.njev += 1
         with Heard(()):
             vector = self.tensor(x)
+            by_rows = None
             if self._by_rows is None:  # found out before anything is recorded
-                self._by_rows = self._rows(vector, *self._args) is not None
-            j, r = self._both(vector, *self._args)
+                by_rows = self._rows(vector, *self._args)
+                self._by_rows = by_rows is not None
+            j, r = by_rows or self._both(vector, *self._args)
         found = host(r)
         self._check(found)
         return found, host(j)
