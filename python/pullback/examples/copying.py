@@ -15,13 +15,13 @@ Needed? (2024).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import pullback as pb
 from pullback import nn, optim
 
-from .run import BLUE, GREY, ORANGE, Measure, Result, Run, check
+from .run import BLUE, GREY, ORANGE, Measure, Result, Run, check, smoothed
 
 KINDS: Final = 8  # of tokens; then follow the blank and the mark
 BLANK, MARK = KINDS, KINDS + 1
@@ -98,11 +98,7 @@ def train(
         @pb.capture  # a replay draws other sequences
         def step() -> list[pb.Tensor]:
             x, kept = sequences(batch_size, length, tokens)
-
-            def loss_of(net: nn.Module) -> Callable[[], pb.Tensor]:
-                return lambda: nn.cross_entropy(pb.reshape(net(x, tokens), (-1, KINDS)), pb.reshape(kept, (-1,)))
-
-            return [optimizers[layer].minimize(loss_of(net)) for layer, net in nets.items()]
+            return [optimizers[layer].minimize(partial(loss_of, net, x, kept)) for layer, net in nets.items()]
 
         losses: list[list[pb.Tensor]] = []
 
@@ -121,6 +117,11 @@ def train(
         return run.result(nets["MinGRU"], measures, draw=lambda figure: draw(figure, curves, right, length))
 
 
+def loss_of(net: nn.Module, x: pb.Tensor, kept: pb.Tensor) -> pb.Tensor:
+    """Returns the mean cross entropy of the tokens that were to be copied."""
+    return nn.cross_entropy(pb.reshape(net(x, kept.shape[1]), (-1, KINDS)), pb.reshape(kept, (-1,)))
+
+
 def share(net: nn.Module, length: int, tokens: int) -> float:
     """Returns the share of tokens that the network copies rightly, in new sequences of this length."""
     x, kept = sequences(TESTED, length, tokens)
@@ -131,11 +132,10 @@ def draw(figure: Any, curves: dict[str, list[float]], right: dict[str, list[floa
     """Draws the losses of the training, smoothed, and the shares of tokens that are right by the length of the sequence."""
     training, tested = figure.subplots(1, 2)
     for layer, losses in curves.items():
-        size = max(1, len(losses) // 50)
-        means = [sum(losses[i : i + size]) / size for i in range(0, len(losses) - size + 1, size)]
-        training.plot([size * (i + 0.5) for i in range(len(means))], means, color=COLOURS[layer], label=layer)
+        steps, means, _ = smoothed(losses)
+        training.plot(steps, means, color=COLOURS[layer], label=layer)
         tested.plot([length * times for times in LONGER], right[layer], "o-", color=COLOURS[layer], label=layer)
-    training.axhline(math.log(KINDS), color="#808080", linestyle="--", label="guessing")
+    training.axhline(math.log(KINDS), color=GREY, linestyle="--", label="guessing")
     training.set(xlabel="step", ylabel="cross entropy of a token", ylim=(0, None), title="training")
     tested.set(xlabel="steps of a sequence", ylabel="share of tokens that are right", ylim=(0, 1.05), title="test")
     training.legend()

@@ -20,7 +20,7 @@ from typing import Any, Final
 import pullback as pb
 from pullback import nn, optim
 
-from .run import BLUE, GREY, ORANGE, Measure, Result, Run, check
+from .run import BLUE, GREY, ORANGE, Measure, Result, Run, check, smoothed
 
 REFERENCE: Final = "validation loss 1.88 of nanoGPT, the same network, text and number of steps (github.com/karpathy/nanoGPT)"
 PUBLISHED: Final = 1.88
@@ -143,9 +143,8 @@ def write(net: nn.Module, context: int, length: int = WRITTEN) -> pb.Tensor:
 def draw(figure: Any, losses: list[float], validation: float) -> None:
     """Draws the loss of the training, smoothed, next to that of the validation text and the published one."""
     axes = figure.subplots()
-    size = max(1, len(losses) // 50)
-    means = [sum(losses[i : i + size]) / size for i in range(0, len(losses) - size + 1, size)]
-    axes.plot([size * (i + 0.5) for i in range(len(means))], means, color=BLUE, label=f"training, means of {size} steps")
+    steps, means, size = smoothed(losses)
+    axes.plot(steps, means, color=BLUE, label=f"training, means of {size} steps")
     axes.axhline(validation, color=ORANGE, label="validation text")
     axes.axhline(PUBLISHED, color=GREY, linestyle="--", label="nanoGPT")
     axes.set(xlabel="step", ylabel="cross entropy of a character", title="a character model of Shakespeare")

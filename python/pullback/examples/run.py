@@ -137,6 +137,13 @@ class Run:
         )
 
 
+def smoothed(losses: Sequence[float]) -> tuple[list[float], list[float], int]:
+    """Returns the means of groups of losses, about 50 of them: the middles of the groups, the means, and the size of a group."""
+    size = max(1, len(losses) // 50)
+    starts = range(0, len(losses) - size + 1, size)
+    return [i + size * 0.5 for i in starts], [sum(losses[i : i + size]) / size for i in starts], size
+
+
 def check(lr: float, **counts: int) -> None:
     """Raises PullbackError for a learning rate that is not positive and finite, and for the first count that is below 1, or too
     large for Python to count to.
