@@ -26,22 +26,12 @@ from . import (
     WIDTH,
     layers_of_cnn,
     layers_of_digits,
+    reader,
 )  # fmt: skip
-
-
-class Reader(nn.Module):
-    """Reads an image row by row, and classifies it by the state after the last one."""
-
-    def __init__(self):
-        self.rows, self.classes = nn.GRU(8, 64, batch_first=True), nn.Linear(64, 10)
-
-    def forward(self, x):
-        return self.classes(self.rows(x)[0][:, -1])
-
 
 NETWORKS = {
     CNN: lambda: nn.Sequential(*layers_of_cnn(nn)), DIGITS: lambda: nn.Sequential(*layers_of_digits(nn)),
-    RESNET: resnet8, GRU: Reader,
+    RESNET: resnet8, GRU: lambda: reader(nn),
 }  # fmt: skip
 
 

@@ -22,18 +22,8 @@ from . import (
     WIDTH,
     layers_of_cnn,
     layers_of_digits,
+    reader,
 )  # fmt: skip
-
-
-class Reader(nn.Module):
-    """Reads an image row by row, and classifies it by the state after the last one."""
-
-    def __init__(self):
-        super().__init__()
-        self.rows, self.classes = nn.GRU(8, 64, batch_first=True), nn.Linear(64, 10)
-
-    def forward(self, x):
-        return self.classes(self.rows(x)[0][:, -1])
 
 
 class Residual(nn.Module):
@@ -91,7 +81,7 @@ class Decoder(nn.Module):
 
 NETWORKS = {
     CNN: lambda: nn.Sequential(*layers_of_cnn(nn)), DIGITS: lambda: nn.Sequential(*layers_of_digits(nn)),
-    RESNET: resnet8, GRU: Reader,
+    RESNET: resnet8, GRU: lambda: reader(nn),
 }  # fmt: skip
 
 
