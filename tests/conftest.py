@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import zlib
 from dataclasses import dataclass
@@ -109,6 +110,12 @@ def one_torch_thread() -> Any:
 def simulated() -> bool:
     """True if the device "cuda" is simulated."""
     return pb.cuda.is_available() and gpu.need().simulated
+
+
+def find_nvcc() -> str | None:
+    """Returns the path of CUDA's compiler, or None."""
+    usual = Path("/usr/local/cuda/bin/nvcc")
+    return shutil.which(os.environ.get("CUDACXX", "nvcc")) or (str(usual) if usual.exists() else None)
 
 
 def environment(**variables: str) -> dict[str, str]:

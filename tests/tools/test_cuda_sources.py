@@ -6,18 +6,15 @@ made, which test_nvcc.py does, and which takes ten times as long.
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, find_nvcc
 
 SOURCES = sorted((ROOT / "csrc" / "cuda").glob("*.cu"))
-DEFAULT = Path("/usr/local/cuda/bin/nvcc")
-NVCC = shutil.which(os.environ.get("CUDACXX", "nvcc")) or (str(DEFAULT) if DEFAULT.exists() else None)
+NVCC = find_nvcc()
 
 
 @pytest.mark.skipif(NVCC is None, reason="nvcc was not found")

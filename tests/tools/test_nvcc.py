@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, find_nvcc
 
 BUILD = ROOT / "build" / "nvcc"
 ARCHITECTURES = os.environ.get("PULLBACK_NVCC", "75;90").split(";")
@@ -71,7 +71,7 @@ def _tool(name: str) -> str | None:
 
 
 def _why_not() -> str:
-    if not (shutil.which(os.environ.get("CUDACXX", "nvcc")) or Path("/usr/local/cuda/bin/nvcc").exists()):
+    if not find_nvcc():
         return "nvcc was not found"
     missing = [name for name in ("cmake", "ninja") if not _tool(name)]
     return f"{missing[0]} was not found" if missing else ""
