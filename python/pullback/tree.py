@@ -74,14 +74,29 @@ def map(f: Callable[..., Any], tree: Any, *more: Any) -> Any:
 
 
 def beside(tree: Any, given: Any) -> list[Any]:
-    """Returns the entry of `given` that corresponds to each leaf of the tree. An entry may be None: no tangent, no gradient.
+    """Returns the entry of `given` that corresponds to each leaf of the tree.
 
-    If the number of entries differs, it returns all entries of `given`.
+    An entry may be None: no tangent, no gradient. It may stand for a part of the tree with any number of leaves, if the structures
+    are the same elsewhere. If the number of entries differs, it returns all entries of `given`.
     """
     if given.__class__ in LEAVES or (given.__class__ in (list, tuple) and all([x.__class__ in LEAVES for x in given])):
         return flatten(given)[0]
     own, found = [_by_optree(x, none_is_leaf=True)[0] for x in (tree, given)]
+    if any([g is None for g in found]):
+        found = _with_every_none(tree, given, found)
     return [g for x, g in zip(own, found) if x is not None] if len(own) == len(found) else found
+
+
+def _with_every_none(tree: Any, given: Any, found: list[Any]) -> list[Any]:
+    """Returns `found`, the entries of `given`, with one None for each leaf of the tree that a None in `given` stands for."""
+    import optree
+
+    try:
+        spread = optree.broadcast_prefix(given, tree, is_leaf=lambda x: x is None, none_is_leaf=True, namespace=_NAMESPACE)
+    except ValueError:  # the structures differ
+        return found
+    before, after = [[id(g) for g in entries if g is not None] for entries in (found, spread)]
+    return list(spread) if before == after else found  # only a None stands for several leaves
 
 
 def paths(tree: Any) -> list[str]:

@@ -17,9 +17,14 @@ _OURS: Final = (__name__.partition(".")[0] + ".", "contextlib", "torch.utils.dlp
 
 def user_frame(frame: FrameType) -> FrameType:
     """Returns the nearest frame, from this one outwards, that belongs neither to pullback nor to another module of _OURS."""
-    while frame.f_globals.get("__name__", "").startswith(_OURS) and frame.f_back is not None:
+    while is_ours(frame) and frame.f_back is not None:
         frame = frame.f_back
     return frame
+
+
+def is_ours(frame: FrameType) -> bool:
+    """True if the frame belongs to pullback or to another module of _OURS."""
+    return bool(frame.f_globals.get("__name__", "").startswith(_OURS))
 
 
 def call_site() -> Site:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import Any, TypeVar
 
-from .unknown_names import keyword_text
+from ..autodiff.site import current_frame, is_ours
+from .unknown_names import SPACES, keyword_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,11 +46,15 @@ def misfit(function: Callable[..., Any], args: tuple[Any, ...], options: Mapping
     """
     from .names_elsewhere.tables import CALLS  # late, because few programs need it
 
-    title = function.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__").lstrip("_")
+    title = _title_of_call(function, args)
     advice = CALLS.get(title.rpartition(".")[2])
     parameters = list(inspect.signature(function).parameters.values())
     if parameters and parameters[0].name == "self":
         parameters, args = parameters[1:], args[1:]
+    misplaced = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY and p.name in options]
+    if misplaced:
+        order = ", ".join([p.name for p in parameters if p.kind is p.POSITIONAL_ONLY])
+        return TypeError(f"{title}() takes {' and '.join(misplaced)} by position, without a name: {title}({order}).")
     kinds = {p.kind for p in parameters if p.name != "unknown"}  # `unknown` collects keywords to refuse them
     known = [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     placed = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -61,4 +68,62 @@ def misfit(function: Callable[..., Any], args: tuple[Any, ...], options: Mapping
             f"{title}() takes {' and '.join(placed) or 'nothing'} by position, and {len(args)} arguments were given by position. "
             f"{advice}"
         )
-    return TypeError(f"{error}. {advice}") if advice else error
+    text = str(error).replace(f"{function.__qualname__}()", f"{title}()")
+    return TypeError(f"{text}. {advice}" if advice else text)
+
+
+def _title_of_call(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
+    """Returns what the user called, without its parentheses: "GRU(…)" for a layer, "GRU" for the class.
+
+    Python names the method instead, which may be that of a base class.
+    """
+    if function.__name__ == "forward" and inspect.ismethod(function):
+        return f"{type(function.__self__).__name__}(…)"
+    if function.__name__ == "__init__" and args:
+        return type(args[0]).__name__
+    return function.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__").lstrip("_")
+
+
+# ---- arguments that cannot be converted
+
+
+def argument_named(x: Any) -> str:
+    """Returns "GRU: hx: " for an argument hx of a public function or layer GRU that is x, or holds x; "" if there is none.
+
+    This is for errors of a conversion deep inside the function, which does not know whose argument it converts. The names are
+    read from the frames, of which the outermost one of pullback belongs to what the user called.
+    """
+    frame: FrameType | None = current_frame(1)
+    found = ""
+    while frame is not None and is_ours(frame):
+        if title := _title_of_frame(frame):
+            code, values = frame.f_code, frame.f_locals
+            count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
+            names = code.co_varnames[:count]
+            given = [name for name in names if name != "self" and _holds(values.get(name), x)]
+            found = f"{title}: {given[0]}: " if given else found
+        frame = frame.f_back
+    return found
+
+
+def _title_of_frame(frame: FrameType) -> str:
+    """Returns the name of the public function, or of the layer, that runs in the frame, or "" if it is neither."""
+    name, owner = frame.f_code.co_name, frame.f_locals.get("self")
+    public = type(owner).__module__ in SPACES
+    if owner is not None and (name == "forward" or (name == "__init__" and public)):
+        return type(owner).__name__
+    if name == "asarray" and frame.f_back is not None and is_ours(frame.f_back):  # the conversion inside another function
+        return ""
+    spaces = [type(owner)] if public else [sys.modules[space] for space in SPACES if space in sys.modules]
+    for space in spaces:
+        function = inspect.unwrap(getattr(space, name)) if name[0] != "_" and name in dir(space) else None
+        if getattr(function, "__code__", None) is frame.f_code:
+            return name
+    return ""
+
+
+def _holds(given: Any, x: Any) -> bool:
+    """True if an argument is x, or a nested list, tuple or dict with x in it."""
+    if isinstance(given, (list, tuple, dict)) and given is not x:
+        return any([_holds(part, x) for part in (given.values() if isinstance(given, dict) else given)])
+    return given is x

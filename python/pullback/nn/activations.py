@@ -160,7 +160,7 @@ def tanhshrink(x: Any) -> Tensor:
 def threshold(x: Any, threshold: float, value: float) -> Tensor:
     """Returns x where it is above the threshold, `value` elsewhere. NaN stays NaN."""
     x, dtype = _wide(x)
-    limit, instead = real("threshold", "threshold", threshold), real("threshold", "value", value)
+    limit, instead = real("threshold", "threshold", threshold), real("threshold", "value", value, nan=True)
     return in_dtype(where(less_equal(x, limit), instead, x), dtype)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..interop.wrong_calls import explain_call
 from ..ops._shapes import flag, real
@@ -48,23 +50,14 @@ def scaled_dot_product_attention(
     Raises: ShapeError, DTypeError, PullbackError. Sources: Vaswani et al. 2017; Dao et al. 2022 for the backward pass.
     """
     causal, shares = flag(NAME, "is_causal", is_causal), flag(NAME, "enable_gqa", enable_gqa)
-    if not 0 <= _number("dropout_p", dropout_p) <= 1:
+    factor = None if scale is None else real(NAME, "scale", scale, "Multiply the query by it, and pass scale=1.0.")
+    if not 0 <= real(NAME, "dropout_p", dropout_p) <= 1:
         raise PullbackError(f"{NAME}: dropout_p={dropout_p} is not a probability; it must be from 0 to 1.")
     given = [as_tensor(x) for x in (query, key, value)]
     q, k, v = _operands(given, shares)
     mask = None if attn_mask is None else mask_for(NAME, "attn_mask", attn_mask, q, k)
-    y, _ = attend(q, k, v, mask, dropout_p, causal, None if scale is None else _number("scale", scale))
+    y, _ = attend(q, k, v, mask, dropout_p, causal, factor)
     return squeeze(y, axis=0) if given[0].ndim == 2 else y
-
-
-def _number(what: str, value: Any) -> float:
-    """Returns a Python number. Raises DTypeError for a tensor, through which no gradient would pass."""
-    if isinstance(value, Tensor):
-        by = "multiply the query by it, with scale=1.0" if what == "scale" else "read it with .item() first"
-        raise DTypeError(f"{NAME}: {what} is a tensor, and no gradient would pass to it. Give a Python number, or {by}.")
-    if isinstance(value, str):
-        raise DTypeError(f"{NAME}: {what}={value!r} is a str. Give a number.")
-    return real(NAME, what, value)
 
 
 def attend(
@@ -130,8 +123,16 @@ def _aligned(what: str, tensors: list[Tensor]) -> list[Tensor]:
     return [repeated(x, (*lengths, *x.shape[-3:])) for x in tensors]
 
 
-def mask_for(name: str, argument: str, mask: ArrayLike, q: Tensor, k: Tensor) -> Tensor:
-    """Returns an argument that is a mask, with the rank of q. `name` is the called function. Raises ShapeError, DTypeError."""
+def mask_for(name: str, argument: str, mask: ArrayLike, q: Tensor, k: Tensor, more: str = "") -> Tensor:
+    """Returns an argument that is a mask, with the rank of q. Raises ShapeError, DTypeError.
+
+    name: the called function. more: the end of the message for a wrong shape.
+    """
+    if isinstance(mask, str):
+        raise DTypeError(
+            f"{name}: {argument}={mask!r} is a str. Give a tensor of bools, True where a query sees a key, or of floats that are "
+            f"added to the scores. A causal mask is is_causal=True of {NAME}, and causal=True of nn.MultiHeadAttention."
+        )
     m, scores = as_tensor(mask), (*q.shape[:-1], k.shape[-2])
     if m.dtype != dtypes.bool_ and not dtypes.is_float(m.dtype):
         raise DTypeError(
@@ -143,7 +144,7 @@ def mask_for(name: str, argument: str, mask: ArrayLike, q: Tensor, k: Tensor) ->
         pairs = (1,) * (len(scores) - 2) + scores[-2:]
         raise ShapeError(
             f"{name}: {argument} has shape {m.shape}, which does not broadcast to that of the scores, {scores}. Give for example "
-            f"{scores[-2:]} for all heads, or {(scores[0], *pairs[1:])}, in which any axis may be 1."
+            f"{scores[-2:]} for all heads, or {(scores[0], *pairs[1:])}, in which any axis may be 1.{more}"
         )
     return reshaped(m, shape)
 
@@ -186,8 +187,8 @@ def turn(name: str, what: str, x: Tensor, positions: Any, base: float, interleav
     if not dtypes.is_float(x.dtype):
         raise DTypeError(f"{name}: {what} has dtype {x.dtype}; it must be floats. Use .astype(pb.float32).")
     turned = x.shape[-1] if dims is None else dims
-    if not hasattr(turned, "__index__") or turned % 2 or not 0 <= turned <= x.shape[-1]:
-        raise ShapeError(f"{name}: dims={turned} must be an even number up to the {x.shape[-1]} features of {what} {x.shape}.")
+    if not isinstance(turned, (int, np.integer)) or turned % 2 or not 0 <= turned <= x.shape[-1]:
+        raise ShapeError(f"{name}: dims={turned!r} must be an even number up to the {x.shape[-1]} features of {what} {x.shape}.")
     cosine, sine = _turns(name, what, x, positions, base, turned)
     if not turned:
         return x + 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..ops._shapes import flag
@@ -177,12 +177,20 @@ class MultiheadAttention(_Projected):
 
 
 def _checked(name: str, mask: Any, shapes: list[tuple[int, ...]]) -> Tensor:
+    if isinstance(mask, str):
+        raise DTypeError(
+            f"MultiheadAttention: {name}={mask!r} is a str. Give a tensor of bools, True where to leave out, or of floats to add. "
+            f"A causal mask is is_causal=True."
+        )
     m = as_tensor(mask)
     if m.shape not in shapes:
         raise ShapeError(f"MultiheadAttention: {name} has shape {m.shape}; it must be {' or '.join(map(str, shapes))}.")
     if m.dtype != dtypes.bool_ and not dtypes.is_float(m.dtype):
         raise DTypeError(f"MultiheadAttention: {name} has dtype {m.dtype}. Give bools, True where to leave out, or floats to add.")
     return m
+
+
+_ONE: Final = "The layer takes one x, which is query, key and value; nn.MultiheadAttention takes three."
 
 
 class MultiHeadAttention(_Projected):
@@ -241,6 +249,8 @@ class MultiHeadAttention(_Projected):
 
         Returns: the shape of x. Raises: ShapeError, DTypeError.
         """
+        if mask is x and mask is not None:
+            raise PullbackError(f"MultiHeadAttention: x was given as the mask, too. {_ONE}")
         x = as_tensor(x)
         if x.ndim not in (2, 3) or x.shape[-1] != self.embed_dim:
             raise ShapeError(f"MultiHeadAttention: x has shape {x.shape}; it must be (batch, T, {self.embed_dim}) or (T, …).")
@@ -256,11 +266,8 @@ class MultiHeadAttention(_Projected):
                 for t in (q, k)
             ]
         elif positions is not None:
-            raise PullbackError(
-                "MultiHeadAttention: positions are for rotary positions. Make the layer with rotary=True. It takes one x, which is "
-                "query, key and value; nn.MultiheadAttention takes three."
-            )
-        seen = None if mask is None else mask_for("MultiHeadAttention", "mask", mask, q, k)
+            raise PullbackError(f"MultiHeadAttention: positions are for rotary positions. Make the layer with rotary=True. {_ONE}")
+        seen = None if mask is None else mask_for("MultiHeadAttention", "mask", mask, q, k, f" {_ONE}")
         z, _ = attend(q, k, v, seen, self.dropout if self.training else 0.0, self.causal)
         z = self.out_proj(_merged(z))
         return squeeze(z, axis=0) if alone else z

@@ -240,6 +240,7 @@ class _Normalizer(Module):
 
     axes: tuple[int, ...] = ()  # the numbers of axes that x may have
 
+    @explain_call
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
         track_running_stats: bool = True, *, bias: bool = True, dtype: DTypeLike | None = None, device: str | None = None,

@@ -230,7 +230,7 @@ class _Convolution(Module):
         else:
             _paddings(name, padding, self.stride, self.kernel_size, axes)
             self.padding = padding
-        if padding_mode != "zeros":
+        if not isinstance(padding_mode, str) or padding_mode != "zeros":
             raise PullbackError(f'{name}: padding_mode={padding_mode!r} is not supported, only "zeros". Call pb.pad on x before.')
         self.padding_mode = padding_mode
         channels = (self.in_channels, self.out_channels) if transposed else (self.out_channels, self.in_channels)

@@ -176,7 +176,7 @@ class Flatten(Module):
     """Merges the axes from start_axis to end_axis into one. The default keeps the batch axis. A 0-d tensor gets shape (1,)."""
 
     def __init__(self, start_axis: int = 1, end_axis: int = -1) -> None:
-        self.start_axis, self.end_axis = start_axis, end_axis
+        self.start_axis, self.end_axis = integer("Flatten", "start_axis", start_axis), integer("Flatten", "end_axis", end_axis)
 
     def forward(self, x: ArrayLike) -> Tensor:
         x = own(x)

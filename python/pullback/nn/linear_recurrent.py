@@ -49,7 +49,7 @@ class _Sequences(Module):
         state = as_tensor(state)
         wanted = (*x.shape[:axis], *x.shape[axis + 1 : -1], size)
         if state.shape != wanted:
-            raise ShapeError(f"{type(self).__name__}: the state has shape {state.shape}, but x {x.shape} needs {wanted}.")
+            raise ShapeError(f"{type(self).__name__}: the state h has shape {state.shape}, but x {x.shape} needs {wanted}.")
         return state
 
 
@@ -152,7 +152,7 @@ class LRU(_Sequences):
         b = linear(x, self.B_re * scale), linear(x, self.B_im * scale)
         if h is not None:
             if not (isinstance(h, (tuple, list)) and len(h) == 2):
-                raise PullbackError(f"LRU: the state is a {type(h).__name__}; give the pair of its real and imaginary parts.")
+                raise PullbackError(f"LRU: the state h is a {type(h).__name__}; give the pair of its real and imaginary parts.")
             b = self._begun(a, b, [expand_dims(self._check_state(part, x, axis, self.hidden_size), axis=axis) for part in h], axis)
         steps = tuple([x.shape[i] if i == axis else 1 for i in range(x.ndim - 1)])
         powers = [reshaped(spread(part, x.shape[axis]), (*steps, self.hidden_size)) for part in a]

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..interop.wrong_calls import explain_call
 from ..launch import capturing
-from ..ops._shapes import real
+from ..ops._shapes import integer, real
 from ..ops.conversion import same_dtype
 from ..ops.elementwise import abs, exp, less, log, log1p, not_equal, softplus as _softplus, square, where
 from ..ops.gather import take, take_along_axis
@@ -46,7 +46,7 @@ def _narrow(loss: Tensor, dtype: Any) -> Tensor:
 
 
 def _known(name: str, reduction: str, *more: str) -> str:
-    if reduction not in (*REDUCTIONS, *more):
+    if not isinstance(reduction, str) or reduction not in (*REDUCTIONS, *more):
         raise PullbackError(f"{name}: reduction={reduction!r}; use {', '.join(map(repr, (*REDUCTIONS, *more)))}.")
     return reduction
 
@@ -241,10 +241,10 @@ def cross_entropy(
         return _with_probabilities(logits, target, weight, label_smoothing, reduction)
     rows, labels = _rows_and_labels("cross_entropy", logits, target, ignore_index)
     if weight is None:
-        loss = cross_entropy_rows(rows, labels.numbers, ignore_index, label_smoothing, reduction)
+        loss = cross_entropy_rows(rows, labels.numbers, labels.ignore_index, label_smoothing, reduction)
         return reshape(loss, labels.shape) if reduction == "none" else loss
     class_weights = _class_weights("cross_entropy", weight, rows)
-    sharp = cross_entropy_rows(rows, labels.numbers, ignore_index)
+    sharp = cross_entropy_rows(rows, labels.numbers, labels.ignore_index)
     smooth = None
     if label_smoothing:
         spread = -sum(_wide(log_softmax(rows)) * class_weights, axis=1) * (label_smoothing / max(1, rows.shape[1]))
@@ -287,7 +287,7 @@ def _rows_and_labels(name: str, x: Tensor, target: Tensor, ignore_index: int) ->
     if target.dtype.kind not in "iu":
         raise DTypeError(f"{name}: class numbers have dtype {target.dtype}; they must be integers. Use .astype(pb.int64).")
     numbers = (target if target.ndim == 1 else reshape(target, (target.size,))).astype(dtypes.int64)
-    return _as_rows(x), _Labels(numbers, ignore_index, target.shape)
+    return _as_rows(x), _Labels(numbers, integer(name, "ignore_index", ignore_index), target.shape)
 
 
 def _remedy(name: str, x: Tensor, target: Tensor, wanted: tuple[int, ...]) -> str:

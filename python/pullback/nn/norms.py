@@ -20,7 +20,8 @@ from .module import Module
 
 
 def _lengths(layer: str, normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
-    given = tuple(normalized_shape) if isinstance(normalized_shape, Iterable) else (normalized_shape,)
+    several = isinstance(normalized_shape, Iterable) and getattr(normalized_shape, "ndim", 1)
+    given: Any = tuple(normalized_shape) if several else (normalized_shape,)
     if not given or any([not hasattr(n, "__index__") or index(n) < 1 for n in given]):
         raise ShapeError(f"{layer}: normalized_shape={normalized_shape!r} must be one or more lengths of 1 or more.")
     return tuple([index(n) for n in given])

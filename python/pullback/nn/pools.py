@@ -180,6 +180,7 @@ def adaptive_avg_pool2d(x: ArrayLike, output_size: int | Sequence[int | None] | 
 
 
 class _MaxPool(Module):
+    @explain_call
     def __init__(
         self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
         return_indices: bool = False, ceil_mode: bool = False,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
+from ..autodiff.site import warn
 from ..errors import PullbackError, ShapeError
+from ..interop.wrong_calls import explain_call
 from ..ops._shapes import flag
 from ..ops.linear import linear
 from ..ops.movement import concat, stack
@@ -64,9 +65,9 @@ class _Recurrent(Module):
             dtype = vars(self)["weight_hh" if isinstance(self, _Cell) else "weight_hh_l0"].dtype
             return [zeros(shape, dtype=dtype, device=x.device)] * self.states
         if self.states == 2 and not (isinstance(given, (tuple, list)) and len(given) == 2):
-            raise PullbackError(f"{name}: the state is a {type(given).__name__}; give a pair (h, c), or nothing for zeros.")
+            raise PullbackError(f"{name}: the state hx is a {type(given).__name__}; give a pair (h, c), or nothing for zeros.")
         if self.states == 1 and isinstance(given, (tuple, list)):
-            raise PullbackError(f"{name}: the state is a {type(given).__name__}; give one tensor h, or nothing for zeros.")
+            raise PullbackError(f"{name}: the state hx is a {type(given).__name__}; give one tensor h, or nothing for zeros.")
         found = [as_tensor(state) for state in (given if self.states == 2 else [given])]
         for letter, state in zip("hc", found):
             if state.shape != shape:
@@ -86,7 +87,7 @@ class _Recurrent(Module):
 
 def _nonlinearity(layer: str, given: Any) -> bool:
     """Returns True for relu, False for tanh."""
-    if given not in ("tanh", "relu"):
+    if not isinstance(given, str) or given not in ("tanh", "relu"):
         raise PullbackError(f'{layer}: nonlinearity is {given!r}; use "tanh" or "relu".')
     return bool(given == "relu")
 
@@ -121,6 +122,7 @@ class _Gated(_Recurrent):
 class _Layers(_Recurrent):
     """Stacked layers over whole sequences, in one direction or two."""
 
+    @explain_call
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
         dropout: float = 0.0, bidirectional: bool = False, *, dtype: DTypeLike | None = None, device: str | None = None,
@@ -133,7 +135,7 @@ class _Layers(_Recurrent):
         self.bidirectional = flag(name, "bidirectional", bidirectional)
         self.dropout = probability(name, "dropout", dropout)
         if dropout and self.num_layers == 1:
-            warnings.warn(f"{name}: dropout={dropout} has no effect: it is applied between layers, and there is one.", stacklevel=3)
+            warn(f"{name}: dropout={dropout} has no effect: it is applied between layers, and there is one.", UserWarning)
         for layer in range(self.num_layers):
             inputs = self.hidden_size * len(self._directions) if layer else self.input_size
             for direction in self._directions:
@@ -264,6 +266,7 @@ class GRU(_Layers, _Gated):
 class _Cell(_Recurrent):
     """One step, of one layer."""
 
+    @explain_call
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, *, dtype: DTypeLike | None = None, device: str | None = None
     ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import AxisError, DTypeError, PullbackError, ShapeError, check_room
+from ..tensors.tensor import Tensor
 
 Shape = tuple[int, ...]
 
@@ -68,12 +69,26 @@ def positive_integer(name: str, what: str, value: Any) -> int:
     return number
 
 
-def real(name: str, what: str, value: Any) -> float:
-    """Returns the value as a float. Raises DTypeError if it is not a real number."""
+def real(name: str, what: str, value: Any, instead: str = "", nan: bool = False) -> float:
+    """Returns the value as a float. Raises DTypeError if it is not a real number, as a string, a tensor, or NaN is not.
+
+    A tensor is refused because no gradient passes through a Python number. `instead` is a sentence that says how the gradient is
+    kept. nan: NaN is allowed.
+    """
+    if value.__class__ is float and value == value:  # a short cut for nearly every call
+        return value
+    if isinstance(value, Tensor):
+        raise DTypeError(
+            f"{name}: {what} is a {type(value).__name__}, and no gradient passes to it, because it becomes a Python number. "
+            f"{instead and instead + ' '}For its value alone, give {what}.item()."
+        )
     try:
-        return float(value)
+        number = math.nan if isinstance(value, (str, bytes)) else float(value)
     except (TypeError, ValueError):
-        raise DTypeError(f"{name}: {what}={value!r} is not a real number.") from None
+        number = math.nan
+    if number != number and not (nan and isinstance(value, (float, np.generic))):
+        raise DTypeError(f"{name}: {what}={value!r} is not a real number.")
+    return number
 
 
 def flag(name: str, what: str, value: Any, instead: str = "") -> bool:

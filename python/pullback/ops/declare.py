@@ -247,6 +247,7 @@ def _fused_binary(pull: Callable[..., Any], rule: Rule) -> Callable[..., Tensor]
 
 def named(call: Any, name: str, doc: str) -> Any:
     call.__name__ = call.__qualname__ = name
+    call.__code__ = call.__code__.replace(co_name=name)  # for tracebacks, and for errors that name the function
     call.__doc__ = doc
     return call
 

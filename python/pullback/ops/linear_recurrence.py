@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from ..autodiff.primitive import Op, apply
 from ..errors import ShapeError
-from ..interop.unknown_names import unexpected
+from ..interop.wrong_calls import explain_call
 from ..tensors.creation import zeros
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
@@ -74,8 +74,9 @@ _linear_recurrence = op(
 )  # fmt: skip
 
 
+@explain_call
 def linear_recurrence(
-    a: ArrayLike, b: ArrayLike, /, axis: int = 0, *, initial: ArrayLike | None = None, reverse: bool = False, **unknown: NoReturn
+    a: ArrayLike, b: ArrayLike, /, axis: int = 0, *, initial: ArrayLike | None = None, reverse: bool = False
 ) -> Tensor:
     """Returns the y of y_t = a_t y_{t-1} + b_t along the axis: the states of a linear recurrent network.
 
@@ -90,8 +91,6 @@ def linear_recurrence(
     the same again for the gradient of b, and one product more for each element of a.
     Source: Blelloch 1990; Martin & Cundy 2018 (for networks).
     """
-    if unknown:
-        raise unexpected(unknown)
     name = "linear_recurrence"
     reverse = flag(name, "reverse", reverse)
     start = [] if initial is None else [in_float(as_tensor(initial))]
@@ -107,7 +106,7 @@ def linear_recurrence(
 def _begun(a: Tensor, b: Tensor, start: Tensor, axis: int, reverse: bool) -> Tensor:
     """Returns b with a times `start` added at the first step."""
     n, wanted = b.shape[axis], (*b.shape[:axis], *b.shape[axis + 1 :])
-    if broadcast_shapes("linear_recurrence", [start.shape, wanted]) != wanted:
+    if start.ndim > len(wanted) or any([n not in (1, m) for n, m in zip(start.shape[::-1], wanted[::-1])]):
         raise ShapeError(f"linear_recurrence: initial has shape {start.shape}; it must broadcast to that of one step, {wanted}.")
     first, rest = (slice(n - 1, None), slice(0, n - 1)) if reverse else (slice(0, 1), slice(1, None))
     begun = part_of(a, axis, first) * expand_dims(broadcast_to(start, wanted), axis=axis) + part_of(b, axis, first)

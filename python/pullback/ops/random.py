@@ -21,7 +21,7 @@ from ..tensors import devices, dtypes
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike, ShapeLike
-from ._shapes import Shape, length, real
+from ._shapes import Shape, flag, length, real
 from .by_name import per_example
 from .conversion import settled, to_device
 from .draws import (
@@ -276,7 +276,7 @@ def dropout(
         raise unexpected(unknown)
     if not 0 <= real("dropout", "p", p) <= 1:
         raise PullbackError(f"dropout: p={p} is not a probability; it must be from 0 to 1.")
-    if not training or p == 0:
+    if not flag("dropout", "training", training) or p == 0:
         return settled(own(x))
     x = as_tensor(x)
     if p == 1:

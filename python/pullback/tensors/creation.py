@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import DeviceError, DTypeError, OutOfMemoryError, ShapeError, check_room
 from ..interop.unknown_names import unexpected
-from ..interop.wrong_calls import explain_call
+from ..interop.wrong_calls import argument_named, explain_call
 from ..launch import door
 from ..launch.refusal import Refused
 from ..typing import ArrayLike, DTypeLike, ShapeLike, SupportsArray, SupportsDLPack
@@ -111,15 +111,18 @@ def snapshot(array: Any) -> Any:
 
 def _placed(obj: Any, wanted: Any, device: str | None) -> tuple[Any, Any]:
     """Returns obj as an array, and this array in dtype `wanted` on `device`: the same array if it has them already."""
-    array = _to_array(obj, wanted)
+    try:
+        array = _to_array(obj, wanted)
+        if array.dtype.kind == "V" or not dtypes.is_supported(array.dtype):
+            dtypes.as_dtype(array.dtype)  # registers bfloat16 with the kernels, and raises DTypeError for other dtypes
+    except DTypeError as error:
+        raise DTypeError(f"{argument_named(obj)}{error}") from error.__cause__
     dtype = array.dtype
     if dtype.kind in "fiu" and not dtype.isnative:
         dtype = dtype.newbyteorder("=")
         array = array.astype(dtype)
     if devices.on_host(array) and not array.flags.aligned:  # a field of a packed record, or memory at an odd address
         array = array.copy(order="K")
-    if dtype.kind == "V" or not dtypes.is_supported(dtype):
-        dtypes.as_dtype(dtype)  # registers bfloat16 with the kernels, and raises DTypeError for other dtypes
     if dtype.kind == "b" and devices.on_host(array):
         array = _zeros_and_ones(array)
     place = devices.check_device(device) if device else None

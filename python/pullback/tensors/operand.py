@@ -47,7 +47,8 @@ def operand(x: Any, *, op: str = "this op") -> Any:
     try:
         return as_tensor(x)
     except DTypeError as error:
-        raise DTypeError(f"{op}: {error}") from None
+        words = str(error)
+        raise DTypeError(words if words.startswith(f"{op}: ") else f"{op}: {words}") from None
 
 
 def as_tensor(x: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:

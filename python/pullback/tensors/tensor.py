@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import numpy as np
 
 from ..errors import DTypeError, ShapeError
-from ..interop.wrong_calls import explain_call
+from ..interop.wrong_calls import argument_named, explain_call
 from ..typing import DTypeLike
 from . import devices, dtypes, exchange
 from .attached import attached
@@ -153,14 +153,16 @@ class Tensor(Methods):
 
     def __index__(self) -> int:
         if self.dtype.kind not in "iu":
-            raise DTypeError(f"a tensor of dtype {self.dtype} cannot be an index; only one integer element can.")
+            raise DTypeError(
+                f"{argument_named(self)}a tensor of dtype {self.dtype} cannot be an index; only one integer element can."
+            )
         return int(self._one("index"))
 
     def _one(self, what: str) -> Any:
         if self.array.size != 1:
             raise ShapeError(
-                f"{what}: the tensor has shape {self.shape}; only one element has a truth value or a Python number. "
-                f"Reduce it first, with pb.all, pb.any, pb.sum…"
+                f"{argument_named(self)}{what}: the tensor has shape {self.shape}; only one element has a truth value or a Python "
+                f"number. Reduce it first, with pb.all, pb.any, pb.sum…"
             )
         report_escape(self, what)
         return devices.move(self.array, "cpu").item()

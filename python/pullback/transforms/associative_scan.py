@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
-from ..errors import DTypeError, PullbackError, ShapeError
-from ..interop.unknown_names import unexpected
+from ..errors import AxisError, DTypeError, PullbackError, ShapeError
+from ..interop.wrong_calls import explain_call
 from ..ops._shapes import flag, normalize_axis
 from ..ops.by_name import reshaped
 from ..ops.movement import concat, stack
@@ -15,13 +15,13 @@ from ..tensors.operand import own
 from ..tensors.tensor import Tensor
 from ..tree import flatten, shown, unflatten
 from .calls import called
+from .vjp import check_function
 
 T = TypeVar("T")
 
 
-def associative_scan(
-    combine: Callable[[T, T], T], xs: T, axis: int = 0, *, reverse: bool = False, **unknown: NoReturn
-) -> T:  # fmt: skip
+@explain_call
+def associative_scan(combine: Callable[[T, T], T], xs: T, axis: int = 0, *, reverse: bool = False) -> T:
     """Returns y_0 = x_0, y_1 = combine(y_0, x_1), y_2 = combine(y_1, x_2), … along the axis, as `jax.lax.associative_scan` does.
 
     Args:
@@ -35,16 +35,17 @@ def associative_scan(
     `pb.scan`. The results are not rounded in the order of a loop. Derivatives of every order, vmap and capture come with the ops in
     `combine`. For y_t = a_t y_{t-1} + b_t, `pb.linear_recurrence` takes one launch.
 
-    Raises ShapeError if the lengths differ, or if `combine` changes a shape, DTypeError if it changes a dtype, and PullbackError
-    if it changes the structure. Source: Blelloch 1990.
+    Raises ShapeError if there are no tensors, if the lengths differ, or if `combine` changes a shape, DTypeError if it changes a
+    dtype, and PullbackError if it changes the structure. Source: Blelloch 1990.
     """
-    if unknown:
-        raise unexpected(unknown)
+    check_function("associative_scan", combine)
     reverse = flag("associative_scan", "reverse", reverse)
     given, form = flatten(xs)
+    if not given:
+        raise ShapeError(f"associative_scan: xs={xs!r} has no tensors. Give a tensor, or nested lists, tuples, dicts of tensors.")
     leaves, spec = flatten(unflatten(form, [own(x) for x in given]))
     steps = _Steps(combine, leaves, spec, axis)
-    if not leaves or steps.length < 2:
+    if steps.length < 2:
         return unflatten(spec, steps.leaves)
     turn = (lambda xs: [flip(x, axis=at) for x, at in zip(xs, steps.axes)]) if reverse else lambda xs: xs
     return unflatten(spec, turn(steps.scanned(turn(steps.leaves), steps.length)))
@@ -55,9 +56,13 @@ class _Steps:
 
     def __init__(self, combine: Callable[..., Any], leaves: list[Tensor], spec: Any, axis: int) -> None:
         self._combine, self.leaves, self._spec = combine, leaves, spec
+        shapes = [x.shape for x in leaves]
+        if () in shapes:
+            hint = "" if any(shapes) else " A list is a tree of tensors: pb.tensor(xs) has one number per step."
+            raise AxisError(f"associative_scan: xs has the shapes {shapes}, and a number has no axis of steps.{hint}")
         self.axes = [normalize_axis("associative_scan", axis, x.ndim) for x in leaves]
         lengths = [x.shape[at] for x, at in zip(leaves, self.axes)]
-        self.length = lengths[0] if lengths else 0
+        self.length = lengths[0]
         if len(set(lengths)) > 1:
             raise ShapeError(
                 f"associative_scan: the tensors have the lengths {lengths} along axis {axis}; all must have as many steps. They "
@@ -89,14 +94,18 @@ class _Steps:
     def combined(self, xs: Sequence[Tensor], ys: Sequence[Tensor]) -> list[Tensor]:
         """Returns combine(xs, ys). Raises ShapeError, DTypeError, PullbackError for a result that is unlike its arguments."""
         name = f"associative_scan: {called(self._combine)}"
-        value = self._combine(unflatten(self._spec, list(xs)), unflatten(self._spec, list(ys)))
+        first = unflatten(self._spec, list(xs))
+        value = self._combine(first, unflatten(self._spec, list(ys)))
         found, form = flatten(value)
-        if form != self._spec:
+        if form != self._spec and shown(value) != shown(first):
             raise PullbackError(
-                f"{name} returned {shown(value)} for arguments like {shown(unflatten(self._spec, list(xs)))}; it must return a "
-                f"tree like its arguments."
+                f"{name} returned {shown(value)}, with {len(found)} tensor(s), for arguments like {shown(first)}, with {len(xs)} "
+                f"(* is one tensor); it must return a tree like its arguments."
             )
-        results = [own(y) for y in found]
+        try:
+            results = [own(y) for y in found]
+        except DTypeError as error:
+            raise DTypeError(f"{name} returned what is no tensor: {error}") from None
         for x, y in zip(ys, results):
             if y.shape != x.shape:
                 raise ShapeError(

@@ -113,7 +113,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     Args:
         f: called as f(*primals); takes and returns tensors, alone or in nested lists, tuples, dicts.
         primals, tangents: a list or tuple with one entry per argument, of the same structure and shapes; None stands for a
-            tangent that is zero.
+            tangent that is zero, or for the zero tangents of a whole list, tuple or dict.
         has_aux: f returns a pair of the value to differentiate and anything else, which is returned as a third value.
 
     Returns (value, derivative), both in the structure of the value. Nothing is kept for a backward pass, so this takes twice the
@@ -147,7 +147,7 @@ def pushed(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any
     leaves, spec = flatten(whole)
     directions = beside(whole, tuple(tangents))
     if len(leaves) != len(directions):
-        raise ShapeError(f"jvp: {len(directions)} tangents for {len(leaves)} primals. Give one for each, in the same structure.")
+        raise ShapeError(_unlike("jvp", len(directions), len(leaves)))
     inside = variables_of(leaves, whole, "jvp")
     with Forward() as forward:
         for x, t in zip(inside, directions):
@@ -166,6 +166,11 @@ def pushed(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any
     return out, unflatten(spec, found), forward
 
 
+def _unlike(name: str, tangents: int, primals: int) -> str:
+    """Returns the message for tangents that do not correspond to the primals."""
+    return f"{name}: {tangents} tangents for {primals} primals. Give one for each, in the same structure; None stands for zero."
+
+
 def _direction(x: Tensor, tangent: Any) -> Tensor:
     t = own(tangent, dtype=x.dtype, device=x.device)
     if t.shape != x.shape:
@@ -177,8 +182,8 @@ def linearize(f: Callable[..., R], *primals: Any) -> tuple[R, Callable[..., R]]:
     """Returns the value of f, and its derivative: a function from tangents (one per primal) to the tangent of the value.
 
     f runs once; each call of the derivative costs about one backward pass. The derivative is the transpose of f's pullback, which
-    is recorded. Raises TapeError if a primal cannot be differentiated; the derivative raises ShapeError if the tangents do not
-    match the primals.
+    is recorded. A tangent may be None, as in `jvp`. Raises TapeError if a primal cannot be differentiated; the derivative raises
+    ShapeError if the tangents do not match the primals.
     """
     out, pullback = vjp(f, *primals)
     targets, spec = flatten(out)
@@ -190,8 +195,11 @@ def linearize(f: Callable[..., R], *primals: Any) -> tuple[R, Callable[..., R]]:
     def derivative(*tangents: Any) -> R:
         given = beside(primals, tangents)
         if len(given) != len(cotangents):
-            raise ShapeError(f"linearize: {len(given)} tangents for {len(cotangents)} primals. Give one for each.")
-        return unflatten(spec, tape.gradient(cotangents, zero, given, unconnected="zero"))
+            raise ShapeError(_unlike("linearize", len(given), len(cotangents)))
+        moved = [(c, t) for c, t in zip(cotangents, given) if t is not None]
+        if not moved:
+            return unflatten(spec, [zeros_like(y) for y in zero])
+        return unflatten(spec, tape.gradient([c for c, _ in moved], zero, [t for _, t in moved], unconnected="zero"))
 
     return out, derivative
 

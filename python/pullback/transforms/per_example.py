@@ -14,12 +14,13 @@ from ..autodiff.batching import Batched, pull
 from ..autodiff.node import Edge, Node, Recorded, dependents, named, open_calls
 from ..autodiff.primitive import Op
 from ..autodiff.tape import Tape
-from ..errors import ShapeError, UnconnectedError
+from ..errors import ShapeError
 from ..launch import door
 from ..ops.by_name import of_all, unbroadcast
 from ..ops.factors import Dense, Factored, inner, transposed
 from ..ops.shape import reshape
-from ..tensors.creation import asarray, ones, zeros_like
+from ..tensors.creation import asarray, ones, zeros, zeros_like
+from ..tensors.dtypes import result_type
 from ..tensors.tensor import Tensor
 from ..tree import unflatten
 from ..typing import ArrayLike, Gradient, P
@@ -60,8 +61,8 @@ def per_example_norm(f: Callable[P, Any], argnums: int | Sequence[int] = 0) -> C
     """Returns a function that computes the squared norm of each example's gradient, over all tensors of the argument(s): (batch,).
 
     The arguments are those of `per_example_grad`. The gradients of the weights of dense layers, matrix products and embeddings stay
-    in factors, and inner products of the factors give the norms; the gradients of other weights are formed. Raises ShapeError,
-    TapeError, VmapError, and UnconnectedError if the loss does not depend on the argument(s).
+    in factors, and inner products of the factors give the norms; the gradients of other weights are formed. If the loss does not
+    depend on an argument, there is a ZeroGradientWarning, as in `per_example_grad`. Raises ShapeError, TapeError, VmapError.
 
     Source: Goodfellow 2015, "Efficient per-example gradient computations"; for rows and ties Li et al. 2022, "Large language models
     can be strong differentially private learners", section 4.
@@ -72,8 +73,9 @@ def per_example_norm(f: Callable[P, Any], argnums: int | Sequence[int] = 0) -> C
     @wraps(f)
     def norms(*args: P.args, **options: P.kwargs) -> Tensor:
         record = _Record(f, argnums, args, options)
+        connected(record.tape, [record.value], record.sources, "zero")  # for its warnings
         with door.charged_to(door.BACKWARD):
-            found = _norms(record.pull(record.seed()))
+            found = record.norms(record.pull(record.seed()))
         note_derivative([record.value], [found])
         return found
 
@@ -104,7 +106,7 @@ def weighted_grad(f: Callable[..., Any], weights: Weights, argnums: int | Sequen
         record = _Record(f, argnums, args, options)
         connected(record.tape, [record.value], record.sources, "zero")  # for its warnings
         with door.charged_to(door.BACKWARD):
-            given = weights(_norms(record.pull(record.seed(), retain=True))) if callable(weights) else weights
+            given = weights(record.norms(record.pull(record.seed(), retain=True))) if callable(weights) else weights
             found = [_total(parts, x) for parts, x in zip(record.pull(record.seed(given)), record.sources)]
         note_derivative([record.value], found)
         return unflatten(record.spec, found)
@@ -160,6 +162,13 @@ class _Record:
                 return [self._all_factored(sums.of[x.serial].parts) for x in self.sources]
         finally:
             tape.nodes = nodes if retain else []
+
+    def norms(self, gradients: list[list[Factored]]) -> Tensor:
+        """Returns the squared norm of each example's gradient. The parts of a source are summed before they are squared."""
+        pairs = [(a, b) for parts in gradients for i, a in enumerate(parts) for b in parts[: i + 1]]
+        if not pairs:
+            return zeros((self.batch.size,), dtype=result_type(*self.sources or [self.value]), device=self.value.device)
+        return reduce(add, [inner(a, b) if a is b else 2 * inner(a, b) for a, b in pairs])
 
     def _all_factored(self, parts: list[Any]) -> list[Factored]:
         """Returns the parts in factors, and one dense part with the sum of all formed parts."""
@@ -281,19 +290,6 @@ def _held_jointly(op: Op, edge: Edge, wanted: set[int]) -> Edge:
 
 def _of_shape(gx: Tensor, shape: Any) -> Tensor:
     return gx if shape is None or gx.shape == shape else unbroadcast(gx, shape)
-
-
-def _norms(gradients: list[list[Factored]]) -> Tensor:
-    """Returns the squared norm of each example's gradient. The parts of a source are summed before they are squared."""
-    total: Any = None
-    for parts in gradients:
-        for i, a in enumerate(parts):
-            for j, b in enumerate(parts[: i + 1]):
-                product = inner(a, b) if i == j else 2 * inner(a, b)
-                total = product if total is None else total + product
-    if total is None:
-        raise UnconnectedError("per_example_norm: the loss does not depend on the argument, so that every gradient is zero.")
-    return total
 
 
 def _total(parts: list[Factored], x: Tensor) -> Tensor:

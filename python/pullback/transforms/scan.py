@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, NoReturn, TypeVar, overload
+from typing import Any, TypeVar, overload
+
+import numpy as np
 
 from ..errors import DTypeError, PullbackError, ShapeError
-from ..interop.unknown_names import unexpected
+from ..interop.wrong_calls import explain_call
+from ..ops._shapes import flag, length as check_length
 from ..ops.movement import stack
 from ..ops.shape import unstack
 from ..tensors.creation import asarray
@@ -18,6 +21,7 @@ from ..tensors.tensor import Tensor
 from ..tree import flatten, shown, structure, unflatten
 from .calls import Again, call_recorders, called, record, with_listeners
 from .checkpoint import checkpoint as checkpointed
+from .vjp import check_function
 
 C = TypeVar("C")
 S = TypeVar("S")
@@ -34,16 +38,11 @@ def scan(
     f: Callable[[C, None], tuple[C, Y]], init: C | float, xs: None = None, *, length: int, reverse: bool = False,
     checkpoint: bool | int = False,
 ) -> tuple[C, Y]: ...  # fmt: skip
+@explain_call
 def scan(
-    f: Callable[[Any, Any], tuple[Any, Any]],
-    init: Any,
-    xs: Any = None,
-    length: int | None = None,
-    *,
-    reverse: bool = False,
+    f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, length: int | None = None, *, reverse: bool = False,
     checkpoint: bool | int = False,
-    **unknown: NoReturn,
-) -> tuple[Any, Any]:
+) -> tuple[Any, Any]:  # fmt: skip
     """Runs `carry, y = f(carry, x)` for each x along the first axis of `xs`. Returns the last carry and all y, stacked.
 
     Args:
@@ -59,8 +58,8 @@ def scan(
     The value and the gradients are those of the unrolled loop. Raises ShapeError if lengths or the carry's shapes do not match,
     DTypeError if the carry changes its dtype, PullbackError if `f` returns a wrong structure or `checkpoint` is not valid.
     """
-    if unknown:
-        raise unexpected(unknown)
+    check_function("scan", f)
+    reverse = flag("scan", "reverse", reverse)
     leaves, spec = flatten(xs)
     first, form = flatten(init)
     carry = unflatten(form, [own(x) if hasattr(x, "shape") else x for x in first])
@@ -78,20 +77,28 @@ def scan(
             found.append(y)
         return carry, found
 
-    size = n if checkpoint is False else math.ceil(math.sqrt(n)) if checkpoint is True else checkpoint
-    if size < 1:
-        raise PullbackError(f"scan: checkpoint={checkpoint!r} must be False, True, or a number of steps from 1 on.")
-    run, ys = segment if checkpoint is False else checkpointed(segment), []
+    size = _steps_between(checkpoint, n)
+    run, ys = checkpointed(segment) if checkpoint else segment, []
     for start in range(0, n, size):
         carry, found = run(carry, steps[start : start + size])
         ys += found
     return carry, _stacked(ys[::-1] if reverse else ys, called(f))
 
 
+def _steps_between(checkpoint: Any, n: int) -> int:
+    """Returns the number of steps between two checkpoints. Raises PullbackError."""
+    if isinstance(checkpoint, (bool, np.bool_)):
+        return math.ceil(math.sqrt(n)) if checkpoint else n
+    if not isinstance(checkpoint, (int, np.integer)) or checkpoint < 1:
+        raise PullbackError(f"scan: checkpoint={checkpoint!r} must be False, True, or a number of steps from 1 on.")
+    return int(checkpoint)
+
+
 def _length(leaves: Sequence[Any], length: int | None) -> int:
     """Returns the number of steps. Raises ShapeError if the lengths differ, or if there are no steps."""
     shapes = [as_tensor(x).shape for x in leaves]
-    lengths = {shape[0] if shape else None for shape in shapes} | ({length} if length is not None else set())
+    given = set() if length is None else {check_length("scan", "length", length)}
+    lengths = {shape[0] if shape else None for shape in shapes} | given
     if len(lengths) != 1 or None in lengths:
         told = f"and length={length}" if length is not None else "and no length"
         hint = " A list is a tree of tensors: pb.tensor(xs) has one number per step." if shapes and not any(shapes) else ""
@@ -133,13 +140,15 @@ def _step(f: Callable[[Any, Any], Any], carry: Any, x: Any, i: int) -> tuple[Any
             f"scan: the carry changed its structure in step {i}, from {shown(carry)} to {shown(result[0])}. It must keep it."
         )
     for place, (a, b) in enumerate(zip(old, new)):
-        if isinstance(a, Tensor) and isinstance(b, (Tensor, int, float)):
+        if isinstance(a, Tensor) and isinstance(b, (Tensor, int, float, str)):
             _keeps(a, b, f"leaf {place} of the carry" if len(old) > 1 else "the carry", i)
     return result[0], result[1]
 
 
 def _keeps(a: Tensor, b: Any, where: str, i: int) -> None:
     """Raises ShapeError or DTypeError if step i turned a tensor of the carry into one of another shape or dtype."""
+    if isinstance(b, str):
+        raise DTypeError(f"scan: {where} went from a tensor to {b!r} in step {i}. It must stay a tensor.")
     dtype = b.dtype if isinstance(b, Tensor) else result_type(a, b)
     if a.shape != getattr(b, "shape", ()):
         raise ShapeError(
@@ -157,9 +166,12 @@ def _stacked(ys: list[Any], name: str) -> Any:
     rows, specs = zip(*[flatten(y) for y in ys])
     if any([spec != specs[0] for spec in specs]) and len({str(structure(y)) for y in ys}) > 1:
         raise PullbackError(f"scan: {name} returned a y of another structure in some steps than in others.")
-    return unflatten(specs[0], [_column(column) for column in zip(*rows)])
+    return unflatten(specs[0], [_column(column, name) for column in zip(*rows)])
 
 
-def _column(column: Sequence[Any]) -> Any:
+def _column(column: Sequence[Any], name: str) -> Any:
+    others = [y for y in column if not (isinstance(y, (Tensor, int, float)) or hasattr(y, "dtype"))]
+    if others:
+        raise DTypeError(f"scan: {name} returned a {type(others[0]).__name__} in y. Return tensors, numbers, or None.")
     dtype = result_type(*column)
     return stack([y if isinstance(y, Tensor) else asarray(y, dtype=dtype) for y in column])

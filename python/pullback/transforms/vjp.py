@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
-from typing import Any, Literal, NoReturn, TypeVar, overload
+from typing import Any, Final, Literal, NoReturn, TypeVar, overload
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ..errors import DTypeError, PullbackError, ShapeError, TapeError
 from ..interop.unknown_names import unexpected
 from ..ops.conversion import alias, copy
 from ..tensors import dtypes
+from ..tensors.creation import zeros_like
 from ..tensors.operand import own
 from ..tensors.parameter import Parameter
 from ..tensors.precision import made_of
@@ -135,8 +136,9 @@ def vjp(f: Callable[..., tuple[R, A]], *primals: Any, has_aux: Literal[True]) ->
 def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Returns the value of f and its pullback, which maps cotangents in the structure of the value to those of the primals.
 
-    The pullback can be called any number of times. It returns a tuple with one entry per primal, in the primal's structure. With
-    `has_aux` f returns a pair of the value and anything else, and the result is (value, pullback, anything else).
+    The pullback can be called any number of times. It returns a tuple with one entry per primal, in the primal's structure. A
+    cotangent among several may be None, which stands for zero. With `has_aux` f returns a pair of the value and anything else, and
+    the result is (value, pullback, anything else).
     Raises: TapeError if a primal is not floating-point; the pullback raises ShapeError for a cotangent of the wrong shape.
     """
     check_function("vjp", f)
@@ -148,10 +150,13 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     targets = flatten(out)[0]
 
     def pullback(cotangents: Any) -> tuple[Any, ...]:
-        given = beside(out, cotangents)
+        given = [None] if cotangents is None else beside(out, cotangents)
         if len(given) != len(targets):
             raise ShapeError(f"vjp: {len(given)} cotangent(s) for a value of {len(targets)} tensor(s). Give one for each.")
-        return tuple(unflatten(spec, tape.gradient(targets, sources, given, unconnected="zero")))
+        pulled = [(y, g) for y, g in zip(targets, given) if g is not None or len(given) == 1]
+        if not pulled:
+            return tuple(unflatten(spec, [zeros_like(x) for x in sources]))
+        return tuple(unflatten(spec, tape.gradient([y for y, _ in pulled], sources, [g for _, g in pulled], unconnected="zero")))
 
     return (out, pullback, aux) if has_aux else (out, pullback)
 
@@ -237,12 +242,19 @@ def _leaf_name(args: Sequence[Any], places: Sequence[int] | None, leaf: int) -> 
     return [f"argument {place % len(args)}{path}" for place in chosen for path in paths(args[place])][leaf]
 
 
+# How functions are called that take a function and other arguments.
+_USES: Final = {
+    "vjp": "pb.vjp(f, x)", "jvp": "pb.jvp(f, (x,), (v,))", "scan": "pb.scan(f, init, xs)",
+    "associative_scan": "pb.associative_scan(combine, xs)",
+}  # fmt: skip
+
+
 def check_function(what: str, f: Any) -> None:
     """Raises TapeError if f cannot be called. Most often it is the value of a function instead of the function."""
     if not callable(f):
         raise TapeError(
             f"{what}: takes a function, and was given a {type(f).__name__}. Pass the function itself, not its value: "
-            f"{'pb.vjp(f, x)' if what == 'vjp' else 'pb.jvp(f, (x,), (v,))' if what == 'jvp' else f'pb.{what}(f)(x)'}."
+            f"{_USES.get(what, f'pb.{what}(f)(x)')}."
         )
 
 

@@ -43,7 +43,49 @@ CALLS: Final = {
     "reshape": "The shape is one argument: pb.reshape(t, (2, 3)).", "permute_dims": "The axes are one argument: (1, 0).",
     "broadcast_to": "The shape is one argument: (2, 3).", "tile": "The repetitions are one argument: (2, 1).",
     "flatten": "It joins all axes, in row-major order; t.reshape(t.shape[0], -1) keeps the first.",
+    "MultiheadAttention(…)": "The attention of x to itself is net(x, x, x).",
     "where": "pb.nonzero(mask) gives the places where a mask is true.", "to": 'Write t.to("cuda") or t.to(pb.float64).',
+}  # fmt: skip
+
+ONE_INPUT: Final = "the layer takes one x, which is query, key and value; nn.MultiheadAttention(…)(query, key, value) takes three."
+BATCH_FIRST: Final = "x is (batch, T, embed_dim); nn.MultiheadAttention takes the other order, too."
+CAUSAL: Final = "make the layer with causal=True."
+OPPOSITE: Final = "it is mask= here, True where a query sees a key, which is the opposite of nn.MultiheadAttention."
+FIRST_STATE: Final = (
+    "the state before the first step is the second argument: net(x, h), and net(x, (h, c)) for an LSTM. None means zeros."
+)
+
+# Keyword arguments of one function, or of the call of a layer, which is written with "(…)".
+KEYWORDS_OF: Final[dict[str, dict[str, str]]] = {
+    "associative_scan": {
+        "fn": "it is combine= here.", "f": "it is combine= here.", "combine_fn": "it is combine= here.", "elems": "it is xs= here.",
+    },
+    "scan": {
+        "fn": "it is f= here.", "combine_fn": "it is f= here.", "elems": "it is xs= here.",
+        "initializer": "it is init= here.",
+    },
+    "linear_recurrence": dict.fromkeys(("h0", "init", "carry", "x0", "y0"), "the y before the first step is initial= here."),
+    "scaled_dot_product_attention": {
+        **dict.fromkeys(("mask", "bias"), "it is attn_mask= here: bools, True where a query sees a key, or floats that are added."),
+        "causal": "it is is_causal= here.", "dropout": "it is dropout_p= here.",
+        **dict.fromkeys(("q", "k", "v"), "they are query=, key= and value= here."),
+    },
+    "MultiHeadAttention(…)": {
+        **dict.fromkeys(("query", "key", "value", "inputs_q", "inputs_k", "inputs_v", "inputs_kv"), ONE_INPUT),
+        "attn_mask": OPPOSITE, "attention_mask": "it is mask= here.", "is_causal": CAUSAL, "use_causal_mask": CAUSAL,
+        "key_padding_mask": "write mask=~padding[:, None, None, :], because True here is where a query sees a key.",
+        **dict.fromkeys(("need_weights", "average_attn_weights", "return_attention_scores"),
+                        "the weights are never formed; nn.MultiheadAttention returns them."),
+    },
+    "MultiHeadAttention": {
+        **dict.fromkeys(("kdim", "vdim", "add_bias_kv", "add_zero_attn"), ONE_INPUT), "batch_first": BATCH_FIRST,
+        "is_causal": "it is causal= here.", "key_dim": "it is head_dim= here.", "d_model": "it is embed_dim= here.",
+        "num_query_heads": "it is num_heads= here.", "num_key_value_heads": "it is num_kv_heads= here.",
+    },
+    **{f"{layer}{cell}(…)": dict.fromkeys(("h0", "h_0", "c_0", "hidden", "h", "state", "initial_state", "carry"), FIRST_STATE)
+       for layer in ("RNN", "LSTM", "GRU") for cell in ("", "Cell")},
+    **{f"{layer}(…)": dict.fromkeys(("h0", "h_0", "hidden", "hx", "state", "initial_state", "carry"), FIRST_STATE)
+       for layer in ("MinGRU", "LRU")},
 }  # fmt: skip
 
 # Keyword arguments: the keywords that a keyword may be here, of which the first that the function has is named, and after a bar a

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import jax, methods, numpy, pytorch, scipy, tensorflow
+from . import arguments, jax, methods, numpy, pytorch, scipy, tensorflow
 from .arguments import CALLS, KEYWORDS
-from .scipy import KEYWORDS_OF
 
 LIBRARIES: Final = (tensorflow, pytorch, jax, numpy, scipy, methods)
+KEYWORDS_OF: Final = {**scipy.KEYWORDS_OF, **arguments.KEYWORDS_OF}
 NAMES: Final[dict[str, dict[str, str]]] = {}
 for _library in LIBRARIES:
     for _place, _names in _library.NAMES.items():
