@@ -133,3 +133,49 @@ def test_structures_and_errors() -> None:
         pb.jvp(pb.sin, (1.0,), (1.0, 2.0))
     with pytest.raises(pb.TapeError, match="dtype int64"):
         pb.jvp(pb.sin, (1,), (1.0,))
+
+
+@pytest.mark.parametrize(
+    "tangents", [(None, 2.0), ({"a": None, "b": [2.0, None]}, None), (None, None), ({"a": 2.0, "b": None}, 2.0)]
+)
+def test_a_tangent_of_none_is_zero_for_all_leaves_of_its_argument(tangents: Any) -> None:
+    """jvp, linearize and hvp agree with tangents of zeros that are written out."""
+    p, x = {"a": pb.tensor([1.0, -2.0]), "b": [pb.tensor([0.5, 3.0]), pb.tensor(2.0)], "none": None}, pb.tensor([0.3, 0.7])
+
+    def f(p: Any, x: Any) -> Any:
+        return pb.sum(p["a"] * pb.sin(p["b"][0] * x) * p["b"][1]) ** 2
+
+    def filled(t: Any, like: Any) -> Any:
+        if isinstance(like, dict):
+            return {key: filled(None if t is None else t.get(key), value) for key, value in like.items()}
+        if isinstance(like, list):
+            return [filled(None if t is None else t[i], value) for i, value in enumerate(like)]
+        return None if like is None else pb.full(like.shape, 0.0 if t is None else t)
+
+    def shaped(t: Any, like: Any) -> Any:  # the tangents of the test, with None as it is, and numbers in the shapes of the leaves
+        if isinstance(like, dict):
+            return t and {key: shaped(t.get(key), value) for key, value in like.items()}
+        return t and [shaped(v, w) for v, w in zip(t, like)] if isinstance(like, list) else t and pb.full(like.shape, t)
+
+    given, whole = [tuple([g(t, like) for t, like in zip(tangents, (p, x))]) for g in (shaped, filled)]
+    y, wanted = pb.jvp(f, (p, x), whole)
+    for value, moved in (pb.jvp(f, (p, x), given), (f(p, x), pb.linearize(f, p, x)[1](*given))):
+        close([value, moved], [y, wanted], rtol=1e-5)
+    for h, w in zip(*[pb.tree.leaves(pb.hvp(f, (p, x), t)) for t in (given, whole)]):
+        close(h, w)
+
+
+def test_none_stands_for_a_part_of_the_structure_and_never_for_a_neighbour() -> None:
+    v, w = pb.ones(2), pb.tensor([3.0, 4.0])
+    primals: Any = ((), v, [v, v])
+    _, moved = pb.jvp(lambda e, a, b: a + 10 * b[0] + 100 * b[1], primals, (None, w, None))
+    assert host(moved).tolist() == [3.0, 4.0]
+    assert host(pb.linearize(lambda a, b: a + 10 * b, 1.0, 2.0)[1](None, 1.0)) == 10.0
+    for tangents in ((v, w), (None, v), ([v], None)):
+        with pytest.raises(pb.ShapeError, match="Give one for each, in the same structure; None stands for zero"):
+            pb.jvp(lambda a, b, c: a[0] * b, ([v, v], v, v), tangents)
+    a, (b, c) = (
+        pb.vjp(lambda t: (2 * t, [3 * t, 5 * t]), v)[1]((w, None))[0],
+        pb.vjp(lambda s, t: (2 * s, 3 * t), 1.0, 1.0)[1]((None, 1.0)),
+    )
+    assert (host(a).tolist(), host(b), host(c)) == ([6.0, 8.0], 0.0, 3.0)

@@ -251,14 +251,34 @@ def test_structures_and_several_arguments() -> None:
     close(pb.per_example_norm(loss, argnums=(0, 2))(a, pb.tensor(x), b), (4 * x * x).sum(1) + (x @ host(a["w"])) ** 2)
 
 
+ZEROS: dict[str, Any] = {
+    "unused": lambda q, v: pb.sum(v), "a constant": lambda q, v: 3, "sign": lambda q, v: pb.sum(pb.sign(q) * v),
+    "numbers": lambda q, v: pb.sum(v) * q.tolist()[0],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("case", ZEROS)
+def test_norms_of_an_argument_that_nothing_depends_on_are_zero_with_the_warning_of_the_gradients(case: str, dtype: str) -> None:
+    loss, q, x = ZEROS[case], pb.ones(3, dtype=dtype), pb.ones((BATCH, 3), dtype=dtype)
+    texts = []
+    for transform in (pb.per_example_grad, pb.per_example_norm, lambda f: pb.weighted_grad(f, lambda norms: norms)):
+        with pytest.warns(pb.ZeroGradientWarning) as caught:
+            got = transform(loss)(q, x)
+        assert (got.dtype, host(got).any()) == (pb.zeros(1, dtype).dtype, False)
+        texts.append([str(warning.message) for warning in caught])
+    assert texts[0] == texts[1] == texts[2]
+    with pytest.warns(pb.ZeroGradientWarning, match="argument 1"):
+        close(pb.per_example_norm(lambda q, r, v: pb.sum(q * v), argnums=(0, 1))(q, q, x), np.full(BATCH, 3.0))
+    assert pb.per_example_norm(lambda q, v: pb.sum(v))([], x).shape == (BATCH,)
+
+
 def test_refusals() -> None:
     w, x = pb.Parameter(np.ones(3)), pb.tensor(np.ones((BATCH, 3)))
     with pytest.raises(pb.ShapeError, match=r"returned shape \(3,\)"):
         pb.per_example_norm(lambda q, v: q * v)(w, x)
     with pytest.raises(pb.ShapeError, match="one for each of 5"):
         pb.weighted_grad(lambda q, v: pb.sum(q * v), pb.ones(4))(w, x)
-    with pytest.raises(pb.UnconnectedError, match="does not depend"):
-        pb.per_example_norm(lambda q, v: pb.sum(v))(w, x)
     running = pb.Parameter(np.zeros(3))
     with pytest.raises(pb.VmapError, match="differ from example to example"):
         pb.per_example_grad(lambda q, v: pb.sum(q * (v - running.assign(v))))(w, x)

@@ -100,7 +100,7 @@ CASES: list[tuple[Any, Any, str]] = [
     (lambda: pb.hessian(T(1.0)), pb.TapeError, r"takes a function"),
     (lambda: nn.Sequential([nn.Linear(1, 1)]), pb.PullbackError, r"item 0 is a list.*Sequential\(\*modules\)"),
     (lambda: nn.Linear(2, 1)(pb.ones((1, 2)), pb.ones(2)), ValueError, r"activation is a Tensor; use None, 'relu'"),
-    (lambda: T([1.0]) + None, pb.DTypeError, r"add: None is not made of numbers.*return"),
+    (lambda: T([1.0]) + None, pb.DTypeError, r"add: b: None is not made of numbers.*return"),
     (lambda: T(["a", 1]), pb.DTypeError, r"a list with a str in it is not made of numbers"),
     (lambda: T(nn.Linear(1, 1)), pb.DTypeError, r"a Linear is not made of numbers.*module\.parameters\(\)"),
     (lambda: len(T(1.0)), TypeError, r"0-d tensor.*t\.size"),

@@ -303,7 +303,7 @@ def test_a_name_that_nobody_knows_has_pythons_message() -> None:
         ("x.item(0, 1)", "write t[0, 1].item()."),
         ("x.to(device='cpu')", "it is target= here."),
         ("x.to(pb.float64, 'cpu')", 'Write t.to("cuda") or t.to(pb.float64).'),
-        ("pb.where(x > 0, lambda: 1, x)", "where: a function is not made of numbers"),
+        ("pb.where(x > 0, lambda: 1, x)", "where: a: a function is not made of numbers"),
     ],
 )
 def test_a_keyword_from_elsewhere_is_answered(expression: str, message: str) -> None:

@@ -289,7 +289,6 @@ OTHERS: list[tuple[type[Exception], str, Any]] = [
     (pb.TapeError, "check_gradients", lambda: pb.check_gradients(pb.sum, T([1]))),
     (pb.TapeError, "check_gradients", lambda: pb.check_gradients(lambda x: 3, ROWS)),
     (pb.VmapError, "out_axes", lambda: pb.vmap(pb.sin, out_axes=None)(ROWS)),
-    (pb.UnconnectedError, "per_example_norm", lambda: pb.per_example_norm(lambda w, x: pb.sum(x))(parameter(2), ROWS)),
     (pb.DeviceError, "is no GPU", lambda: pb.cuda.synchronize("cpu")),
     (pb.TapeError, "jacobian: the target", lambda: tape_of(pb.sum)[0].jacobian(1.0, ROWS)),
     (pb.DeviceError, "tpu", lambda: pb.ones(2, device="tpu")),

@@ -13,7 +13,7 @@ from ..errors import DTypeError, PullbackError, ShapeError, TapeError
 from ..interop.unknown_names import unexpected
 from ..ops.conversion import alias, copy
 from ..tensors import dtypes
-from ..tensors.creation import zeros_like
+from ..tensors.creation import asarray, zeros_like
 from ..tensors.operand import own
 from ..tensors.parameter import Parameter
 from ..tensors.precision import made_of
@@ -153,10 +153,9 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         given = [None] if cotangents is None else beside(out, cotangents)
         if len(given) != len(targets):
             raise ShapeError(f"vjp: {len(given)} cotangent(s) for a value of {len(targets)} tensor(s). Give one for each.")
-        pulled = [(y, g) for y, g in zip(targets, given) if g is not None or len(given) == 1]
-        if not pulled:
-            return tuple(unflatten(spec, [zeros_like(x) for x in sources]))
-        return tuple(unflatten(spec, tape.gradient([y for y, _ in pulled], sources, [g for _, g in pulled], unconnected="zero")))
+        if len(given) > 1:
+            given = [zeros_like(asarray(y)) if g is None else g for y, g in zip(targets, given)]
+        return tuple(unflatten(spec, tape.gradient(targets, sources, given, unconnected="zero")))
 
     return (out, pullback, aux) if has_aux else (out, pullback)
 

@@ -1,0 +1,245 @@
+"""Errors name the function or the layer that was called, and the argument, wherever inside the fault is found."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from conftest import host
+from pullback import nn, optim
+from pullback.interop.names_elsewhere.tables import KEYWORDS_OF
+
+F: Any = nn.functional
+NN: Any = nn
+PB: Any = pb
+X, STEPS, HEADS = pb.ones((2, 3)), pb.ones((4, 2, 3)), pb.ones((2, 4, 8))
+COMPLEX = np.ones((2, 4, 8), np.complex64)
+SDPA = F.scaled_dot_product_attention
+ATTENTION, TORCHS = NN.MultiHeadAttention(8, 2), NN.MultiheadAttention(8, 2)
+STATE = pb.zeros((1, 2, 5))
+
+
+def refusal(call: Callable[[], Any]) -> str:
+    """Returns the message of the call's error, which is of pullback or a TypeError."""
+    with pytest.raises((pb.PullbackError, TypeError)) as caught:
+        call()
+    return str(caught.value)
+
+
+class Net(nn.Module):
+    """A user's module, whose frames are not those of pullback."""
+
+    def __init__(self) -> None:
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(None) + x
+
+
+# What the message begins with. The argument is None, a string, a function, or complex.
+NAMED: dict[str, Callable[[], Any]] = {
+    "scaled_dot_product_attention: key: None ": lambda: SDPA(HEADS, None, HEADS),
+    "scaled_dot_product_attention: query: dtype complex64 ": lambda: SDPA(COMPLEX, HEADS, HEADS),
+    "scaled_dot_product_attention: attn_mask='causal' is a str": lambda: SDPA(HEADS, HEADS, HEADS, attn_mask="causal"),
+    "rotary: positions: a str ": lambda: F.rotary(HEADS, "a"),
+    "MultiHeadAttention: x: None ": lambda: ATTENTION(None),
+    "MultiHeadAttention: mask='causal' is a str": lambda: ATTENTION(HEADS, "causal"),
+    "MultiheadAttention: key: None ": lambda: TORCHS(HEADS, None, HEADS),
+    "MultiheadAttention: attn_mask='causal' is a str": lambda: TORCHS(HEADS, HEADS, HEADS, attn_mask="causal"),
+    "GRU: x: None ": lambda: NN.GRU(3, 5)(None),
+    "GRU: hx: a str ": lambda: NN.GRU(3, 5)(STEPS, "a"),
+    "GRU: the state hx is a list": lambda: NN.GRU(3, 5)(STEPS, [STATE]),
+    "LSTM: hx: a str ": lambda: NN.LSTM(3, 5)(STEPS, ("a", STATE)),
+    "LSTM: hx: None ": lambda: NN.LSTM(3, 5)(STEPS, (STATE, None)),
+    "LSTMCell: x: a str ": lambda: NN.LSTMCell(3, 5)("a"),
+    "MinGRU: h: a str ": lambda: NN.MinGRU(3, 5)(STEPS, "a"),
+    "LRU: h: a str ": lambda: NN.LRU(3, 5)(STEPS, ("a", "b")),
+    "Sequential: x: a function ": lambda: NN.Sequential(NN.GRU(3, 5))(lambda: STEPS),
+    "Linear: x: None ": lambda: Net()(X),
+    "linear_recurrence: a: None ": lambda: PB.linear_recurrence(None, STEPS),
+    "linear_recurrence: b: a str ": lambda: PB.linear_recurrence(STEPS, "a"),
+    "linear_recurrence: initial: a str ": lambda: PB.linear_recurrence(STEPS, STEPS, initial="a"),
+    "linear_recurrence: initial has shape (4,); ": lambda: pb.linear_recurrence(STEPS, STEPS, initial=pb.ones(4)),
+    "associative_scan: xs: a str ": lambda: pb.associative_scan(pb.add, {"x": "a"}),
+    "scan: xs: a str ": lambda: pb.scan(lambda c, x: (c, x), X, ["a"]),
+    "jvp: tangents: a str ": lambda: pb.jvp(pb.sin, (X,), ("a",)),
+    "softmax: x: a str ": lambda: F.softmax("a"),
+    "sin: x: a str ": lambda: PB.sin("a"),
+    "add: b: None ": lambda: PB.add(X, None),
+    "concat: arrays: a str ": lambda: PB.concat([X, "a"]),
+    "einsum: operands: a str ": lambda: PB.einsum("ij->i", "a"),
+    "Parameter: obj: a str ": lambda: PB.Parameter("a"),
+    "assign: value: a str ": lambda: PB.Parameter(X).assign("a"),
+    "functional_call: parameters: None ": lambda: NN.functional_call(nn.Linear(3, 2), {"weight": None}, X),
+    "step: grads: a str ": lambda: optim.SGD([pb.Parameter(X)], lr=0.1).step(["a"]),
+    "Linear: in_features: a tensor of dtype float32 ": lambda: NN.Linear(pb.ones(()), 3),
+    "sum: keepdims: bool(): the tensor has shape (3,)": lambda: PB.sum(X, keepdims=pb.ones(3)),
+    "LayerNorm: normalized_shape: a tensor of dtype float32": lambda: NN.LayerNorm(pb.ones(())),
+}
+
+
+@pytest.mark.parametrize("words", NAMED)
+def test_the_function_and_the_argument_are_named(words: str) -> None:
+    text = refusal(NAMED[words])
+    assert text.startswith(words)
+    assert text.count("not made of numbers") <= 1
+
+
+def test_an_error_in_the_users_own_function_does_not_name_the_function_around_it() -> None:
+    wrong: Any = None
+    assert refusal(lambda: pb.grad(lambda x: pb.sum(x * pb.sin(wrong)))(X)).startswith("sin: x: None ")
+    assert refusal(lambda: pb.ones(3).__bool__()).startswith("bool(): ")
+
+
+def test_a_function_of_elements_has_its_name_in_tracebacks() -> None:
+    assert pb.sin.__code__.co_name == "sin"
+    assert pb.add.__code__.co_name == "add"
+    assert pickle.loads(pickle.dumps(pb.sin)) is pb.sin
+
+
+# ---- numbers
+
+NUMBERS: dict[str, Callable[[Any], Any]] = {
+    "scaled_dot_product_attention: dropout_p": lambda bad: SDPA(HEADS, HEADS, HEADS, dropout_p=bad),
+    "scaled_dot_product_attention: is_causal": lambda bad: SDPA(HEADS, HEADS, HEADS, is_causal=bad),
+    "scaled_dot_product_attention: scale": lambda bad: SDPA(HEADS, HEADS, HEADS, scale=[bad]),
+    "rotary: base": lambda bad: F.rotary(HEADS, base=bad),
+    "rotary: interleaved": lambda bad: F.rotary(HEADS, interleaved=bad),
+    "rotary: dims": lambda bad: F.rotary(HEADS, dims=[bad]),
+    "layer_norm: eps": lambda bad: F.layer_norm(X, eps=bad),
+    "cross_entropy: ignore_index": lambda bad: F.cross_entropy(X, pb.tensor([0, 1]), ignore_index=[bad]),
+    "nll: ignore_index": lambda bad: F.nll(X, pb.tensor([0, 1]), ignore_index=[bad]),
+    "mse: reduction": lambda bad: F.mse(X, X, reduction=bad),
+    "dropout: training": lambda bad: F.dropout(X, 0.5, bad),
+    "RNN: nonlinearity": lambda bad: NN.RNN(3, 5, nonlinearity=bad),
+    "GRU: bidirectional": lambda bad: NN.GRU(3, 5, bidirectional=bad),
+    "GRU: dropout": lambda bad: NN.GRU(3, 5, dropout=bad),
+    "LSTM: hidden_size": lambda bad: NN.LSTM(3, bad),
+    "LRU: r_min": lambda bad: NN.LRU(3, 5, r_min=bad),
+    "MultiHeadAttention: rotary": lambda bad: NN.MultiHeadAttention(8, 2, rotary=bad),
+    "MultiHeadAttention: num_heads": lambda bad: NN.MultiHeadAttention(8, bad),
+    "MultiheadAttention: need_weights": lambda bad: TORCHS(HEADS, HEADS, HEADS, need_weights=bad),
+    "Conv2d: padding_mode": lambda bad: NN.Conv2d(3, 4, 3, padding_mode=bad),
+    "Flatten: start_axis": lambda bad: NN.Flatten(bad),
+    "linear_recurrence: axis": lambda bad: PB.linear_recurrence(STEPS, STEPS, bad),
+    "linear_recurrence: reverse": lambda bad: PB.linear_recurrence(STEPS, STEPS, reverse=bad),
+    "associative_scan: axis": lambda bad: PB.associative_scan(pb.add, STEPS, bad),
+    "associative_scan: reverse": lambda bad: PB.associative_scan(pb.add, STEPS, reverse=bad),
+    "scan: reverse": lambda bad: PB.scan(lambda c, x: (c, x), X, STEPS, reverse=bad),
+    "scan: checkpoint": lambda bad: PB.scan(lambda c, x: (c, x), X, STEPS, checkpoint=bad),
+    "scan: length": lambda bad: PB.scan(lambda c, x: (c, x), X, STEPS, length=[bad]),
+}
+BAD: tuple[Any, ...] = ("a", "1", None, pb.ones(()), pb.ones(3), math.nan, [1.0], {}, 1j)
+
+
+@pytest.mark.parametrize("words", NUMBERS)
+def test_a_value_that_is_no_number_or_flag_is_refused_by_name(words: str) -> None:
+    for bad in BAD:
+        with pytest.raises(pb.PullbackError) as caught:
+            NUMBERS[words](bad)
+        assert str(caught.value).startswith(words)
+
+
+def test_a_number_that_is_a_tensor_is_refused_because_it_would_lose_its_gradient() -> None:
+    text = refusal(lambda: SDPA(HEADS, HEADS, HEADS, scale=pb.Parameter(1.0)))
+    assert text.startswith("scaled_dot_product_attention: scale is a Parameter, and no gradient passes to it")
+    assert "Multiply the query by it" in text
+    assert np.isnan(host(F.threshold(-X, 0.0, math.nan))).all()  # where NaN may be meant
+
+
+# ---- calls that do not fit
+
+CALLS: dict[str, Callable[[], Any]] = {
+    "GRU(…)() takes x and hx by position, and 3 arguments": lambda: NN.GRU(3, 5)(STEPS, STATE, STATE),
+    "LSTM(…)() takes x and hx by position, and 3 arguments": lambda: NN.LSTM(3, 5)(STEPS, STATE, STATE),
+    "RNNCell(…)() missing 1 required positional argument: 'x'": lambda: NN.RNNCell(3, 5)(),
+    "LSTMCell(…)() got an unexpected keyword argument 'hidden': the state before the first step is the second argument": (
+        lambda: NN.LSTMCell(3, 5)(X, hidden=X)
+    ),
+    "GRU() missing 1 required positional argument: 'hidden_size'": lambda: NN.GRU(3),
+    "LSTMCell() takes input_size and hidden_size and bias by position, and 4 arguments": lambda: NN.LSTMCell(3, 5, True, 7),
+    "GRU() got an unexpected keyword argument 'layers'. Did you mean: 'num_layers'?": lambda: NN.GRU(3, 5, layers=3),
+    "BatchNorm1d() missing 1 required positional argument: 'num_features'": lambda: NN.BatchNorm1d(),
+    "MaxPool2d() missing 1 required positional argument: 'kernel_size'": lambda: NN.MaxPool2d(),
+    "MultiHeadAttention(…)() got an unexpected keyword argument 'query': the layer takes one x": (
+        lambda: ATTENTION(query=HEADS, key=HEADS, value=HEADS)
+    ),
+    "MultiHeadAttention(…)() got an unexpected keyword argument 'is_causal': make the layer with causal=True.": (
+        lambda: ATTENTION(HEADS, is_causal=True)
+    ),
+    "MultiHeadAttention: x was given as the mask, too. The layer takes one x": lambda: ATTENTION(HEADS, HEADS),
+    "MultiHeadAttention: mask has shape (2, 4, 8)": lambda: ATTENTION(HEADS, pb.ones((2, 4, 8))),
+    "MultiHeadAttention() got an unexpected keyword argument 'kdim': the layer takes one x": (
+        lambda: NN.MultiHeadAttention(8, 2, kdim=8)
+    ),
+    "MultiheadAttention(…)() missing 2 required positional arguments: 'key' and 'value'. The attention of x to itself": (
+        lambda: TORCHS(HEADS)
+    ),
+    "scaled_dot_product_attention() got an unexpected keyword argument 'mask': it is attn_mask= here": (
+        lambda: SDPA(HEADS, HEADS, HEADS, mask=None)
+    ),
+    "linear_recurrence() takes a and b by position, without a name: linear_recurrence(a, b).": (
+        lambda: PB.linear_recurrence(a=STEPS, b=STEPS)
+    ),
+    "linear_recurrence() got an unexpected keyword argument 'h0': the y before the first step is initial= here.": (
+        lambda: PB.linear_recurrence(STEPS, STEPS, h0=X)
+    ),
+    "associative_scan() got an unexpected keyword argument 'fn': it is combine= here.": (
+        lambda: PB.associative_scan(fn=pb.add, elems=STEPS)
+    ),
+    "associative_scan() got an unexpected keyword argument 'elems': it is xs= here.": (
+        lambda: PB.associative_scan(pb.add, elems=STEPS)
+    ),
+    "associative_scan: takes a function, and was given a Tensor.": lambda: PB.associative_scan(STEPS, pb.add),
+    "associative_scan: takes a function, and was given a str.": lambda: PB.associative_scan("add", STEPS),
+    "associative_scan: xs=None has no tensors.": lambda: PB.associative_scan(pb.add, None),
+    "associative_scan: xs=[] has no tensors.": lambda: PB.associative_scan(pb.add, []),
+    "associative_scan: xs has the shapes [(), ()]": lambda: PB.associative_scan(pb.add, [1.0, 2.0]),
+    "associative_scan: <lambda> returned the shape () for two of shape (2, 2, 3)": (
+        lambda: PB.associative_scan(lambda a, b: 1.0, STEPS)
+    ),
+    "associative_scan: <lambda> returned what is no tensor: a str ": lambda: PB.associative_scan(lambda a, b: "a", STEPS),
+    "associative_scan: <lambda> returned None, with 0 tensor(s), for arguments like *, with 1": (
+        lambda: PB.associative_scan(lambda a, b: None, STEPS)
+    ),
+    "associative_scan: <lambda> returned (*, *, *), with 3 tensor(s), for arguments like (*, *), with 2": (
+        lambda: PB.associative_scan(lambda a, b: (*a, b[0]), (STEPS, STEPS))
+    ),
+    "scan: takes a function, and was given a Tensor.": lambda: PB.scan(STEPS, lambda c, x: (c, x), X),
+    "scan: the carry went from a tensor to 'a' in step 0.": lambda: PB.scan(lambda c, x: ("a", x), X, STEPS),
+    "scan: <lambda> returned a str in y.": lambda: PB.scan(lambda c, x: (c, "a"), X, STEPS),
+}
+
+
+@pytest.mark.parametrize("words", CALLS)
+def test_a_call_that_does_not_fit_is_told_as_the_user_wrote_it(words: str) -> None:
+    assert refusal(CALLS[words]).startswith(words)
+
+
+def test_a_module_of_the_user_is_named_when_its_call_does_not_fit() -> None:
+    net: Any = Net()
+    assert refusal(lambda: net(X, X)).startswith("Net(…)() takes x by position, and 2 arguments")
+
+
+def test_a_combining_function_may_return_an_array() -> None:
+    y = pb.associative_scan(lambda a, b: host(a) + host(b), STEPS)
+    assert host(y)[:, 0, 0].tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize("title", KEYWORDS_OF)
+def test_the_hints_for_one_function_are_for_a_function_that_lacks_the_keywords(title: str) -> None:
+    name, called, _ = title.partition("(…)")
+    spaces: tuple[Any, ...] = (pb, nn, nn.functional, pb.solve)
+    function = next(getattr(space, name) for space in spaces if name in dir(space))
+    code = (function.forward if called else function.__init__ if isinstance(function, type) else function).__code__
+    code = getattr(getattr(function, "__wrapped__", None), "__code__", code)
+    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    for keyword, sentence in KEYWORDS_OF[title].items():
+        assert keyword not in known
+        assert sentence.endswith(".")
