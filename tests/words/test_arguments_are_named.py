@@ -12,7 +12,7 @@ import pytest
 
 import pullback as pb
 from conftest import host
-from pullback import nn, optim
+from pullback import nn
 from pullback.interop.names_elsewhere.tables import KEYWORDS_OF
 
 F: Any = nn.functional
@@ -39,7 +39,8 @@ class Net(nn.Module):
         self.layer = nn.Linear(3, 2)
 
     def forward(self, x: Any) -> Any:
-        return self.layer(None) + x
+        wrong: Any = None
+        return self.layer(wrong) + x
 
 
 # What the message begins with. The argument is None, a string, a function, or complex.
@@ -66,9 +67,16 @@ NAMED: dict[str, Callable[[], Any]] = {
     "linear_recurrence: b: a str ": lambda: PB.linear_recurrence(STEPS, "a"),
     "linear_recurrence: initial: a str ": lambda: PB.linear_recurrence(STEPS, STEPS, initial="a"),
     "linear_recurrence: initial has shape (4,); ": lambda: pb.linear_recurrence(STEPS, STEPS, initial=pb.ones(4)),
-    "associative_scan: xs: a str ": lambda: pb.associative_scan(pb.add, {"x": "a"}),
+    "associative_scan: xs: a str ": lambda: PB.associative_scan(pb.add, {"x": "a"}),
     "scan: xs: a str ": lambda: pb.scan(lambda c, x: (c, x), X, ["a"]),
     "jvp: tangents: a str ": lambda: pb.jvp(pb.sin, (X,), ("a",)),
+    "linearize: a str ": lambda: pb.linearize(pb.sin, X)[1]("a"),
+    "linearize: a tangent has shape (3,), its primal (2, 3)": lambda: pb.linearize(pb.sin, X)[1](pb.ones(3)),
+    "GRU: x: the nested lists do not have equal lengths": lambda: NN.GRU(3, 5)([X, [1, 2]]),
+    "clip: min: a str ": lambda: PB.clip(X, "a", 3),
+    "minimize: params is a str. Give tensors, Parameters, arrays or numbers: a str ": (
+        lambda: PB.solve.minimize(lambda p: p, "a").result()
+    ),
     "softmax: x: a str ": lambda: F.softmax("a"),
     "sin: x: a str ": lambda: PB.sin("a"),
     "add: b: None ": lambda: PB.add(X, None),
@@ -77,7 +85,7 @@ NAMED: dict[str, Callable[[], Any]] = {
     "Parameter: obj: a str ": lambda: PB.Parameter("a"),
     "assign: value: a str ": lambda: PB.Parameter(X).assign("a"),
     "functional_call: parameters: None ": lambda: NN.functional_call(nn.Linear(3, 2), {"weight": None}, X),
-    "step: grads: a str ": lambda: optim.SGD([pb.Parameter(X)], lr=0.1).step(["a"]),
+    "step: grads: a str ": lambda: PB.optim.SGD([pb.Parameter(X)], lr=0.1).step(["a"]),
     "Linear: in_features: a tensor of dtype float32 ": lambda: NN.Linear(pb.ones(()), 3),
     "sum: keepdims: bool(): the tensor has shape (3,)": lambda: PB.sum(X, keepdims=pb.ones(3)),
     "LayerNorm: normalized_shape: a tensor of dtype float32": lambda: NN.LayerNorm(pb.ones(())),
@@ -165,6 +173,10 @@ CALLS: dict[str, Callable[[], Any]] = {
     "GRU() missing 1 required positional argument: 'hidden_size'": lambda: NN.GRU(3),
     "LSTMCell() takes input_size and hidden_size and bias by position, and 4 arguments": lambda: NN.LSTMCell(3, 5, True, 7),
     "GRU() got an unexpected keyword argument 'layers'. Did you mean: 'num_layers'?": lambda: NN.GRU(3, 5, layers=3),
+    "GRU() got an unexpected keyword argument 'units': it is hidden_size= here.": lambda: NN.GRU(units=5),
+    "GRU() got an unexpected keyword argument 'return_sequences': a layer returns h at every step": (
+        lambda: NN.GRU(3, 5, return_sequences=True)
+    ),
     "BatchNorm1d() missing 1 required positional argument: 'num_features'": lambda: NN.BatchNorm1d(),
     "MaxPool2d() missing 1 required positional argument: 'kernel_size'": lambda: NN.MaxPool2d(),
     "MultiHeadAttention(…)() got an unexpected keyword argument 'query': the layer takes one x": (

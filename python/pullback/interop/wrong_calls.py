@@ -106,6 +106,11 @@ def argument_named(x: Any) -> str:
     return found
 
 
+def with_title(name: str, error: Exception, x: Any) -> str:
+    """Returns the message of an error that x caused, which begins with a public function: with `name` if it names none yet."""
+    return str(error) if argument_named(x) else f"{name}: {error}"
+
+
 def _title_of_frame(frame: FrameType) -> str:
     """Returns the name of the public function, or of the layer, that runs in the frame, or "" if it is neither."""
     name, owner = frame.f_code.co_name, frame.f_locals.get("self")

@@ -186,9 +186,10 @@ def turn(name: str, what: str, x: Tensor, positions: Any, base: float, interleav
         raise ShapeError(f"{name}: {what} has shape {x.shape}; it must be (…, T, d).")
     if not dtypes.is_float(x.dtype):
         raise DTypeError(f"{name}: {what} has dtype {x.dtype}; it must be floats. Use .astype(pb.float32).")
-    turned = x.shape[-1] if dims is None else dims
-    if not isinstance(turned, (int, np.integer)) or turned % 2 or not 0 <= turned <= x.shape[-1]:
-        raise ShapeError(f"{name}: dims={turned!r} must be an even number up to the {x.shape[-1]} features of {what} {x.shape}.")
+    given: Any = x.shape[-1] if dims is None else dims
+    turned = int(given) if isinstance(given, (int, np.integer)) else -1
+    if turned % 2 or not 0 <= turned <= x.shape[-1]:
+        raise ShapeError(f"{name}: dims={given!r} must be an even number up to the {x.shape[-1]} features of {what} {x.shape}.")
     cosine, sine = _turns(name, what, x, positions, base, turned)
     if not turned:
         return x + 0.0

@@ -45,7 +45,7 @@ def _narrow(loss: Tensor, dtype: Any) -> Tensor:
     return loss.astype(dtype) if _is_half(dtype) else loss
 
 
-def _known(name: str, reduction: str, *more: str) -> str:
+def _known(name: str, reduction: Any, *more: str) -> str:
     if not isinstance(reduction, str) or reduction not in (*REDUCTIONS, *more):
         raise PullbackError(f"{name}: reduction={reduction!r}; use {', '.join(map(repr, (*REDUCTIONS, *more)))}.")
     return reduction

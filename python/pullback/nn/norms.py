@@ -19,7 +19,7 @@ from ..typing import ArrayLike, DTypeLike
 from .module import Module
 
 
-def _lengths(layer: str, normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+def _lengths(layer: str, normalized_shape: Any) -> tuple[int, ...]:
     several = isinstance(normalized_shape, Iterable) and getattr(normalized_shape, "ndim", 1)
     given: Any = tuple(normalized_shape) if several else (normalized_shape,)
     if not given or any([not hasattr(n, "__index__") or index(n) < 1 for n in given]):

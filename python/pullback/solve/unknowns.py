@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DeviceError, DTypeError, PullbackError, ShapeError
+from ..interop.wrong_calls import argument_named
 from ..ops.movement import concat
 from ..ops.shape import reshape
 from ..tensors import dtypes
@@ -70,8 +71,9 @@ class Unknowns:
         try:
             value = own(x)
         except PullbackError as error:
+            words = str(error).removeprefix(argument_named(x))
             raise DTypeError(
-                f"{self.what}: {name} is a {type(x).__name__}. Give tensors, Parameters, arrays or numbers: {error}"
+                f"{self.what}: {name} is a {type(x).__name__}. Give tensors, Parameters, arrays or numbers: {words}"
             ) from None
         if not dtypes.is_float(value.dtype):
             raise DTypeError(

@@ -115,8 +115,8 @@ def _placed(obj: Any, wanted: Any, device: str | None) -> tuple[Any, Any]:
         array = _to_array(obj, wanted)
         if array.dtype.kind == "V" or not dtypes.is_supported(array.dtype):
             dtypes.as_dtype(array.dtype)  # registers bfloat16 with the kernels, and raises DTypeError for other dtypes
-    except DTypeError as error:
-        raise DTypeError(f"{argument_named(obj)}{error}") from error.__cause__
+    except (DTypeError, ShapeError) as error:
+        raise type(error)(f"{argument_named(obj)}{error}") from error.__cause__
     dtype = array.dtype
     if dtype.kind in "fiu" and not dtype.isnative:
         dtype = dtype.newbyteorder("=")

@@ -19,7 +19,7 @@ def as_array(obj: Any, dtype: Any) -> Any:
     try:
         array = np.array(plain)
     except (ValueError, TypeError) as error:
-        raise ShapeError(f"tensor: the nested lists do not have equal lengths ({error}).") from error
+        raise ShapeError(f"the nested lists do not have equal lengths ({error}).") from error
     if dtype == dtypes.uint64 and array.dtype == dtypes.float64 and all([isinstance(x, int) for x in _flat(plain)]):
         return _fitting(np.array(plain, object), dtype)  # NumPy turns a mix of large and small integers into floats
     if array.dtype.hasobject or array.dtype.kind not in "fiub":

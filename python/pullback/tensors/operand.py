@@ -9,6 +9,7 @@ import numpy as np
 from ..autodiff.listeners import listeners
 from ..backends import native
 from ..errors import DTypeError
+from ..interop.wrong_calls import with_title
 from ..launch import capturing
 from . import devices, gpu
 from .attached import attached
@@ -47,8 +48,7 @@ def operand(x: Any, *, op: str = "this op") -> Any:
     try:
         return as_tensor(x)
     except DTypeError as error:
-        words = str(error)
-        raise DTypeError(words if words.startswith(f"{op}: ") else f"{op}: {words}") from None
+        raise DTypeError(with_title(op, error, x)) from None
 
 
 def as_tensor(x: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:

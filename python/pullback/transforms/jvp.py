@@ -15,7 +15,8 @@ from ..autodiff.listeners import listeners
 from ..autodiff.primitive import ZERO
 from ..autodiff.site import Site, call_site, warn
 from ..autodiff.tape import Tape
-from ..errors import ShapeError, TapeError, ZeroGradientWarning
+from ..errors import DTypeError, ShapeError, TapeError, ZeroGradientWarning
+from ..interop.wrong_calls import with_title
 from ..launch import door
 from ..ops.conversion import alias
 from ..tensors.creation import asarray, zeros_like
@@ -152,7 +153,7 @@ def pushed(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any
     with Forward() as forward:
         for x, t in zip(inside, directions):
             if t is not None:
-                forward.give(x, _direction(x, t))
+                forward.give(x, _direction("jvp", x, t))
         out = f(*unflatten(spec, list(inside)))
     values, spec = flatten(out)
     ends = [asarray(y) for y in values]
@@ -171,10 +172,14 @@ def _unlike(name: str, tangents: int, primals: int) -> str:
     return f"{name}: {tangents} tangents for {primals} primals. Give one for each, in the same structure; None stands for zero."
 
 
-def _direction(x: Tensor, tangent: Any) -> Tensor:
-    t = own(tangent, dtype=x.dtype, device=x.device)
+def _direction(name: str, x: Tensor, tangent: Any) -> Tensor:
+    """Returns a tangent as a tensor like x, its primal. Raises DTypeError, ShapeError."""
+    try:
+        t = own(tangent, dtype=x.dtype, device=x.device)
+    except DTypeError as error:
+        raise DTypeError(with_title(name, error, tangent)) from None
     if t.shape != x.shape:
-        raise ShapeError(f"jvp: a tangent has shape {t.shape}, its primal {x.shape}. They must be equal.")
+        raise ShapeError(f"{name}: a tangent has shape {t.shape}, its primal {x.shape}. They must be equal.")
     return t
 
 
@@ -196,7 +201,7 @@ def linearize(f: Callable[..., R], *primals: Any) -> tuple[R, Callable[..., R]]:
         given = beside(primals, tangents)
         if len(given) != len(cotangents):
             raise ShapeError(_unlike("linearize", len(given), len(cotangents)))
-        moved = [(c, t) for c, t in zip(cotangents, given) if t is not None]
+        moved = [(c, _direction("linearize", c, t)) for c, t in zip(cotangents, given) if t is not None]
         if not moved:
             return unflatten(spec, [zeros_like(y) for y in zero])
         return unflatten(spec, tape.gradient([c for c, _ in moved], zero, [t for _, t in moved], unconnected="zero"))
