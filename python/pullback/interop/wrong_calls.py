@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 from ..autodiff.site import current_frame, is_ours
@@ -113,18 +113,27 @@ def with_title(name: str, error: Exception, x: Any) -> str:
 
 def _title_of_frame(frame: FrameType) -> str:
     """Returns the name of the public function, or of the layer, that runs in the frame, or "" if it is neither."""
-    name, owner = frame.f_code.co_name, frame.f_locals.get("self")
-    public = type(owner).__module__ in SPACES
+    code, owner = frame.f_code, frame.f_locals.get("self")
+    name, kind = code.co_name, type(owner)
+    public = kind.__module__ in SPACES
     if owner is not None and (name == "forward" or (name == "__init__" and public)):
-        return type(owner).__name__
-    if name == "asarray" and frame.f_back is not None and is_ours(frame.f_back):  # the conversion inside another function
-        return ""
-    spaces = [type(owner)] if public else [sys.modules[space] for space in SPACES if space in sys.modules]
-    for space in spaces:
-        function = inspect.unwrap(getattr(space, name)) if name[0] != "_" and name in dir(space) else None
-        if getattr(function, "__code__", None) is frame.f_code:
-            return name
-    return ""
+        return kind.__name__
+    if name[0] in "_<" or (name == "asarray" and frame.f_back is not None and is_ours(frame.f_back)):
+        return ""  # `asarray` is then the conversion inside another function
+    loaded = tuple([space for space in SPACES if space in sys.modules])
+    return name if _is_public(code, (kind,) if public else loaded) else ""
+
+
+@functools.lru_cache(maxsize=1000)
+def _is_public(code: CodeType, places: tuple[str | type, ...]) -> bool:
+    """True if a method of the class, or a function that one of the modules exports, has this code."""
+    for place in places:
+        space = sys.modules[place] if isinstance(place, str) else place
+        if isinstance(space, type) or code.co_name in dir(space):
+            function = inspect.unwrap(getattr(space, code.co_name, None))  # type: ignore[arg-type]
+            if getattr(function, "__code__", None) is code:
+                return True
+    return False
 
 
 def _holds(given: Any, x: Any) -> bool:

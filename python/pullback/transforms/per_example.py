@@ -165,10 +165,11 @@ class _Record:
 
     def norms(self, gradients: list[list[Factored]]) -> Tensor:
         """Returns the squared norm of each example's gradient. The parts of a source are summed before they are squared."""
-        pairs = [(a, b) for parts in gradients for i, a in enumerate(parts) for b in parts[: i + 1]]
-        if not pairs:
+        alone = [inner(a, a) for parts in gradients for a in parts]
+        crossed = [2 * inner(a, b) for parts in gradients for i, a in enumerate(parts) for b in parts[:i]]
+        if not alone:
             return zeros((self.batch.size,), dtype=result_type(*self.sources or [self.value]), device=self.value.device)
-        return reduce(add, [inner(a, b) if a is b else 2 * inner(a, b) for a, b in pairs])
+        return reduce(add, [*alone, *crossed])
 
     def _all_factored(self, parts: list[Any]) -> list[Factored]:
         """Returns the parts in factors, and one dense part with the sum of all formed parts."""
