@@ -88,7 +88,7 @@ NAMED: dict[str, Callable[[], Any]] = {
     "step: grads: a str ": lambda: PB.optim.SGD([pb.Parameter(X)], lr=0.1).step(["a"]),
     "Linear: in_features: a tensor of dtype float32 ": lambda: NN.Linear(pb.ones(()), 3),
     "sum: keepdims: bool(): the tensor has shape (3,)": lambda: PB.sum(X, keepdims=pb.ones(3)),
-    "LayerNorm: normalized_shape: a tensor of dtype float32": lambda: NN.LayerNorm(pb.ones(())),
+    "LayerNorm: normalized_shape=tensor(1.) must be": lambda: NN.LayerNorm(pb.ones(())),
 }
 
 
@@ -129,6 +129,7 @@ NUMBERS: dict[str, Callable[[Any], Any]] = {
     "GRU: bidirectional": lambda bad: NN.GRU(3, 5, bidirectional=bad),
     "GRU: dropout": lambda bad: NN.GRU(3, 5, dropout=bad),
     "LSTM: hidden_size": lambda bad: NN.LSTM(3, bad),
+    "LSTM: proj_size": lambda bad: NN.LSTM(3, 5, proj_size=bad),
     "LRU: r_min": lambda bad: NN.LRU(3, 5, r_min=bad),
     "MultiHeadAttention: rotary": lambda bad: NN.MultiHeadAttention(8, 2, rotary=bad),
     "MultiHeadAttention: num_heads": lambda bad: NN.MultiHeadAttention(8, bad),

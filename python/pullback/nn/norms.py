@@ -22,9 +22,13 @@ from .module import Module
 def _lengths(layer: str, normalized_shape: Any) -> tuple[int, ...]:
     several = isinstance(normalized_shape, Iterable) and getattr(normalized_shape, "ndim", 1)
     given: Any = tuple(normalized_shape) if several else (normalized_shape,)
-    if not given or any([not hasattr(n, "__index__") or index(n) < 1 for n in given]):
+    try:
+        lengths = tuple([index(n) for n in given])
+    except TypeError:
+        lengths = ()
+    if not lengths or min(lengths) < 1:
         raise ShapeError(f"{layer}: normalized_shape={normalized_shape!r} must be one or more lengths of 1 or more.")
-    return tuple([index(n) for n in given])
+    return lengths
 
 
 class LayerNorm(Module):

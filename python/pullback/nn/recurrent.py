@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from ..autodiff.site import warn
 from ..errors import PullbackError, ShapeError
 from ..interop.wrong_calls import explain_call
-from ..ops._shapes import flag
+from ..ops._shapes import flag, integer
 from ..ops.linear import linear
 from ..ops.movement import concat, stack
 from ..ops.random import dropout as dropped
@@ -240,7 +240,7 @@ class LSTM(_Layers, _Long):
         dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, *, dtype: DTypeLike | None = None,
         device: str | None = None,
     ) -> None:  # fmt: skip
-        if proj_size != 0:
+        if integer("LSTM", "proj_size", proj_size) != 0:
             raise PullbackError(
                 f"LSTM: proj_size={proj_size!r} is not supported: h has hidden_size features. Leave proj_size out, or loop "
                 "over the steps with an LSTMCell and project h with nn.Linear."
