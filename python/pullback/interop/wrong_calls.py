@@ -1,12 +1,14 @@
-"""Explains calls that Python refuses because the arguments do not fit the parameters of the function."""
+"""Explains calls whose arguments do not fit: those that Python refuses, and options that do not exist."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from typing import Any, TypeVar
 
+from ..errors import ArgumentError
 from .unknown_names import keyword_text
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -62,3 +64,41 @@ def misfit(function: Callable[..., Any], args: tuple[Any, ...], options: Mapping
             f"{advice}"
         )
     return TypeError(f"{error}. {advice}") if advice else error
+
+
+# ---- options
+
+
+def one_of(
+    owner: str, name: str, value: Any, known: Sequence[Any], also: str = "", spelled: Mapping[str, str] | None = None
+) -> None:
+    """Raises ArgumentError unless an option is one of the known values. It says what the value is called here, if that is known.
+
+    Args:
+        owner, name: the function and its argument, for the message.
+        also: what else may be given, for the end of the list in the message.
+        spelled: other names of values, and what to write for them.
+    """
+    if isinstance(value, (str, Real)) and value in known:
+        return
+    listed = ", ".join([*[repr(x) for x in known], *([also] if also else [])])
+    raise ArgumentError(f"{owner}: {name}={value!r} is none of {listed}.{_meant(owner, name, value, known, spelled or {})}")
+
+
+def _meant(owner: str, name: str, value: Any, known: Sequence[Any], spelled: Mapping[str, str]) -> str:
+    """Returns a sentence, after a space, about what to give in place of an option of another library or spelling, or nothing."""
+    import difflib  # late, as in `keyword_text`
+
+    from .names_elsewhere.tables import OPTIONS
+
+    if not isinstance(value, str):
+        return ""
+    if hint := OPTIONS.get(f"{owner}.{name}", {}).get(value):
+        return f" {hint}"
+    written = {_letters(x): y for x, y in spelled.items()} | {_letters(x): x for x in known if isinstance(x, str)}
+    near = difflib.get_close_matches(_letters(value), written, 1, 0.8)
+    return f" Did you mean {written[near[0]]!r}?" if near else ""
+
+
+def _letters(word: str) -> str:
+    return word.lower().replace("-", "").replace("_", "").replace(" ", "")

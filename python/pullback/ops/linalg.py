@@ -13,7 +13,7 @@ from ..errors import ShapeError
 from ..interop.unknown_names import unexpected
 from ..interop.wrong_calls import explain_call
 from ..tensors.creation import arange
-from ..tensors.operand import as_tensor, own
+from ..tensors.operand import argument, as_tensor, own
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from ._shapes import broadcast_shapes, integer, ints, normalize_axis
@@ -114,7 +114,7 @@ def matmul(a: ArrayLike, b: ArrayLike, /, **unknown: NoReturn) -> Tensor:
     """
     if unknown:
         raise unexpected(unknown)
-    a, b = as_tensor(a), as_tensor(b)
+    a, b = argument("matmul", "a", a), argument("matmul", "b", b)
     rows, columns = a.array.ndim, b.array.ndim
     if not rows or not columns:
         raise ShapeError(f"matmul: shapes {a.shape} and {b.shape}: a 0-d tensor has no product; use a * b.")
@@ -147,21 +147,30 @@ def _squeezed(y: Tensor, rows: int, columns: int) -> tuple[int, ...]:
 @explain_call
 def outer(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     """Returns the outer product of two vectors (m,) and (n,): (m, n). Raises ShapeError for other ranks."""
-    a, b = as_tensor(a), as_tensor(b)
+    a, b = argument("outer", "a", a), argument("outer", "b", b)
     if a.ndim != 1 or b.ndim != 1:
-        raise ShapeError(f"outer: takes two vectors, not shapes {a.shape} and {b.shape}.")
+        raise ShapeError(
+            f"outer: a and b have the shapes {a.shape} and {b.shape}, and must be vectors. For others write a.flatten(), or "
+            f"pb.expand_dims(a, axis=-1) * pb.expand_dims(b, axis=-2)."
+        )
     return multiply(expand_dims(a, axis=1), b)
 
 
-def vecdot(a: ArrayLike, b: ArrayLike, *, axis: int = -1, **unknown: NoReturn) -> Tensor:
+@explain_call
+def vecdot(a: ArrayLike, b: ArrayLike, *, axis: int = -1) -> Tensor:
     """Returns the dot products of vectors along an axis, which must be negative; the other axes broadcast. Raises ShapeError."""
-    if unknown:
-        raise unexpected(unknown)
-    a, b = as_tensor(a), as_tensor(b)
+    a, b = argument("vecdot", "a", a), argument("vecdot", "b", b)
     if not -min(a.ndim, b.ndim) <= integer("vecdot", "axis", axis) < 0:
-        raise ShapeError(f"vecdot: axis {axis} must be negative and exist in both shapes, {a.shape} and {b.shape}.")
+        raise ShapeError(
+            f"vecdot: axis={axis} must be negative and exist in both a, of shape {a.shape}, and b, of shape {b.shape}. It is "
+            f"counted from the end, because the other axes broadcast."
+        )
     if a.shape[axis] != b.shape[axis]:
-        raise ShapeError(f"vecdot: axis {axis} has length {a.shape[axis]} in one and {b.shape[axis]} in the other.")
+        raise ShapeError(
+            f"vecdot: axis {axis} has length {a.shape[axis]} in a and {b.shape[axis]} in b; they must be equal. Pass axis= for "
+            f"vectors along another axis."
+        )
+    broadcast_shapes("vecdot", [(*t.shape[:axis], 1, *t.shape[t.ndim + axis + 1 :]) for t in (a, b)])
     x, y = moveaxis(a, axis, -1), moveaxis(b, axis, -1)
     product = matmul(expand_dims(x, axis=-2), expand_dims(y, axis=-1))
     return reshape(product, product.shape[:-2])
@@ -188,15 +197,14 @@ def kron(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     return reshape(product, [m * n for m, n in zip(blocks, rest)])
 
 
-def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[int | Sequence[int]] = 2, **unknown: NoReturn) -> Tensor:
+@explain_call
+def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[int | Sequence[int]] = 2) -> Tensor:
     """Returns the sum of products over pairs of axes. Raises ShapeError.
 
     axes: an integer n pairs the last n axes of a with the first n axes of b; two sequences of equal length list axes of a and of b,
         and two integers name one axis of each.
     """
-    if unknown:
-        raise unexpected(unknown)
-    a, b = as_tensor(a), as_tensor(b)
+    a, b = argument("tensordot", "a", a), argument("tensordot", "b", b)
     given: Any = axes
     if hasattr(given, "__index__") and not getattr(given, "shape", ()):
         count = integer("tensordot", "axes", given)

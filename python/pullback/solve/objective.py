@@ -12,7 +12,7 @@ import numpy as np
 from ..autodiff.kept import Heard
 from ..autodiff.listeners import listeners
 from ..autodiff.tape import Tape
-from ..errors import CaptureError, DTypeError, PullbackError, ShapeError, TapeError, UnconnectedError, VmapError
+from ..errors import ArgumentError, CaptureError, DTypeError, PullbackError, ShapeError, UnconnectedError, VmapError
 from ..launch import door
 from ..ops.conversion import copy
 from ..ops.elementwise import abs as absolute, clip, where
@@ -27,6 +27,7 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..transforms.jvp import jvp
 from ..tree import flatten, unflatten
+from .arguments import check_finite, check_function
 from .implicit import of_minimum
 from .unknowns import Unknowns
 
@@ -58,10 +59,7 @@ class Objective:
         constraint: bool = False,
     ) -> None:  # fmt: skip
         self.f, self.unknowns, self.args, self.what = f, unknowns, args, unknowns.what
-        if not callable(f):
-            raise TapeError(f"{self.what}: f is a {type(f).__name__}, and must be a function that returns the loss.")
-        if not isinstance(args, (dict, list)):
-            raise DTypeError(f"{self.what}: args is a {type(args).__name__}. Give a dict of keyword arguments, or a list or tuple.")
+        check_function(self.what, "f", f, "the loss")
         self.residuals, self.eager = residuals, not capture
         self.nfev = self.njev = self.nhev = 0
         self.bounds = None if bounds is None else [asarray(side, dtype=unknowns.dtype, device=unknowns.device) for side in bounds]
@@ -132,7 +130,7 @@ class Objective:
 
     def _scalar(self, result: Any) -> Tensor:
         if result is None or isinstance(result, (tuple, list, dict, str)):
-            raise TapeError(
+            raise DTypeError(
                 f"{self.what}: f returned {'None' if result is None else f'a {type(result).__name__}'}, and must return the loss, "
                 f"one number as a tensor."
             )
@@ -147,7 +145,7 @@ class Objective:
     def _flat_residuals(self, result: Any) -> Tensor:
         parts = [reshape(own(x), (-1,)) for x in flatten(result)[0]]
         if not parts:
-            raise TapeError(f"{self.what}: f returned no residuals. Return a tensor of them.")
+            raise DTypeError(f"{self.what}: f returned {result!r} and no residuals. Return a tensor of them.")
         return parts[0] if len(parts) == 1 else concat(parts)
 
     def _loss(self, tree: Any, leaves: Sequence[Any]) -> Tensor:
@@ -276,15 +274,16 @@ class Objective:
         return of_minimum(self.what, loss, x, self.given, free)
 
     def check_start(self, at: At) -> None:
-        """Raises ValueError if the loss or the gradient is not finite where the minimisation begins."""
+        """Raises ArgumentError if the loss or the gradient is not finite where the minimisation begins."""
         if not math.isfinite(at.loss):
-            raise ValueError(
+            check_finite(self.what, "the parameters", at.x.numpy())
+            raise ArgumentError(
                 f"{self.what}: the loss is {at.loss} at the start. Begin where f is finite, or change f (a log or root of a "
                 f"negative number?); pb.debug_nans() finds the op."
             )
         if not math.isfinite(at.grad_norm):
             wrong = [i for i, g in enumerate(at.gradient.numpy().tolist()) if not math.isfinite(g)]
-            raise ValueError(
+            raise ArgumentError(
                 f"{self.what}: the gradient of element {wrong[0] if wrong else 0} is not finite at the start, though the loss is. "
                 f"Begin elsewhere, or find the op by pb.debug_nans()."
             )
@@ -298,7 +297,7 @@ def unrecorded(what: str) -> Any:
 
 
 def _calls(f: Any, tree: Any, args: Any, what: str, constraint: bool) -> tuple[bool, bool]:
-    """Returns two flags: f takes the parameters, which it otherwise reads itself, and f takes the arguments. Raises TapeError."""
+    """Returns two flags: f takes the parameters, which it otherwise reads itself, and f takes the arguments."""
     try:
         signature = inspect.signature(f)
     except (TypeError, ValueError):  # Python does not know the signature.
@@ -313,7 +312,7 @@ def _calls(f: Any, tree: Any, args: Any, what: str, constraint: bool) -> tuple[b
         except TypeError:
             continue
         return bool(first), takes_args
-    raise TapeError(
+    raise ArgumentError(
         f"{what}: f{signature} takes neither (params, arguments) nor the arguments alone; args has "
         f"{', '.join(map(str, args)) or 'nothing' if isinstance(args, dict) else len(args)}. Give what is missing in args=."
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DeviceError, DTypeError, PullbackError, ShapeError
+from ..errors import ArgumentError, DeviceError, DTypeError, PullbackError, ShapeError
 from ..ops.movement import concat
 from ..ops.shape import reshape
 from ..tensors import dtypes
@@ -83,9 +83,9 @@ class Unknowns:
     def _check(self, names: Sequence[str]) -> None:
         what, slots = self.what, self.slots
         if not slots:
-            raise PullbackError(f"{what}: no parameter is trainable, so there is nothing to change. Give tensors or Parameters.")
+            raise ArgumentError(f"{what}: no parameter is trainable, so there is nothing to change. Give tensors or Parameters.")
         if len({id(x) for x in slots}) < len(slots):
-            raise PullbackError(f"{what}: a Parameter is in params twice. Give each Parameter once.")
+            raise ArgumentError(f"{what}: a Parameter is in params twice. Give each Parameter once.")
         first = slots[0]
         for name, x in zip(names, slots):
             if x.dtype.name not in ("float32", "float64"):
@@ -98,7 +98,7 @@ class Unknowns:
             if x.device != first.device:
                 raise DeviceError(f"{what}: {names[0]} is on {first.device} and {name} on {x.device}. Move all to one device.")
             if x.constraint is not None:
-                raise PullbackError(
+                raise ArgumentError(
                     f"{what}: {name} has a constraint, which only optimizers apply. Remove it, and pass bounds= or use "
                     f"augmented_lagrangian."
                 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..autodiff.listeners import listeners
 from ..backends import native
-from ..errors import DTypeError
+from ..errors import DTypeError, PullbackError
 from ..launch import capturing
 from . import devices, gpu
 from .attached import attached
@@ -63,6 +64,16 @@ def as_tensor(x: Any, *, dtype: Any = None, device: str | None = None) -> Tensor
         return _read_in_place(x, dtype, device)
     take = kept if listeners.stack else asarray
     return take(x, dtype=dtype, device=device)
+
+
+def argument(function: str, name: str, x: Any, convert: Callable[[Any], Tensor] = as_tensor) -> Tensor:
+    """Returns an argument converted by `as_tensor`, or by `own`. Errors name the function and the argument."""
+    if isinstance(x, Tensor):
+        return x
+    try:
+        return convert(x)
+    except PullbackError as error:
+        raise type(error)(f"{function}: {name}: {str(error).removeprefix('tensor: ')}") from None
 
 
 def steady(x: Any) -> Any:

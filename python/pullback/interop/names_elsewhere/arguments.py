@@ -38,8 +38,23 @@ OF_MATRICES: Final = {
     "return_rank": "| pb.linalg.matrix_rank(x) gives the rank.", **dict.fromkeys(("axis1", "axis2", "dim1", "dim2"), LAST_AXES),
 }  # fmt: skip
 
+# Keyword arguments, by the function that does not have them.
+KEYWORDS_OF: Final[dict[str, dict[str, str]]] = {
+    "matrix_norm": dict.fromkeys(
+        ("dim", "axis", "axes"), "the matrices are the last two axes; pb.linalg.norm(x, ord, axis=(0, 1)) takes those of others."
+    ),
+    "qr": {
+        "full_matrices": 'full_matrices=True is mode="complete" here, and False is mode="reduced".',
+        "overwrite_a": UNCHANGED.removeprefix("| "),
+    },
+    "solve": {"upper": "pb.linalg.solve_triangular(a, b, upper=True) is for a triangle."},
+    "cross": dict.fromkeys(("axisa", "axisb", "axisc"), "axis= is the same for all: move the others with pb.moveaxis."),
+}  # fmt: skip
+
 # What to write for a call whose arguments do not fit the function in a way that users of other libraries expect.
 CALLS: Final = {
+    "vector_norm": "Write pb.linalg.vector_norm(x, ord=2, axis=0), or pb.linalg.norm(x, 2, 0), which takes them by position.",
+    "matrix_norm": 'Write pb.linalg.matrix_norm(x, ord="fro"), or pb.linalg.norm(x, "fro"), which takes it by position.',
     "reshape": "The shape is one argument: pb.reshape(t, (2, 3)).", "permute_dims": "The axes are one argument: (1, 0).",
     "broadcast_to": "The shape is one argument: (2, 3).", "tile": "The repetitions are one argument: (2, 1).",
     "flatten": "It joins all axes, in row-major order; t.reshape(t.shape[0], -1) keeps the first.",
