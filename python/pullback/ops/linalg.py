@@ -209,7 +209,10 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[int | Sequence[in
     if hasattr(given, "__index__") and not getattr(given, "shape", ()):
         count = integer("tensordot", "axes", given)
         if not 0 <= count <= min(a.ndim, b.ndim):
-            raise ShapeError(f"tensordot: axes={count}, but the shapes are {a.shape} and {b.shape}.")
+            raise ShapeError(
+                f"tensordot: axes={count} are the last {count} axes of a, of shape {a.shape}, and the first {count} of b, of shape "
+                f"{b.shape}. Give the number of axes that both have, or their lists: axes=([1], [0])."
+            )
         pairs = (list(range(a.ndim - count, a.ndim)), list(range(count)))
     else:
         if not hasattr(given, "__len__") or len(given) != 2 or isinstance(given, (str, dict, set)):
@@ -218,7 +221,10 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[int | Sequence[in
             [[normalize_axis("tensordot", i, t.ndim) for i in ints("tensordot", "axes", along)] for t, along in zip((a, b), given)]
         )
     if [a.shape[i] for i in pairs[0]] != [b.shape[j] for j in pairs[1]]:
-        raise ShapeError(f"tensordot: axes {pairs[0]} of {a.shape} and {pairs[1]} of {b.shape} have different lengths.")
+        raise ShapeError(
+            f"tensordot: axes {pairs[0]} of a, of shape {a.shape}, and {pairs[1]} of b, of shape {b.shape}, have different "
+            f"lengths. Give the axes to sum over: axes=([1], [0])."
+        )
     rows = [i for i in range(a.ndim) if i not in pairs[0]]
     columns = [j for j in range(b.ndim) if j not in pairs[1]]
     inner = math.prod([a.shape[i] for i in pairs[0]])

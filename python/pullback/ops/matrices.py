@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import Any, Final, Literal
 
-from ..errors import ShapeError
+from ..errors import AxisError, DTypeError, ShapeError
 from ..interop.wrong_calls import explain_call, one_of
 from ..tensors.creation import arange, eye
-from ..tensors.dtypes import is_float
-from ..tensors.operand import argument as as_argument
+from ..tensors.dtypes import as_dtype, is_float
+from ..tensors.operand import argument as as_argument, converted
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
-from ._shapes import broadcast_shapes, integer, normalize_axes, normalize_axis
+from ._shapes import broadcast_shapes, flag, integer, normalize_axes, normalize_axis
 from .by_name import in_dtype, in_float, widened
 from .conversion import copy
 from .elementwise import abs as absolute, equal, sign, sqrt, square, where
@@ -53,7 +53,8 @@ def _diagonal(name: str, x: Any, offset: Any) -> Tensor:
 @explain_call
 def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Tensor:
     """Returns the sum of each matrix's diagonal. Raises ShapeError for fewer than two axes."""
-    return sum(_diagonal("trace", x, offset), axis=-1, dtype=dtype)
+    wanted = None if dtype is None else converted("trace", "dtype", dtype, as_dtype)
+    return sum(_diagonal("trace", x, offset), axis=-1, dtype=wanted)
 
 
 @explain_call
@@ -61,7 +62,12 @@ def cross(a: ArrayLike, b: ArrayLike, *, axis: int = -1) -> Tensor:
     """Returns the cross products of vectors of length 3 along an axis. Raises ShapeError for another length."""
     a, b = as_argument("cross", "a", a), as_argument("cross", "b", b)
     axis = integer("cross", "axis", axis)
-    a, b = [moveaxis(t, normalize_axis("cross", axis, t.ndim), -1) for t in (a, b)]
+    for argument, t in (("a", a), ("b", b)):
+        if not -t.ndim <= axis < t.ndim:
+            raise AxisError(
+                f"cross: {argument} has shape {t.shape}, which has no axis {axis}. Give vectors of length 3 along axis=."
+            )
+    a, b = moveaxis(a, axis, -1), moveaxis(b, axis, -1)
     if a.shape[-1] != 3 or b.shape[-1] != 3:
         raise ShapeError(
             f"cross: axis {axis} of a has length {a.shape[-1]} and that of b {b.shape[-1]}; both must be 3. Pass axis= for vectors "
@@ -85,7 +91,8 @@ def vector_norm(x: ArrayLike, *, axis: int | Sequence[int] | None = None, keepdi
 
 def _vector_norm(name: str, given: Any, axis: Any, keepdims: Any, power: Any) -> Tensor:
     """Returns the norms for the function with this name, which errors name."""
-    x = as_argument(name, "x", given)
+    x, keepdims = as_argument(name, "x", given), flag(name, "keepdims", keepdims)
+    _require_numbers(name, x)
     if not isinstance(power, Real) or power != power:
         one_of(name, "ord", power, [2, 1, 0, math.inf, -math.inf], "another power")
     ord: Any = power
@@ -102,6 +109,12 @@ def _vector_norm(name: str, given: Any, axis: Any, keepdims: Any, power: Any) ->
     zero = equal(total, 0)
     inside = where(zero, 1.0, total)
     return where(zero, 0.0 if ord > 0 else math.inf, sqrt(inside) if ord == 2 else inside ** (1 / ord))
+
+
+def _require_numbers(name: str, x: Tensor) -> None:
+    """Raises DTypeError for bools."""
+    if x.dtype.kind == "b":
+        raise DTypeError(f"{name}: x has dtype bool, and norms are those of numbers. Convert it: x.astype(pb.float32).")
 
 
 def _extreme(name: str, ord: float, sizes: Tensor, axis: int | Sequence[int] | None, keepdims: bool) -> Tensor:
@@ -132,8 +145,9 @@ def matrix_norm(x: ArrayLike, *, keepdims: bool = False, ord: float | Literal["f
 
 def _matrix_norm(name: str, x: Any, keepdims: Any, ord: Any) -> Tensor:
     """Returns the norms for the function with this name, which errors name."""
-    x = as_argument(name, "x", x)
+    x, keepdims = as_argument(name, "x", x), flag(name, "keepdims", keepdims)
     require_matrix(name, x)
+    _require_numbers(name, x)
     one_of(name, "ord", ord, MATRIX_NORMS)
     if ord == "fro":
         return _vector_norm(name, x, (-2, -1), keepdims, 2)

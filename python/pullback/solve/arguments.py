@@ -7,6 +7,7 @@ a TypeError. Both are PullbackErrors.
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, DTypeError
-from ..ops._shapes import flag
+from ..tensors.tensor import Tensor
 
 
 def count(owner: str, name: str, value: Any, least: int, more: str = "") -> int:
@@ -51,6 +52,17 @@ def check_function(owner: str, name: str, value: Any, returns: str) -> None:
         )
 
 
+def real_array(owner: str, name: str, value: Any) -> np.ndarray[Any, Any]:
+    """Returns numbers, also nested lists or a tensor of them, as float64 on the host. Raises DTypeError for other objects."""
+    try:
+        found = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
+        if found.dtype.kind not in "c":
+            return found.astype(np.float64)
+    except (TypeError, ValueError):
+        pass
+    raise DTypeError(f"{owner}: {name} must be made of real numbers, and has a {type(value).__name__}: {reprlib.repr(value)}.")
+
+
 def listed(args: Any) -> list[Any]:
     """Returns further arguments of the user's function as a list. A value that is no tuple or list is the only argument."""
     return [] if args is None else list(args) if isinstance(args, (tuple, list)) else [args]
@@ -82,17 +94,3 @@ def check_start(owner: str, r: np.ndarray[Any, Any], start: str = "x0", remedy: 
             f"{owner}: residual {i} is {r[i]} at {start} ({int(bad.sum())} of {r.size} are not finite). {remedy} residuals are "
             f"finite; `with pb.debug_nans():` finds the op that made it."
         )
-
-
-__all__ = [
-    "check_finite",
-    "check_function",
-    "check_start",
-    "count",
-    "flag",
-    "given_arguments",
-    "is_number",
-    "listed",
-    "not_negative",
-    "positive",
-]

@@ -16,12 +16,13 @@ import numpy as np
 from ..errors import DTypeError
 from ..interop.unknown_names import attach_hints
 from ..interop.wrong_calls import explain_call
+from ..ops._shapes import flag
 from ..ops.elementwise import maximum
 from ..ops.movement import concat, stack
 from ..ops.reduce import sum as total
 from ..tensors.creation import asarray, zeros
 from ..tensors.tensor import Tensor
-from .arguments import count, flag, given_arguments, positive
+from .arguments import count, given_arguments, positive
 from .bounds import read_bounds
 from .descent import STALLED, Descent, Tolerances
 from .lbfgs import LBFGS

@@ -9,6 +9,7 @@ import numpy as np
 from ..errors import ArgumentError, ShapeError
 from ..tensors.tensor import Tensor
 from ..tree import with_nones
+from .arguments import real_array
 from .unknowns import Unknowns
 
 FORMS = (
@@ -94,7 +95,7 @@ def _flat(side: Any, unknowns: Unknowns, what: str, sign: int) -> np.ndarray:
         raise ShapeError(f"{what}: {name} bounds for {len(entries)} tensors, but there are {len(unknowns.slots)}. {FORMS}")
     found: list[np.ndarray] = []
     for i, (entry, shape) in enumerate(zip(entries, unknowns.shapes)):
-        value = np.asarray(entry.numpy() if isinstance(entry, Tensor) else sign * np.inf if entry is None else entry, np.float64)
+        value = real_array(what, "bounds", sign * np.inf if entry is None else entry)
         try:
             found.append(np.broadcast_to(value, shape).ravel())
         except ValueError:

@@ -21,10 +21,11 @@ from ..ops.shape import reshape
 from ..replays.capture import capture as captured
 from ..tensors import devices, dtypes
 from ..tensors.creation import asarray, ones_like, zeros_like
+from ..tensors.operand import converted
 from ..tensors.tensor import Tensor
 from ..transforms.jacobian import Mode, hessian, jacobian
 from ..tree import flatten, unflatten
-from .arguments import check_function, listed
+from .arguments import check_function, listed, real_array
 from .bounds import ambiguous, pairs_hint
 from .rowwise import row_jacobian
 from .unknowns import in_one_dtype
@@ -60,7 +61,8 @@ def flat(owner: str, value: Any) -> Tensor:
                 f"{owner}: the function returned a {type(leaf).__name__}; residuals are real tensors, alone or in nested lists, "
                 f"tuples, dicts. Split complex residuals into their real and imaginary parts."
             )
-        t = leaf if isinstance(leaf, Tensor) else asarray(_real(owner, "the residuals", leaf))
+        real = _real(owner, "the residuals", leaf)
+        t = leaf if isinstance(leaf, Tensor) else converted(owner, "what the function returned", real, asarray)
         if not dtypes.is_float(t.dtype):
             raise DTypeError(
                 f"{owner}: the residuals have dtype {t.dtype}; they must be floating-point. Convert them with .astype."
@@ -118,7 +120,7 @@ class Unknowns:
     def _leaf(self, x: Any) -> Tensor:
         if isinstance(x, Batched):
             raise in_vmap(self.owner)
-        t = constant(x) if isinstance(x, Tensor) else asarray(_real(self.owner, "x0", x), copy=True)
+        t = constant(x) if isinstance(x, Tensor) else tensor_of(self.owner, "x0", _real(self.owner, "x0", x))
         if not dtypes.is_float(t.dtype):
             raise DTypeError(
                 f"{self.owner}: x0 has dtype {t.dtype}, and a solver moves x in small steps. Give floats: x0.astype(pb.float64), "
@@ -172,7 +174,12 @@ class Unknowns:
         return low.astype(dtype).astype(np.float64), high.astype(dtype).astype(np.float64)
 
     def _may_be_pairs(self, bounds: Any, low: np.ndarray[Any, Any], high: np.ndarray[Any, Any]) -> bool:
-        """True if x0 is within these bounds of two unknowns, and within other ones if they are read as a pair for each unknown."""
+        """True if x0 is within these bounds of two unknowns, and within other ones if they are read as a pair for each unknown.
+
+        A tuple of two lists is how SciPy's users write (lower, upper), so it is never taken for pairs.
+        """
+        if isinstance(bounds, tuple) and all([isinstance(side, list) for side in bounds]):
+            return False
         x, (first, second) = host(self.vector), np.array(bounds, np.float64).T
         within = ((low <= x) & (x <= high) & (first <= x) & (x <= second)).all()
         return bool(within and (first < second).all() and ((first != low) | (second != high)).any())
@@ -212,14 +219,15 @@ class Unknowns:
             )
         start = 0
         for part, shape, size in zip(parts, self.shapes, self.sizes):
-            bound = host(part) if isinstance(part, Tensor) else np.asarray(np.nan if part is None else part, np.float64)
+            bound = real_array(self.owner, "bounds", np.nan if part is None else part)
             if part is not None:
                 whole = (self.count, *shape) if self.batch else shape
                 try:
                     side[..., start : start + size] = np.broadcast_to(bound, whole).reshape(*side.shape[:-1], size)
                 except ValueError:
                     raise ShapeError(
-                        f"{self.owner}: a bound of shape {bound.shape} does not fit {self.title} of shape {whole}."
+                        f"{self.owner}: bounds: one of shape {bound.shape} does not fit {self.title} of shape {whole}. Give a "
+                        f"number, or an array that broadcasts to it."
                     ) from None
             start += size
 
@@ -235,7 +243,10 @@ def prefix(tree: Any, given: Any) -> list[Any]:
 
 def _vector(owner: str, x0: Any) -> Tensor:
     """Returns Python numbers as float64. Raises DTypeError for integers and complex numbers, which are no starting point."""
-    numbers = np.asarray(x0)
+    try:
+        numbers = np.asarray(x0)
+    except ValueError:
+        raise ShapeError(f"{owner}: x0 has nested lists of unequal lengths. Give arrays: [np.array(a), np.array(b)].") from None
     _real(owner, "the elements of x0", numbers)
     if numbers.dtype.kind != "f":
         raise DTypeError(
@@ -367,9 +378,14 @@ def refuse_recording(owner: str) -> None:
     )
 
 
+def tensor_of(owner: str, name: str, x: Any) -> Tensor:
+    """Returns a copy of an argument as a tensor. Errors name the solver and the argument."""
+    return converted(owner, name, x, lambda given: asarray(given, copy=True))
+
+
 def prepared(owner: str, args: Any) -> tuple[Any, ...]:
     """Returns the arguments of the user's function, in which arrays are tensors. Raises VmapError."""
     leaves, spec = flatten(tuple(listed(args)))
     if any([isinstance(x, Batched) for x in leaves]):
         raise in_vmap(owner)
-    return tuple(unflatten(spec, [asarray(x, copy=True) if isinstance(x, np.ndarray) else x for x in leaves]))
+    return tuple(unflatten(spec, [tensor_of(owner, "args", x) if isinstance(x, np.ndarray) else x for x in leaves]))

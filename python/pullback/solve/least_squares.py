@@ -10,12 +10,13 @@ import numpy as np
 
 from ..errors import ArgumentError, ShapeError
 from ..interop.wrong_calls import explain_call, one_of
+from ..ops._shapes import flag
 from ..ops.conversion import constant
 from ..tensors.tensor import Tensor
 from ..transforms.jacobian import Mode
 from ..tree import map as mapped
 from ..typing import ArrayLike
-from .arguments import check_finite, check_start, count, flag, not_negative
+from .arguments import check_finite, check_start, count, not_negative, real_array
 from .batched import solve_batch
 from .implicit import of_least_squares
 from .jacobians import MODES, Residuals, Unknowns, host, prepared, refuse_recording
@@ -280,7 +281,7 @@ def _scale(owner: str, x_scale: Any, unknowns: Unknowns) -> Array | None:
         if x_scale != "jac":
             raise ArgumentError(f'{owner}: x_scale={x_scale!r} must be "jac", or the positive sizes of the elements of x.')
         return None
-    numbers = host(x_scale) if isinstance(x_scale, Tensor) else np.asarray(x_scale, np.float64)
+    numbers = real_array(owner, "x_scale", x_scale)
     try:
         found = np.broadcast_to(numbers, (unknowns.size,))
     except ValueError:

@@ -18,6 +18,7 @@ from ..autodiff.kept import Heard
 from ..errors import ArgumentError, DeviceError, DTypeError, LinAlgError
 from ..interop.unknown_names import attach_hints
 from ..interop.wrong_calls import explain_call, one_of
+from ..ops._shapes import flag
 from ..ops.conversion import copy
 from ..ops.elementwise import maximum, minimum, sqrt
 from ..ops.reduce import sum
@@ -27,7 +28,7 @@ from ..tensors.creation import asarray
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..tree import in_order
-from .arguments import check_function, count, flag, positive
+from .arguments import check_function, count, positive
 from .dampened import linear_model
 from .jacobians import TensorNamespace, Unknowns, host
 from .linear import Linear
@@ -119,6 +120,8 @@ class LevenbergMarquardt:
         Raises ArgumentError for residuals that are not finite, and LinAlgError if no damping makes the system solvable.
         """
         check_function("LevenbergMarquardt", "residual_fn", residual_fn, "residuals")
+        if self.per_example and not args:
+            raise ArgumentError("LevenbergMarquardt: per_example=True needs a batch of examples: lm.step(residual_fn, x, y).")
         with Heard(()), devices.working(self.device):
             model = linear_model(self, residual_fn, args)
             if self._relative:
@@ -213,12 +216,12 @@ def _parameters(owner: str, params: Any) -> list[Parameter]:
     for p in leaves:
         if not isinstance(p, Parameter):
             raise DTypeError(
-                f"{owner}: a {type(p).__name__} among the parameters; only a pb.Parameter can be updated in place. Make it with "
+                f"{owner}: params has a {type(p).__name__}; only a pb.Parameter can be updated in place. Make it with "
                 f"pb.Parameter(value), or use pb.solve.least_squares, which takes and returns plain tensors."
             )
     found = list({id(p): p for p in leaves if p.trainable}.values())
     if not found:
-        raise ArgumentError(f"{owner}: there are no trainable parameters to update.")
+        raise ArgumentError(f"{owner}: params has no trainable Parameter to update. Give a Module, or a list of Parameters.")
     for p in found:
         if not dtypes.is_float(p.dtype):
             raise DTypeError(f"{owner}: {p.label()} has dtype {p.dtype}; only floating-point Parameters can be trained.")

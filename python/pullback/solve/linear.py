@@ -88,9 +88,8 @@ def _check_residuals(lm: LevenbergMarquardt, r: Any) -> None:
         return
     owner = "LevenbergMarquardt"
     for i, p in enumerate(lm.parameters):
-        check_finite(
-            owner, p.label() + (f", number {i} of the Parameters," if not p.name and len(lm.parameters) > 1 else ""), host(p)
-        )
+        place = f", number {i} of the Parameters," if not p.name and len(lm.parameters) > 1 else ""
+        check_finite(owner, p.label() + place, host(p))
     check_start(owner, r, "the present Parameters", "Change the Parameters or the arguments of the step, so that all")
 
 

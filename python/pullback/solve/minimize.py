@@ -11,9 +11,10 @@ from ..autodiff.listeners import listeners
 from ..errors import ArgumentError, DTypeError, PullbackError
 from ..interop.unknown_names import attach_hints
 from ..interop.wrong_calls import explain_call, one_of
+from ..ops._shapes import flag
 from ..ops.conversion import copy
 from ..tensors.tensor import Tensor
-from .arguments import count, flag, given_arguments, not_negative
+from .arguments import count, given_arguments, listed, not_negative
 from .bounds import read_bounds
 from .descent import Descent, Stop, Tolerances
 from .jacobians import refuse_recording
@@ -259,7 +260,7 @@ def _check(method: Any, bounds: Any, options: Any, constraints: Any) -> None:
     if bounds is not None and method != "L-BFGS-B":
         takes = [f"scipy:{name}" for name, facts in SCIPY.items() if facts.bounds]
         raise ArgumentError(f'minimize: {method} takes no bounds. Use "L-BFGS-B", or {", ".join(map(repr, takes))}.')
-    if options or constraints:
+    if options or listed(constraints):
         name = "options" if options else "constraints"
         raise ArgumentError(
             f"minimize: {name} is for methods of SciPy. Use gtol, ftol, maxiter, maxfun and memory, and for constraints "

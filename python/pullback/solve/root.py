@@ -9,9 +9,10 @@ import numpy as np
 
 from ..errors import ArgumentError, ShapeError
 from ..interop.wrong_calls import explain_call, one_of
+from ..ops._shapes import flag
 from ..tensors.tensor import Tensor
 from ..transforms.jacobian import Mode
-from .arguments import check_finite, check_start, count, flag, is_number, not_negative
+from .arguments import check_finite, check_start, count, is_number, not_negative
 from .implicit import implicit
 from .jacobians import MODES, Residuals, Unknowns, host, prepared, refuse_recording
 from .least_squares import Search, Tolerances, settled

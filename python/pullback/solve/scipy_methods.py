@@ -19,6 +19,7 @@ from ..interop.wrong_calls import one_of
 from ..tensors.creation import asarray
 from ..tensors.tensor import Tensor
 from ..transforms.tape import GradientTape
+from .arguments import listed
 from .descent import Step, Steps, Stop
 from .jacobians import host
 from .objective import At, Objective
@@ -61,14 +62,10 @@ def check_scipy_method(method: str, bounds: Any, constraints: Any) -> None:
     name = BY_NAME.get(method.removeprefix("scipy:").lower(), "")
     if not name:
         one_of("minimize", "method", method, [f"scipy:{n}" for n in SCIPY])
-    for what, given in (("bounds", bounds is not None), ("constraints", bool(_listed(constraints)))):
+    for what, given in (("bounds", bounds is not None), ("constraints", bool(listed(constraints)))):
         if given and not getattr(SCIPY[name], what):
             takes = ", ".join([f"scipy:{n}" for n, facts in SCIPY.items() if getattr(facts, what)])
             raise ArgumentError(f"minimize: scipy:{name} takes no {what}. Use {takes}.")
-
-
-def _listed(constraints: Any) -> list[Any]:
-    return list(constraints) if isinstance(constraints, (list, tuple)) else [] if constraints is None else [constraints]
 
 
 class ScipySolver:
@@ -97,7 +94,7 @@ class ScipySolver:
                 raise ArgumentError(
                     f"minimize: scipy:{self.name} has no {option}. {takes}SciPy's own tolerances of the method go into options=."
                 )
-        self.options, self.constraints = limits | options, [self._constraint(c) for c in _listed(constraints)]
+        self.options, self.constraints = limits | options, [self._constraint(c) for c in listed(constraints)]
         if "maxfun" in self.options and self.name not in ("L-BFGS-B", "TNC"):
             key = "maxiter" if self.name == "COBYLA" else "maxfev"
             if self.name not in ("Nelder-Mead", "Powell", "COBYLA", "COBYQA"):

@@ -34,6 +34,7 @@ class Unknowns:
 
     Attributes:
         tree: the argument of the user's function: the Module itself, or the structure of `params` with a Parameter for each leaf.
+        shared: True if the user gave Parameters, which the user's function can read itself.
         slots: the Parameters whose values are the unknowns. They are the user's own where the user gave Parameters.
         dtype, device, size: the dtype, the device and the length of the flat vector.
     """
@@ -45,6 +46,7 @@ class Unknowns:
         held = [x if isinstance(x, Parameter) else self._slot(x, name) for x, name in zip(leaves, names)]
         self.tree = params if self.is_module else unflatten(self.spec, held)
         self.held = held
+        self.shared = self.is_module or any([x is y for x, y in zip(leaves, held)])
         self.slots = [x for x in held if x.trainable]
         self._check([name for name, x in zip(names, held) if x.trainable])
         self.dtype, self.device = self.slots[0].dtype, self.slots[0].device
@@ -52,7 +54,7 @@ class Unknowns:
         self.sizes = [math.prod(shape) for shape in self.shapes]
         self.size = sum(self.sizes)
         if self.size == 0:
-            raise ShapeError(f"{what}: the parameters have no elements, so there is nothing to change. Give at least one number.")
+            raise ShapeError(f"{what}: params has no elements, so there is nothing to change. Give at least one number.")
 
     def _leaves(self, params: Any) -> tuple[list[Any], Any, list[str]]:
         if self.is_module:
@@ -83,7 +85,9 @@ class Unknowns:
     def _check(self, names: Sequence[str]) -> None:
         what, slots = self.what, self.slots
         if not slots:
-            raise ArgumentError(f"{what}: no parameter is trainable, so there is nothing to change. Give tensors or Parameters.")
+            raise ArgumentError(
+                f"{what}: params has no trainable parameter, so there is nothing to change. Give tensors or Parameters."
+            )
         if len({id(x) for x in slots}) < len(slots):
             raise ArgumentError(f"{what}: a Parameter is in params twice. Give each Parameter once.")
         first = slots[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from .creation import asarray, can_change, kept, snapshot
 from .parameter import Parameter
 from .storage import Storage
 from .tensor import Tensor
+
+T = TypeVar("T")
 
 
 class Number:
@@ -66,10 +68,13 @@ def as_tensor(x: Any, *, dtype: Any = None, device: str | None = None) -> Tensor
     return take(x, dtype=dtype, device=device)
 
 
-def argument(function: str, name: str, x: Any, convert: Callable[[Any], Tensor] = as_tensor) -> Tensor:
-    """Returns an argument converted by `as_tensor`, or by `own`. Errors name the function and the argument."""
-    if isinstance(x, Tensor):
-        return x
+def argument(function: str, name: str, x: Any) -> Tensor:
+    """Returns what `as_tensor` does, with errors that name the function and the argument."""
+    return x if isinstance(x, Tensor) else converted(function, name, x, as_tensor)
+
+
+def converted(function: str, name: str, x: Any, convert: Callable[[Any], T]) -> T:
+    """Returns convert(x), with errors that name the function and the argument."""
     try:
         return convert(x)
     except PullbackError as error:

@@ -173,7 +173,8 @@ NAMES: Final[dict[str, dict[str, str]]] = {
     "pullback.optim": {
         "lr_scheduler": SCHEDULE, "clip_grad_norm": CLIP,
         "swa_utils": "an optimizer averages the weights: optim.SGD([p], ema=0.999), and opt.averaged(p) is the average.",
-        **dict.fromkeys(("LBFGS", "ASGD", "Rprop", "SparseAdam"), RULES),
+        **dict.fromkeys(("ASGD", "Rprop", "SparseAdam"), RULES),
+        "LBFGS": 'it is a method of pb.solve.minimize(f, net): method="L-BFGS".',
     },
     "pullback.optim.schedules": {
         "StepLR": "optim.schedules.Step", "ExponentialLR": "optim.schedules.Exponential",

@@ -60,6 +60,7 @@ ITERATE: Final = "iterate over pb.solve.minimize(...), which yields one item per
 # Keyword arguments, by the function that does not have them.
 KEYWORDS_OF: Final[dict[str, dict[str, str]]] = {
     "least_squares": {
+        **dict.fromkeys(("lower", "upper", "lb", "ub"), "it is bounds=(lower, upper) here."),
         **dict.fromkeys(("jac", "diff_step", "jac_sparsity", "Dfun", "epsfcn"), EXACT),
         "method": "there is one method, a trust region that takes bounds and robust losses. Leave it out.",
         **dict.fromkeys(("tr_solver", "tr_options"), "the systems are factorised by QR or Cholesky. Leave it out."),
@@ -75,6 +76,7 @@ KEYWORDS_OF: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(("xdata", "ydata"), "the function returns residuals, such as model(x, t) - y; give t and y in args=."),
     },
     "minimize": {
+        **dict.fromkeys(("lower", "upper", "lb", "ub"), "it is bounds=(lower, upper) here."),
         **dict.fromkeys(("jac", "hess", "hessp", "finite_diff_rel_step", "eps"), EXACT),
         "tol": "give gtol=, the largest element of the gradient, and ftol=.",
         "callback": ITERATE,
@@ -103,6 +105,7 @@ KEYWORDS_OF: Final[dict[str, dict[str, str]]] = {
         "full_output": "the result always has all fields.",
     },
     "augmented_lagrangian": {
+        **dict.fromkeys(("lower", "upper", "lb", "ub"), "it is bounds=(lower, upper) here."),
         **dict.fromkeys(("constraints", "cons", "constraint"), OF_LAGRANGIAN),
         **dict.fromkeys(("ineqs", "inequalities", "f_ieqcons", "ieqcons", "g"), "it is ineq= here, of values that are 0 or more."),
         **dict.fromkeys(("eqs", "equalities", "f_eqcons", "eqcons", "h"), "it is eq= here, of values that are 0."),
@@ -119,6 +122,7 @@ KEYWORDS_OF: Final[dict[str, dict[str, str]]] = {
         "max_iter": "it is maxiter= here.",
     },
     "LevenbergMarquardt": {
+        **dict.fromkeys(("lower", "upper", "lb", "ub"), "it is bounds=(lower, upper) here."),
         **dict.fromkeys(("lr", "learning_rate"), "the damping finds the length of each step. Leave it out, or give damping=."),
         **dict.fromkeys((
             "lambda_", "lam", "lambd", "lambda0", "mu", "mu0", "tau", "damp", "damping_factor", "initial_damping", "init_damping",
