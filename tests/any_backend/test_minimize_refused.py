@@ -50,6 +50,7 @@ REFUSED = {
     "options": ({"options": {"maxls": 3}}, WRONG, "options is for methods of SciPy"),
     "no dependence": ({"f": lambda x: pb.ones(())}, pb.UnconnectedError, "does not depend on the parameters"),
     "a number": ({"f": lambda x: float(x.numpy().sum())}, pb.UnconnectedError, "does not depend on the parameters"),
+    "arguments for a method": ({"method": (), "bounds": "BFGS"}, WRONG, r"method=\(\) is none of"),
     "a list of methods": ({"method": ["BFGS"]}, WRONG, "is none of"),
     "a tolerance in words": ({"gtol": "small"}, WRONG, "gtol='small' must be a number of 0 or more"),
     "a negative tolerance": ({"ftol": -1.0}, WRONG, "ftol=-1.0 must"),

@@ -185,6 +185,12 @@ def test_constraints_take_no_arguments_those_of_f_or_different_ones(constraint: 
         np.testing.assert_allclose(found.x.numpy(), [first, 1.0], atol=1e-6)
 
 
+def test_constraints_may_come_from_any_iterable() -> None:
+    for many in ({"c": lambda x: 0.5 - x[0]}.values(), (c for c in [lambda x: 0.5 - x[0]])):
+        found = solve.augmented_lagrangian(lambda x: pb.sum((x - 1) ** 2), [3.0, 2.0], ineq=many, eq=None)
+        np.testing.assert_allclose(found.x.numpy(), [0.5, 1.0], atol=1e-6)
+
+
 @pytest.mark.parametrize("constant", [lambda x: 1.0, lambda x: pb.ones(2, dtype=F64)])
 def test_a_constraint_that_is_constant(constant: Any) -> None:
     run = solve.minimize(distance, [3.0, 2.0], "scipy:SLSQP", args=[1.0], constraints={"type": "ineq", "fun": constant})

@@ -114,6 +114,11 @@ def test_a_wrong_argument_is_named(name: str) -> None:
                 assert named or name == "matmul", (name, argument, case, error)  # matmul says "the first" and "the second"
 
 
+def test_keepdims_may_be_a_number_as_in_numpy() -> None:
+    assert L.norm(np.ones((2, 3)), axis=1, keepdims=1).shape == (2, 1)  # type: ignore[arg-type]
+    assert L.matrix_norm(np.ones((2, 3)), keepdims=0).shape == ()  # type: ignore[arg-type]
+
+
 NAN = np.full((2, 2), np.nan)
 ERRORS: list[tuple[str, Any]] = [
     ("inv", lambda: L.inv(np.zeros((2, 2)))),

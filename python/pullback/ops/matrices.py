@@ -91,7 +91,7 @@ def vector_norm(x: ArrayLike, *, axis: int | Sequence[int] | None = None, keepdi
 
 def _vector_norm(name: str, given: Any, axis: Any, keepdims: Any, power: Any) -> Tensor:
     """Returns the norms for the function with this name, which errors name."""
-    x, keepdims = as_argument(name, "x", given), flag(name, "keepdims", keepdims)
+    x, keepdims = as_argument(name, "x", given), _kept(name, keepdims)
     _require_numbers(name, x)
     if not isinstance(power, Real) or power != power:
         one_of(name, "ord", power, [2, 1, 0, math.inf, -math.inf], "another power")
@@ -109,6 +109,11 @@ def _vector_norm(name: str, given: Any, axis: Any, keepdims: Any, power: Any) ->
     zero = equal(total, 0)
     inside = where(zero, 1.0, total)
     return where(zero, 0.0 if ord > 0 else math.inf, sqrt(inside) if ord == 2 else inside ** (1 / ord))
+
+
+def _kept(name: str, keepdims: Any) -> bool:
+    """Returns True or False. As in NumPy, 0 and 1 are allowed. Raises DTypeError for other values."""
+    return flag(name, "keepdims", bool(keepdims) if isinstance(keepdims, int) and keepdims in (0, 1) else keepdims)
 
 
 def _require_numbers(name: str, x: Tensor) -> None:
@@ -145,7 +150,7 @@ def matrix_norm(x: ArrayLike, *, keepdims: bool = False, ord: float | Literal["f
 
 def _matrix_norm(name: str, x: Any, keepdims: Any, ord: Any) -> Tensor:
     """Returns the norms for the function with this name, which errors name."""
-    x, keepdims = as_argument(name, "x", x), flag(name, "keepdims", keepdims)
+    x, keepdims = as_argument(name, "x", x), _kept(name, keepdims)
     require_matrix(name, x)
     _require_numbers(name, x)
     one_of(name, "ord", ord, MATRIX_NORMS)

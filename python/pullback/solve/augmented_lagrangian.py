@@ -7,7 +7,7 @@ Sources: Hestenes 1969, Powell 1969, Rockafellar 1973; the rule for the penalty 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ from .objective import At, Objective, unrecorded
 from .results import Result
 from .unknowns import Unknowns
 
-Functions = Callable[..., Any] | Sequence[Callable[..., Any]]
+Functions = Callable[..., Any] | Iterable[Callable[..., Any]]
 
 
 @attach_hints
@@ -111,7 +111,8 @@ def augmented_lagrangian(
 
 def _listed(functions: Any, name: str) -> list[Callable[..., Any]]:
     """Returns the functions of one kind of constraints as a list. Raises DTypeError for what is no function."""
-    found = [] if functions is None else list(functions) if isinstance(functions, (list, tuple)) else [functions]
+    many = not callable(functions) and not isinstance(functions, (Mapping, str)) and hasattr(functions, "__iter__")
+    found: list[Any] = [] if functions is None else [*functions] if many else [functions]
     for function in found:
         if not callable(function):
             raise DTypeError(f"augmented_lagrangian: {name} has a {type(function).__name__}. {_instead(function)}")

@@ -221,6 +221,7 @@ def minimize(
         ...     step.args["penalty"] *= 1.1
     """
     refuse_recording("minimize")
+    _check_name(method)
     unknowns = Unknowns(params, "minimize")
     limits = read_bounds(bounds, unknowns, "minimize")
     _check_numbers(gtol, ftol, memory, maxiter, maxfun)
@@ -250,13 +251,18 @@ def _check_numbers(gtol: Any, ftol: Any, memory: Any, maxiter: Any, maxfun: Any)
             count("minimize", name, value, least, ", or None for the default")
 
 
+def _check_name(method: Any) -> None:
+    """Raises ArgumentError for a method that does not exist."""
+    if not str(method).startswith("scipy:"):
+        one_of("minimize", "method", method, METHODS, "'scipy:NAME'", {name: f"scipy:{name}" for name in SCIPY})
+
+
 def _check(method: Any, bounds: Any, options: Any, constraints: Any) -> None:
-    """Raises ArgumentError for a method that does not exist, or that does not take one of the other arguments."""
+    """Raises ArgumentError for a method that does not take one of the other arguments."""
     if options is not None and not isinstance(options, Mapping):
         raise DTypeError(f"minimize: options is a {type(options).__name__}. Give a dict of the options of a method of SciPy.")
     if isinstance(method, str) and method.startswith("scipy:"):
         return check_scipy_method(method, bounds, constraints)
-    one_of("minimize", "method", method, METHODS, "'scipy:NAME'", {name: f"scipy:{name}" for name in SCIPY})
     if bounds is not None and method != "L-BFGS-B":
         takes = [f"scipy:{name}" for name, facts in SCIPY.items() if facts.bounds]
         raise ArgumentError(f'minimize: {method} takes no bounds. Use "L-BFGS-B", or {", ".join(map(repr, takes))}.')

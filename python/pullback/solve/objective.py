@@ -304,7 +304,7 @@ def _calls(f: Any, unknowns: Unknowns, args: Any, constraint: bool) -> tuple[boo
         return True, True
     positional, named = ((), args) if isinstance(args, dict) else (tuple(args), {})
     tree = unknowns.tree
-    ways = [((tree,), True)]
+    ways: list[tuple[tuple[Any, ...], bool]] = [((tree,), True)]
     if unknowns.shared:
         ways.append(((), True))
     if constraint:  # f(x) could take a positional argument for its x, but not one that has a name
