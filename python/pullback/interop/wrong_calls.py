@@ -43,10 +43,8 @@ def misfit(function: Callable[..., Any], args: tuple[Any, ...], options: Mapping
 
     Returns Python's own error if its message says enough, as it does for a missing argument.
     """
-    from .names_elsewhere.tables import CALLS  # late, because few programs need it
-
     title = function.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__").lstrip("_")
-    advice = CALLS.get(title.rpartition(".")[2])
+    advice = _tables().CALLS.get(title.rpartition(".")[2])
     parameters = list(inspect.signature(function).parameters.values())
     if parameters and parameters[0].name == "self":
         parameters, args = parameters[1:], args[1:]
@@ -89,15 +87,19 @@ def _meant(owner: str, name: str, value: Any, known: Sequence[Any], spelled: Map
     """Returns a sentence, after a space, about what to give in place of an option of another library or spelling, or nothing."""
     import difflib  # late, as in `keyword_text`
 
-    from .names_elsewhere.tables import OPTIONS
-
     if not isinstance(value, str):
         return ""
-    if hint := OPTIONS.get(f"{owner}.{name}", {}).get(value):
+    if hint := _tables().OPTIONS.get(f"{owner}.{name}", {}).get(value):
         return f" {hint}"
     written = {_letters(x): y for x, y in spelled.items()} | {_letters(x): x for x in known if isinstance(x, str)}
     near = difflib.get_close_matches(_letters(value), written, 1, 0.8)
     return f" Did you mean {written[near[0]]!r}?" if near else ""
+
+
+def _tables() -> Any:
+    from .names_elsewhere import tables  # late, because few programs need it
+
+    return tables
 
 
 def _letters(word: str) -> str:

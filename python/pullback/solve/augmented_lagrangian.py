@@ -111,12 +111,15 @@ def augmented_lagrangian(
 
 def _listed(functions: Any, name: str) -> list[Callable[..., Any]]:
     """Returns the functions of one kind of constraints as a list. Raises DTypeError for what is no function."""
-    many = not callable(functions) and not isinstance(functions, (Mapping, str)) and hasattr(functions, "__iter__")
-    found: list[Any] = [] if functions is None else [*functions] if many else [functions]
+    found: list[Any] = [] if functions is None else [functions] if _is_single(functions) else [*functions]
     for function in found:
         if not callable(function):
             raise DTypeError(f"augmented_lagrangian: {name} has a {type(function).__name__}. {_instead(function)}")
     return found
+
+
+def _is_single(functions: Any) -> bool:
+    return callable(functions) or isinstance(functions, (Mapping, str)) or not isinstance(functions, Iterable)
 
 
 def _instead(given: Any) -> str:
