@@ -187,11 +187,7 @@ class ScipySolver:
         """Returns a function that makes SciPy's form of a constraint, whose values the first thread computes."""
         nonlinear = hasattr(given, "fun")  # a NonlinearConstraint
         if not isinstance(given, dict) and not nonlinear:
-            if not hasattr(given, "lb"):
-                raise DTypeError(
-                    f"minimize: constraints has a {type(given).__name__}. Give SciPy's constraints: {{'type': 'ineq', 'fun': c}} "
-                    f"for c(x) >= 0, or a NonlinearConstraint or LinearConstraint of scipy.optimize."
-                )
+            _require_bounds(given)
             return given  # a LinearConstraint, on the flat vector
         if isinstance(given, dict) and ("fun" not in given or given.get("type") not in ("eq", "ineq")):
             raise ArgumentError(
@@ -228,6 +224,15 @@ class ScipySolver:
             return new
 
         return made
+
+
+def _require_bounds(constraint: Any) -> None:
+    """Raises DTypeError for an object that is no constraint of SciPy."""
+    if not hasattr(constraint, "lb"):
+        raise DTypeError(
+            f"minimize: constraints has a {type(constraint).__name__}. Give SciPy's constraints: {{'type': 'ineq', 'fun': c}} for "
+            f"c(x) >= 0, or a NonlinearConstraint or LinearConstraint of scipy.optimize."
+        )
 
 
 class Ended(BaseException):
