@@ -43,6 +43,7 @@ from .tensors.dtypes import uint8 as uint8
 from .tensors.dtypes import uint16 as uint16
 from .tensors.dtypes import uint32 as uint32
 from .tensors.dtypes import uint64 as uint64
+from .errors import ArgumentError as ArgumentError
 from .errors import AxisError as AxisError
 from .errors import CaptureError as CaptureError
 from .errors import DeviceError as DeviceError

@@ -16,6 +16,10 @@ class PullbackError(Exception):
     """Base class of all errors that pullback raises on purpose."""
 
 
+class ArgumentError(PullbackError, ValueError):
+    """A value that an argument cannot have, such as an option that does not exist."""
+
+
 class ShapeError(PullbackError, ValueError):
     """Shapes that do not fit together or do not fit the op."""
 

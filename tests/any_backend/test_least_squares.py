@@ -341,7 +341,7 @@ def test_bad_residuals_are_refused_in_words() -> None:
         (lambda x: x > 0, pb.DTypeError, "floating-point"),
         (lambda x: x[:0], ValueError, "no residuals"),
         (lambda x: pb.concat([x, x])[: next(lengths)], pb.ShapeError, "must not depend on x"),
-        (3.0, TypeError, "takes a function"),
+        (3.0, TypeError, "residual_fn is a float; it must be a function"),
     ):
         with pytest.raises(kind, match=words):
             least_squares(f, [2.0, 1.0])

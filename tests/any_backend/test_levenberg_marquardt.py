@@ -241,7 +241,7 @@ def test_bad_input_is_refused_in_words() -> None:
         (lambda: LevenbergMarquardt([p], loss="l2"), pb.PullbackError, "huber"),
         (lambda: LevenbergMarquardt([p], bounds=(0.0, 2.0)), ValueError, "outside the bounds: element 0"),
         (lambda: LevenbergMarquardt([p], bounds=(3.0, 2.0)), ValueError, "crossed"),
-        (lambda: LevenbergMarquardt([p]).step(3.0), TypeError, "takes a function"),
+        (lambda: LevenbergMarquardt([p]).step(3.0), TypeError, "residual_fn is a float; it must be a function"),
         (lambda: LevenbergMarquardt([p]).step(lambda: None), pb.PullbackError, "return"),
         (lambda: LevenbergMarquardt([p]).step(lambda: pb.log(p - 1)), ValueError, "residual 0 is nan"),
     ):

@@ -21,7 +21,8 @@ HERE = r'".*test_errors\.py", line \d+'
 
 def test_every_error_is_a_pullback_error_and_an_ordinary_one() -> None:
     for name, also in {
-        "ShapeError": ValueError, "AxisError": IndexError, "DTypeError": TypeError, "NonFiniteError": ArithmeticError,
+        "ArgumentError": ValueError, "ShapeError": ValueError, "AxisError": IndexError, "DTypeError": TypeError,
+        "NonFiniteError": ArithmeticError,
         "GradientCheckError": AssertionError,
         "FileFormatError": ValueError, "LinAlgError": np.linalg.LinAlgError,
         "OutOfMemoryError": MemoryError, "UnconnectedError": pb.TapeError,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,13 @@ CALLS = [
     ("L.diagonal(x, dim1=0)", "the matrices are the last two axes"),
     ("L.diagonal(x, 1)", "offset="),
     ("L.outer(x, b, out=x)", "tensors are immutable"),
+    ("L.vector_norm(b, 2)", "takes x by position, and 2 arguments were given by position. Write pb.linalg.vector_norm(x, ord=2"),
+    ("L.matrix_norm(x, 'fro')", 'Write pb.linalg.matrix_norm(x, ord="fro"), or pb.linalg.norm(x, "fro")'),
+    ("L.matrix_norm(x, dim=(0, 1))", "the matrices are the last two axes; pb.linalg.norm(x, ord, axis=(0, 1))"),
+    ("L.vector_norm(b, 2, dim=0)", "it is axis= here."),
+    ("L.cross(b, b, 0)", "Pass what follows by keyword: axis=."),
+    ("L.vecdot(b, b, dim=-1)", "it is axis= here."),
+    ("L.qr(x, full_matrices=True)", 'full_matrices=True is mode="complete" here'),
 ]  # fmt: skip
 
 
@@ -44,6 +52,71 @@ def test_keywords_of_other_libraries_are_answered(call: str, words: str) -> None
     with pytest.raises(TypeError) as caught:
         eval(call, {"L": L, "x": pb.eye(2), "b": pb.ones(2)})
     assert words in str(caught.value)
+
+
+OPTIONS = [
+    ("L.qr(x, mode='economic')", "qr: mode='economic' is none of 'reduced', 'complete'. It is \"reduced\" here."),
+    ("L.qr(x, mode='r')", "Take R of the result: pb.linalg.qr(x).R."),
+    ("L.qr(x, mode='Complete')", "Did you mean 'complete'?"),
+    ("L.qr(x, mode=None)", "qr: mode=None is none of 'reduced', 'complete'."),
+    ("L.norm(b, 'fro')", "norm: ord='fro' is none of 2, 1, 0, inf, -inf, another power. This norm is one of matrices"),
+    ("L.norm(x, 3)", "norm: ord=3 is none of 'fro', 'nuc', 2,"),
+    ("L.matrix_norm(x, ord='nuclear')", 'matrix_norm: ord=\'nuclear\' is none of .* It is "nuc" here.'),
+    ("L.vector_norm(b, ord='inf')", "Give the number: float"),
+    ("L.vector_norm(b, ord=np.nan)", "vector_norm: ord=nan is none of"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "words"), OPTIONS)
+def test_an_option_that_does_not_exist_is_answered(call: str, words: str) -> None:
+    with pytest.raises(pb.ArgumentError, match=words.replace("(", r"\(").replace(")", r"\)")):
+        eval(call, {"L": L, "x": pb.eye(2), "b": pb.ones(2), "np": np})
+
+
+# ---- wrong arguments
+
+SQUARE, VECTOR = np.eye(3) + 0.1, np.ones(3)
+GOOD: dict[str, dict[str, Any]] = {
+    **{name: {"x": SQUARE} for name in L.__all__ if name != "LinAlgError"},
+    **{name: {"a": SQUARE, "b": VECTOR} for name in ("solve", "solve_triangular", "lstsq")},
+    **{name: {"a": VECTOR, "b": VECTOR} for name in ("cross", "outer", "vecdot")},
+    **{name: {"a": SQUARE, "b": SQUARE} for name in ("matmul", "tensordot")}, "matrix_power": {"x": SQUARE, "n": 2},
+}  # fmt: skip
+NEVER: dict[str, Any] = {
+    "a string": "a", "None": None, "a ragged list": [[1.0, 2.0], [3.0]], "complex": np.ones((3, 3)) * 1j, "a complex": [1j, 2.0],
+    "a set": {1.0}, "an object": object(), "objects": np.array([None, 1]), "strings": np.array(["a"]), "bool": np.array([[True]]),
+}  # fmt: skip
+BY_SHAPE: dict[str, Any] = {"a number": 3.0, "a vector": np.ones(3), "not square": np.ones((2, 3)), "empty": np.zeros((0,))}
+
+
+def error_of(name: str, argument: str, value: Any) -> BaseException | None:
+    """Returns the error of the function with one wrong argument, or None."""
+    options = {"upper": True} if name == "solve_triangular" else {}
+    given = [value if key == argument else good for key, good in GOOD[name].items()]
+    try:
+        getattr(L, name)(*given, **options)
+    except Exception as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_wrong_argument_is_named(name: str) -> None:
+    for argument in GOOD[name]:
+        for case, value in (NEVER | BY_SHAPE).items():
+            error = error_of(name, argument, value)
+            if error is None:
+                assert case in BY_SHAPE or case == "bool", (name, argument, case)
+            elif not isinstance(error, pb.LinAlgError):
+                assert isinstance(error, pb.PullbackError), (name, argument, case, error)
+                assert str(error).startswith(f"{name}: "), (name, argument, case, error)
+                named = re.search(rf"\b{argument}\b", str(error).removeprefix(f"{name}: "))
+                assert named or name == "matmul", (name, argument, case, error)  # matmul says "the first" and "the second"
+
+
+def test_keepdims_may_be_a_number_as_in_numpy() -> None:
+    assert L.norm(np.ones((2, 3)), axis=1, keepdims=1).shape == (2, 1)  # type: ignore[arg-type]
+    assert L.matrix_norm(np.ones((2, 3)), keepdims=0).shape == ()  # type: ignore[arg-type]
 
 
 NAN = np.full((2, 2), np.nan)
@@ -59,6 +132,17 @@ ERRORS: list[tuple[str, Any]] = [
     ("matrix_norm", lambda: L.norm(NAN, "nuc")),
     ("solve", lambda: L.solve(np.zeros((2, 2)), np.ones(2))),
     ("cholesky", lambda: L.cholesky(-np.eye(2))),
+    ("norm", lambda: L.norm(np.ones(3), axis=2)),
+    ("norm", lambda: L.norm(np.ones((2, 2), bool))),
+    ("norm", lambda: L.norm(np.zeros(0), -np.inf)),
+    ("trace", lambda: L.trace(np.ones(3))),
+    ("trace", lambda: L.trace(np.eye(3), dtype="float42")),  # type: ignore[arg-type]
+    ("vector_norm", lambda: L.vector_norm(np.ones(3), keepdims=np.ones(2))),  # type: ignore[arg-type]
+    ("cross", lambda: L.cross(np.ones(3), 2.0)),
+    ("cross", lambda: L.cross(np.ones((2, 3)), np.ones((3, 3)))),
+    ("tensordot", lambda: L.tensordot(np.ones(3), np.ones(3))),
+    ("pinv", lambda: L.pinv(np.eye(2), rtol="small")),  # type: ignore[arg-type]
+    ("lstsq", lambda: L.lstsq(np.eye(2), np.ones(2), rcond="small")),  # type: ignore[arg-type]
 ]  # fmt: skip
 
 

@@ -24,13 +24,22 @@ from pullback.interop.names_elsewhere.tables import KEYWORDS, LIBRARIES, NAMES
 from pullback.interop.unknown_names import SPACES, Elsewhere, public
 from pullback.interop.wrong_calls import explain_call
 
+P = pb.Parameter([1.0, 2.0])
+LM = pb.solve.LevenbergMarquardt([P])
+RUN = pb.solve.minimize(lambda x: pb.sum(x**2), [1.0])
+RESULTS: list[Any] = [
+    pb.linalg.svd(pb.eye(2)), pb.linalg.eigh(pb.eye(2)), pb.linalg.qr(pb.eye(2)), pb.linalg.slogdet(pb.eye(2)),
+    pb.linalg.lstsq(pb.eye(2), pb.ones(2)), LM, LM.step(lambda: P - 1), RUN, next(RUN), RUN.result(),
+    pb.solve.least_squares(lambda x: x, [1.0]), pb.solve.root(lambda x: x, [1.0]),
+    pb.solve.augmented_lagrangian(lambda x: pb.sum(x**2), [1.0]),
+]  # fmt: skip
 CLASSES: dict[str, type] = {
+    **{type(x).__name__: type(x) for x in RESULTS},
     "Tensor": pb.Tensor, "GradientTape": pb.GradientTape, "Optimizer": optim.Optimizer, "Module": nn.Module, "Cuda": type(pb.cuda),
     "LossScaler": pb.amp.LossScaler,
     "Loader": pb.data.Loader, "Schedule": optim.schedules.Schedule,
 }  # fmt: skip
 ROWS = [(place, name, hint) for place, names in NAMES.items() for name, hint in names.items()]
-P = pb.Parameter([1.0, 2.0])
 HERE = {
     "pb": pb, "nn": nn, "optim": optim, "np": np, "t": pb.ones((2, 2)), "p": P, "tape": pb.GradientTape(), "net": nn.Linear(2, 2),
     "opt": optim.SGD([P]), "pickle": pickle, "cuda": pb.cuda,
@@ -172,6 +181,11 @@ def error_of(expression: str) -> BaseException:
         ("pb.interp", "NumPy's takes a copy and has no derivative; call it with t.numpy()."),
         ("pb.average", "write pb.sum(x * t) / pb.sum(x) for weights x"),
         ("pb.linalg.lu", "this factorisation is not here yet."),
+        ("pb.linalg.inv_ex", "pb.linalg.inv(t) raises pb.LinAlgError"),
+        ("optim.LBFGS", 'method="L-BFGS"'),
+        ("pb.solve.NonlinearConstraint", "ineq=[c], eq=[h]"),
+        ("pb.linalg.svd(t).V", "'SVDResult' object has no attribute 'V': write .Vh.mT"),
+        ("pb.linalg.eigh(t).L", "it is .eigenvalues here."),
         ("pb.linalg.eig", "pb.linalg.eigh is for symmetric"),
         ("pb.random.power", "transform what pb.random.uniform"),
         ("pb.unflatten", "it is t.reshape here."),
@@ -345,13 +359,20 @@ def test_a_generator_in_the_place_of_the_shape_is_told_apart() -> None:
 
 
 def test_a_hint_is_no_attribute() -> None:
-    for x in HERE.values():
+    for x in (*HERE.values(), *RESULTS):
         for place in [place for place, kind in CLASSES.items() if isinstance(x, kind)]:
             for name in NAMES[place]:
                 assert not hasattr(x, name)
                 assert getattr(x, name, None) is None
                 assert name not in dir(x)
     assert {"sum", "at", "T", "assign"} <= {*dir(P)}
+
+
+@pytest.mark.parametrize("value", RESULTS, ids=[type(x).__name__ for x in RESULTS])
+def test_a_hint_for_a_result_names_what_it_has(value: Any) -> None:
+    for hint in NAMES[type(value).__name__].values():
+        for name in re.findall(r"(?:^|[ (*])\.([a-zA-Z]\w*)", hint):
+            assert hasattr(value, name), hint
 
 
 def test_a_subclass_may_have_the_names_that_are_answered() -> None:

@@ -130,12 +130,11 @@ SHAPES: list[tuple[str, Any]] = [
     ("linear", lambda: F.linear(ONE, pb.ones((3, 3)))),
     ("linear", lambda: F.linear(ROWS, ROWS, pb.ones(3))),
     ("diagonal", lambda: pb.linalg.diagonal(SIX)),
-    ("diagonal", lambda: pb.linalg.trace(SIX)),
+    ("trace: x has shape", lambda: pb.linalg.trace(SIX)),
     ("cross", lambda: pb.linalg.cross(ROWS, ROWS)),
     ("cross", lambda: pb.linalg.cross(pb.ones(3), pb.ones(4))),
     ("cross", lambda: pb.linalg.cross(pb.ones(4), pb.ones(3))),
     ("matrix_norm", lambda: pb.linalg.matrix_norm(SIX)),
-    ("matrix_norm", lambda: pb.linalg.matrix_norm(ROWS, ord=3)),
     ("init", lambda: nn.init.kaiming_normal(parameter(3))),
     ("init", lambda: nn.init.xavier_uniform(parameter(3))),
     ("orthogonal", lambda: nn.init.orthogonal(parameter(3))),
@@ -298,6 +297,7 @@ OTHERS: list[tuple[type[Exception], str, Any]] = [
 
 CASES = [
     *[(pb.ShapeError, words, ask) for words, ask in SHAPES],
+    (pb.ArgumentError, "matrix_norm", lambda: pb.linalg.matrix_norm(ROWS, ord=3)),
     *[(pb.DTypeError, words, ask) for words, ask in DTYPES],
     *OTHERS,
 ]

@@ -10,8 +10,9 @@ from inspect import CO_VARKEYWORDS
 from typing import Any, Final, TypeVar
 
 from ..autodiff.site import current_frame
-from .names_elsewhere.methods import NAMES as METHODS
+from .names_elsewhere import methods, results
 
+METHODS: Final = {**methods.NAMES, **results.NAMES}
 Kind = TypeVar("Kind", bound=type)
 
 # The public modules, in the order in which they are searched, and what users call them.

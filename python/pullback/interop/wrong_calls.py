@@ -1,15 +1,17 @@
-"""Explains calls that Python refuses because the arguments do not fit the parameters of the function."""
+"""Explains calls whose arguments do not fit: those that Python refuses, and options that do not exist."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 from ..autodiff.site import current_frame, is_ours
+from ..errors import ArgumentError
 from .unknown_names import SPACES, keyword_text
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,10 +46,8 @@ def misfit(function: Callable[..., Any], args: tuple[Any, ...], options: Mapping
 
     Returns Python's own error if its message says enough, as it does for a missing argument.
     """
-    from .names_elsewhere.tables import CALLS  # late, because few programs need it
-
     title = _title_of_call(function, args)
-    advice = CALLS.get(title.rpartition(".")[2])
+    advice = _tables().CALLS.get(title.rpartition(".")[2])
     parameters = list(inspect.signature(function).parameters.values())
     if parameters and parameters[0].name == "self":
         parameters, args = parameters[1:], args[1:]
@@ -141,3 +141,45 @@ def _holds(given: Any, x: Any) -> bool:
     if isinstance(given, (list, tuple, dict)) and given is not x:
         return any([_holds(part, x) for part in (given.values() if isinstance(given, dict) else given)])
     return given is x
+
+
+# ---- options
+
+
+def one_of(
+    owner: str, name: str, value: Any, known: Sequence[Any], also: str = "", spelled: Mapping[str, str] | None = None
+) -> None:
+    """Raises ArgumentError unless an option is one of the known values. It says what the value is called here, if that is known.
+
+    Args:
+        owner, name: the function and its argument, for the message.
+        also: what else may be given, for the end of the list in the message.
+        spelled: other names of values, and what to write for them.
+    """
+    if isinstance(value, (str, Real)) and value in known:
+        return
+    listed = ", ".join([*[repr(x) for x in known], *([also] if also else [])])
+    raise ArgumentError(f"{owner}: {name}={value!r} is none of {listed}.{_meant(owner, name, value, known, spelled or {})}")
+
+
+def _meant(owner: str, name: str, value: Any, known: Sequence[Any], spelled: Mapping[str, str]) -> str:
+    """Returns a sentence, after a space, about what to give in place of an option of another library or spelling, or nothing."""
+    import difflib  # late, as in `keyword_text`
+
+    if not isinstance(value, str):
+        return ""
+    if hint := _tables().OPTIONS.get(f"{owner}.{name}", {}).get(value):
+        return f" {hint}"
+    written = {_letters(x): y for x, y in spelled.items()} | {_letters(x): x for x in known if isinstance(x, str)}
+    near = difflib.get_close_matches(_letters(value), written, 1, 0.8)
+    return f" Did you mean {written[near[0]]!r}?" if near else ""
+
+
+def _tables() -> Any:
+    from .names_elsewhere import tables  # late, because few programs need it
+
+    return tables
+
+
+def _letters(word: str) -> str:
+    return word.lower().replace("-", "").replace("_", "").replace(" ", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..autodiff.primitive import apply
+from ..interop.unknown_names import attach_hints
 from ..interop.wrong_calls import explain_call
 from ..tensors.creation import eye
 from ..tensors.tensor import Tensor
@@ -81,6 +82,7 @@ def det(x: ArrayLike, /) -> Tensor:
     return apply(_det, (square("det", x),))
 
 
+@attach_hints
 class SlogdetResult(NamedTuple):
     """The result of `slogdet`: the sign of the determinant, and the logarithm of its absolute value."""
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..autodiff.primitive import ZERO, apply
 from ..errors import ShapeError
+from ..interop.unknown_names import attach_hints
 from ..interop.wrong_calls import explain_call
 from ..tensors.creation import full
 from ..tensors.dtypes import result_type
@@ -76,9 +77,10 @@ def _tolerance(name: str, x: Tensor, rtol: Any) -> Tensor:
     if rtol is None:
         rtol = builtins.max(x.shape[-2:]) * float(np.finfo(x.dtype).eps)
         return full(batch, rtol, dtype=x.dtype, device=x.device)
+    option = "rcond" if name == "lstsq" else "rtol"
     tolerance = in_dtype(as_tensor(rtol), x.dtype)
     if broadcast_shapes(name, [tolerance.shape, batch]) != batch:
-        raise ShapeError(f"{name}: the tolerance has shape {tolerance.shape}; it must broadcast to {batch}, one for each matrix.")
+        raise ShapeError(f"{name}: {option} has shape {tolerance.shape}; it must broadcast to {batch}, one for each matrix.")
     return broadcast_to(tolerance, batch)
 
 
@@ -117,6 +119,7 @@ def _rank(s: Tensor, rtol: Tensor) -> Tensor:
     return count_nonzero(greater(s, expand_dims(least, axis=-1)), axis=-1)
 
 
+@attach_hints
 class LstsqResult(NamedTuple):
     """The result of `lstsq`. `residuals` are the sums of squares |b - a x|² of each column of b."""
 
@@ -136,11 +139,14 @@ def lstsq(a: ArrayLike, b: ArrayLike, /, rcond: ArrayLike | None = None) -> Lsts
     Unlike in NumPy and PyTorch the residuals are never left out, whatever the rank. The derivative is that of `pinv`. Raises
     ShapeError, and LinAlgError if a is not finite.
     """
-    a, b = matrix("lstsq", a), in_float(as_tensor(b))
+    a, b = matrix("lstsq", a, "a"), in_float(as_tensor(b))
     vector = b.ndim == 1
     b = expand_dims(b, axis=1) if vector else b
     if b.ndim < 2 or b.shape[-2] != a.shape[-2]:
-        raise ShapeError(f"lstsq: b must be a vector ({a.shape[-2]},) or matrices (…, {a.shape[-2]}, k) for a of shape {a.shape}.")
+        raise ShapeError(
+            f"lstsq: b has shape {b.shape}; it must be a vector ({a.shape[-2]},) or matrices (…, {a.shape[-2]}, k) for a of shape "
+            f"{a.shape}."
+        )
     broadcast_shapes("lstsq", [a.shape[:-2], b.shape[:-2]])
     dtype, (m, n) = result_type(a, b), a.shape[-2:]
     a, b = [widened(in_dtype(t, dtype)) for t in (a, b)]

@@ -149,19 +149,28 @@ def outer(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     """Returns the outer product of two vectors (m,) and (n,): (m, n). Raises ShapeError for other ranks."""
     a, b = as_tensor(a), as_tensor(b)
     if a.ndim != 1 or b.ndim != 1:
-        raise ShapeError(f"outer: takes two vectors, not shapes {a.shape} and {b.shape}.")
+        raise ShapeError(
+            f"outer: a and b have the shapes {a.shape} and {b.shape}, and must be vectors. For others write a.flatten(), or "
+            f"pb.expand_dims(a, axis=-1) * pb.expand_dims(b, axis=-2)."
+        )
     return multiply(expand_dims(a, axis=1), b)
 
 
-def vecdot(a: ArrayLike, b: ArrayLike, *, axis: int = -1, **unknown: NoReturn) -> Tensor:
+@explain_call
+def vecdot(a: ArrayLike, b: ArrayLike, *, axis: int = -1) -> Tensor:
     """Returns the dot products of vectors along an axis, which must be negative; the other axes broadcast. Raises ShapeError."""
-    if unknown:
-        raise unexpected(unknown)
     a, b = as_tensor(a), as_tensor(b)
     if not -min(a.ndim, b.ndim) <= integer("vecdot", "axis", axis) < 0:
-        raise ShapeError(f"vecdot: axis {axis} must be negative and exist in both shapes, {a.shape} and {b.shape}.")
+        raise ShapeError(
+            f"vecdot: axis={axis} must be negative and exist in both a, of shape {a.shape}, and b, of shape {b.shape}. It is "
+            f"counted from the end, because the other axes broadcast."
+        )
     if a.shape[axis] != b.shape[axis]:
-        raise ShapeError(f"vecdot: axis {axis} has length {a.shape[axis]} in one and {b.shape[axis]} in the other.")
+        raise ShapeError(
+            f"vecdot: axis {axis} has length {a.shape[axis]} in a and {b.shape[axis]} in b; they must be equal. Pass axis= for "
+            f"vectors along another axis."
+        )
+    broadcast_shapes("vecdot", [(*t.shape[:axis], 1, *t.shape[t.ndim + axis + 1 :]) for t in (a, b)])
     x, y = moveaxis(a, axis, -1), moveaxis(b, axis, -1)
     product = matmul(expand_dims(x, axis=-2), expand_dims(y, axis=-1))
     return reshape(product, product.shape[:-2])
@@ -188,20 +197,22 @@ def kron(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     return reshape(product, [m * n for m, n in zip(blocks, rest)])
 
 
-def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[int | Sequence[int]] = 2, **unknown: NoReturn) -> Tensor:
+@explain_call
+def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[int | Sequence[int]] = 2) -> Tensor:
     """Returns the sum of products over pairs of axes. Raises ShapeError.
 
     axes: an integer n pairs the last n axes of a with the first n axes of b; two sequences of equal length list axes of a and of b,
         and two integers name one axis of each.
     """
-    if unknown:
-        raise unexpected(unknown)
     a, b = as_tensor(a), as_tensor(b)
     given: Any = axes
     if hasattr(given, "__index__") and not getattr(given, "shape", ()):
         count = integer("tensordot", "axes", given)
         if not 0 <= count <= min(a.ndim, b.ndim):
-            raise ShapeError(f"tensordot: axes={count}, but the shapes are {a.shape} and {b.shape}.")
+            raise ShapeError(
+                f"tensordot: axes={count} are the last {count} axes of a, of shape {a.shape}, and the first {count} of b, of shape "
+                f"{b.shape}. Give the number of axes that both have, or their lists: axes=([1], [0])."
+            )
         pairs = (list(range(a.ndim - count, a.ndim)), list(range(count)))
     else:
         if not hasattr(given, "__len__") or len(given) != 2 or isinstance(given, (str, dict, set)):
@@ -210,7 +221,10 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[int | Sequence[in
             [[normalize_axis("tensordot", i, t.ndim) for i in ints("tensordot", "axes", along)] for t, along in zip((a, b), given)]
         )
     if [a.shape[i] for i in pairs[0]] != [b.shape[j] for j in pairs[1]]:
-        raise ShapeError(f"tensordot: axes {pairs[0]} of {a.shape} and {pairs[1]} of {b.shape} have different lengths.")
+        raise ShapeError(
+            f"tensordot: axes {pairs[0]} of a, of shape {a.shape}, and {pairs[1]} of b, of shape {b.shape}, have different "
+            f"lengths. Give the axes to sum over: axes=([1], [0])."
+        )
     rows = [i for i in range(a.ndim) if i not in pairs[0]]
     columns = [j for j in range(b.ndim) if j not in pairs[1]]
     inner = math.prod([a.shape[i] for i in pairs[0]])

@@ -6,17 +6,16 @@ import builtins
 import math
 from collections.abc import Sequence
 from numbers import Real
-from typing import Any, Literal, NoReturn
+from typing import Any, Final, Literal
 
-from ..errors import ShapeError
-from ..interop.unknown_names import unexpected
-from ..interop.wrong_calls import explain_call
+from ..errors import AxisError, DTypeError, ShapeError
+from ..interop.wrong_calls import explain_call, one_of
 from ..tensors.creation import arange, eye
-from ..tensors.dtypes import is_float
-from ..tensors.operand import as_tensor
+from ..tensors.dtypes import as_dtype, is_float
+from ..tensors.operand import as_tensor, converted
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
-from ._shapes import integer, normalize_axis
+from ._shapes import broadcast_shapes, flag, integer, normalize_axes, normalize_axis
 from .by_name import in_dtype, in_float, widened
 from .conversion import copy
 from .elementwise import abs as absolute, equal, sign, sqrt, square, where
@@ -25,18 +24,24 @@ from .linalg import matmul
 from .movement import concat
 from .reduce import count_nonzero, max, min, sum
 from .shape import broadcast_to, moveaxis, reshape
-from .solves import inverse, require_square
+from .solves import inverse, require_matrix, require_square
 from .spectral import singular_values
+
+MATRIX_NORMS: Final = ("fro", "nuc", 2, -2, 1, -1, math.inf, -math.inf)
 
 
 @explain_call
 def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Tensor:
     """Returns the elements x[..., i, i + offset] of each matrix. Raises ShapeError for fewer than two axes."""
+    return _diagonal("diagonal", x, offset)
+
+
+def _diagonal(name: str, x: Any, offset: Any) -> Tensor:
+    """Returns the diagonals for the function with this name, which errors name."""
     x = as_tensor(x)
-    if x.ndim < 2:
-        raise ShapeError(f"diagonal: shape {x.shape} has no two last axes.")
+    require_matrix(name, x)
     rows, columns = x.shape[-2:]
-    _, offset, _ = sorted((-rows, integer("diagonal", "offset", offset), columns))  # beyond these bounds, diagonals are empty
+    _, offset, _ = sorted((-rows, integer(name, "offset", offset), columns))  # beyond these bounds, diagonals are empty
     first = -offset if offset < 0 else 0
     length = len(range(rows)[first:][: len(range(columns)[first + offset :])])
     kept = x[..., first : first + length, :]
@@ -48,40 +53,54 @@ def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Tensor:
 @explain_call
 def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Tensor:
     """Returns the sum of each matrix's diagonal. Raises ShapeError for fewer than two axes."""
-    return sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
+    wanted = None if dtype is None else converted("trace", "dtype", dtype, as_dtype)
+    return sum(_diagonal("trace", x, offset), axis=-1, dtype=wanted)
 
 
-def cross(a: ArrayLike, b: ArrayLike, *, axis: int = -1, **unknown: NoReturn) -> Tensor:
+@explain_call
+def cross(a: ArrayLike, b: ArrayLike, *, axis: int = -1) -> Tensor:
     """Returns the cross products of vectors of length 3 along an axis. Raises ShapeError for another length."""
-    if unknown:
-        raise unexpected(unknown)
     a, b = as_tensor(a), as_tensor(b)
     axis = integer("cross", "axis", axis)
+    for argument, t in (("a", a), ("b", b)):
+        if not -t.ndim <= axis < t.ndim:
+            raise AxisError(
+                f"cross: {argument} has shape {t.shape}, which has no axis {axis}. Give vectors of length 3 along axis=."
+            )
     a, b = moveaxis(a, axis, -1), moveaxis(b, axis, -1)
     if a.shape[-1] != 3 or b.shape[-1] != 3:
-        raise ShapeError(f"cross: axis {axis} has lengths {a.shape[-1]} and {b.shape[-1]}; both must be 3.")
+        raise ShapeError(
+            f"cross: axis {axis} of a has length {a.shape[-1]} and that of b {b.shape[-1]}; both must be 3. Pass axis= for vectors "
+            f"along another axis."
+        )
+    broadcast_shapes("cross", [a.shape, b.shape])
     next_a, next_b = (concat([v[..., 1:], v[..., :1]], axis=-1) for v in (a, b))
     last_a, last_b = (concat([v[..., 2:], v[..., :2]], axis=-1) for v in (a, b))
     return moveaxis(next_a * last_b - last_a * next_b, -1, axis)
 
 
-def vector_norm(
-    x: ArrayLike, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, ord: float = 2, **unknown: NoReturn
-) -> Tensor:
+@explain_call
+def vector_norm(x: ArrayLike, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, ord: float = 2) -> Tensor:
     """Returns the norm (sum |x|^ord)^(1/ord) over the axes (None: all axes); ord may also be 0 and ±inf.
 
     The gradient of a zero vector's norm is zero, and so is the norm of an empty vector, unless ord is negative. Raises ShapeError
     for the norm -inf of an empty vector.
     """
-    if unknown:
-        raise unexpected(unknown)
-    x = as_tensor(x)
-    if not isinstance(ord, Real):
-        raise ShapeError(f"vector_norm: ord={ord!r} is not a number. Use 2, 1, 0, inf, -inf or another power.")
+    return _vector_norm("vector_norm", x, axis, keepdims, ord)
+
+
+def _vector_norm(name: str, given: Any, axis: Any, keepdims: Any, power: Any) -> Tensor:
+    """Returns the norms for the function with this name, which errors name."""
+    x, keepdims = as_tensor(given), _kept(name, keepdims)
+    _require_numbers(name, x)
+    if not isinstance(power, Real) or power != power:
+        one_of(name, "ord", power, [2, 1, 0, math.inf, -math.inf], "another power")
+    ord: Any = power
+    normalize_axes(name, axis, x.ndim)
     if is_float(x.dtype) and x.dtype.itemsize == 2:  # the sum of squares could overflow
-        return in_dtype(vector_norm(in_dtype(x, "float32"), axis=axis, keepdims=keepdims, ord=ord), x.dtype)
+        return in_dtype(_vector_norm(name, in_dtype(x, "float32"), axis, keepdims, ord), x.dtype)
     if ord in (math.inf, -math.inf):
-        return _extreme("vector_norm", ord, absolute(x), axis, keepdims)
+        return _extreme(name, ord, absolute(x), axis, keepdims)
     if ord == 0:
         return count_nonzero(x, axis=axis, keepdims=keepdims).astype(x.dtype)
     if ord == 1:
@@ -90,6 +109,17 @@ def vector_norm(
     zero = equal(total, 0)
     inside = where(zero, 1.0, total)
     return where(zero, 0.0 if ord > 0 else math.inf, sqrt(inside) if ord == 2 else inside ** (1 / ord))
+
+
+def _kept(name: str, keepdims: Any) -> bool:
+    """Returns True or False. As in NumPy, 0 and 1 are allowed. Raises DTypeError for other values."""
+    return flag(name, "keepdims", bool(keepdims) if isinstance(keepdims, int) and keepdims in (0, 1) else keepdims)
+
+
+def _require_numbers(name: str, x: Tensor) -> None:
+    """Raises DTypeError for bools."""
+    if x.dtype.kind == "b":
+        raise DTypeError(f"{name}: x has dtype bool, and norms are those of numbers. Convert it: x.astype(pb.float32).")
 
 
 def _extreme(name: str, ord: float, sizes: Tensor, axis: int | Sequence[int] | None, keepdims: bool) -> Tensor:
@@ -107,27 +137,30 @@ def _extreme(name: str, ord: float, sizes: Tensor, axis: int | Sequence[int] | N
     return in_dtype(sum(sizes, axis=axis, keepdims=keepdims), sizes.dtype)  # there is nothing to add up
 
 
-def matrix_norm(x: ArrayLike, *, keepdims: bool = False, ord: float | Literal["fro", "nuc"] = "fro", **unknown: NoReturn) -> Tensor:
+@explain_call
+def matrix_norm(x: ArrayLike, *, keepdims: bool = False, ord: float | Literal["fro", "nuc"] = "fro") -> Tensor:
     """Returns a norm of each matrix in the last two axes.
 
     ord: "fro" for the Frobenius norm; "nuc" for the sum of the singular values, 2 or -2 for the largest or smallest of them; 1 or
     -1 for the largest or smallest absolute column sum; inf or -inf for the largest or smallest absolute row sum. As in NumPy 2 the
     norm of an empty matrix is 0. Raises ShapeError for fewer than two axes, another ord, or the smallest of no numbers.
     """
-    if unknown:
-        raise unexpected(unknown)
-    x = as_tensor(x)
-    if x.ndim < 2:
-        raise ShapeError(f"matrix_norm: shape {x.shape} has no two last axes.")
+    return _matrix_norm("matrix_norm", x, keepdims, ord)
+
+
+def _matrix_norm(name: str, x: Any, keepdims: Any, ord: Any) -> Tensor:
+    """Returns the norms for the function with this name, which errors name."""
+    x, keepdims = as_tensor(x), _kept(name, keepdims)
+    require_matrix(name, x)
+    _require_numbers(name, x)
+    one_of(name, "ord", ord, MATRIX_NORMS)
     if ord == "fro":
-        return vector_norm(x, axis=(-2, -1), keepdims=keepdims)
-    if ord not in ("nuc", 2, -2, 1, -1, math.inf, -math.inf):
-        raise ShapeError(f"matrix_norm: ord={ord!r} is not one of 'fro', 'nuc', 2, -2, 1, -1, inf and -inf.")
+        return _vector_norm(name, x, (-2, -1), keepdims, 2)
     if ord in ("nuc", 2, -2):
         values = in_dtype(singular_values("matrix_norm", widened(x)), in_float(x).dtype)
     else:
         values = sum(absolute(x), axis=-2 if ord in (1, -1) else -1)
-    y = sum(values, axis=-1) if ord == "nuc" else _extreme("matrix_norm", float(ord), values, -1, False)
+    y = sum(values, axis=-1) if ord == "nuc" else _extreme(name, float(ord), values, -1, False)
     return reshape(y, (*y.shape, 1, 1)) if keepdims else y
 
 
@@ -155,26 +188,24 @@ def matrix_power(x: ArrayLike, n: int, /) -> Tensor:
     return result
 
 
+@explain_call
 def norm(
     x: ArrayLike,
     ord: float | Literal["fro", "nuc"] | None = None,
     axis: int | Sequence[int] | None = None,
     keepdims: bool = False,
-    **unknown: NoReturn,
 ) -> Tensor:
     """Returns a norm as NumPy's norm does: of vectors along one axis, or of matrices over two.
 
     If neither ord nor axis is given, it is the 2-norm of all elements. Raises ShapeError.
     """
-    if unknown:
-        raise unexpected(unknown)
     x = as_tensor(x)
     of_vectors: Any = 2 if ord is None else ord
     if axis is None and (ord is None or x.ndim == 1):
-        return vector_norm(x, keepdims=keepdims, ord=of_vectors)
+        return _vector_norm("norm", x, None, keepdims, of_vectors)
     if axis is None or isinstance(axis, tuple):
         axes = (-2, -1) if axis is None else tuple([normalize_axis("norm", a, x.ndim) for a in axis])
         if len(axes) == 2:
-            y = matrix_norm(moveaxis(x, axes, (-2, -1)), ord="fro" if ord is None else ord, keepdims=keepdims)
+            y = _matrix_norm("norm", moveaxis(x, axes, (-2, -1)), keepdims, "fro" if ord is None else ord)
             return moveaxis(y, (-2, -1), axes) if keepdims else y
-    return vector_norm(x, axis=axis, keepdims=keepdims, ord=of_vectors)
+    return _vector_norm("norm", x, axis, keepdims, of_vectors)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 from ..autodiff.primitive import apply
-from ..errors import PullbackError, ShapeError
-from ..interop.wrong_calls import explain_call
+from ..errors import PullbackError
+from ..interop.unknown_names import attach_hints
+from ..interop.wrong_calls import explain_call, one_of
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from . import lapack
@@ -57,6 +58,7 @@ _qr = op(
 )  # fmt: skip
 
 
+@attach_hints
 class QRResult(NamedTuple):
     """The result of `qr`, with x = Q R."""
 
@@ -75,10 +77,9 @@ def qr(x: ArrayLike, /, *, mode: Literal["reduced", "complete"] = "reduced") -> 
     backpropagation algorithms for square, wide, and deep matrices" (2020). It needs linearly independent columns (the first m, if
     m < n) and is NaN if R has a zero on its diagonal. A complete factorisation has none if m > n: PullbackError.
 
-    Raises ShapeError for fewer than two axes or another mode. Cost: 2 m n² - 2 n³ / 3 FLOPs for m >= n.
+    Raises ShapeError for fewer than two axes, ArgumentError for another mode. Cost: 2 m n² - 2 n³ / 3 FLOPs for m >= n.
     """
-    if mode not in ("reduced", "complete"):
-        raise ShapeError(f'qr: mode={mode!r} must be "reduced" or "complete".')
+    one_of("qr", "mode", mode, ("reduced", "complete"))
     x = matrix("qr", x)
     m = x.shape[-2]
     y = apply(_qr, (x,), (mode == "complete",))

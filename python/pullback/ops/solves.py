@@ -59,7 +59,7 @@ def inverse_transposed(x: Tensor) -> Tensor:
 
 
 def inverse(name: str, x: Any) -> Tensor:
-    """Returns the inverses for the function with this name, which errors tell."""
+    """Returns the inverses for the function with this name, which errors name."""
     x = square(name, x)
     return apply(_solve, (x, eye(x.shape[-1], dtype=x.dtype, device=x.device)), (lapack.caller(name),))
 
@@ -69,25 +69,35 @@ def count(shape: Sequence[int]) -> int:
     return int(np.prod(shape[:-2]))
 
 
-def square(name: str, x: Any) -> Tensor:
-    """Returns x as a tensor of floats. Raises ShapeError if its last two axes are not those of square matrices."""
-    x = matrix(name, x)
-    require_square(name, x)
+def square(name: str, x: Any, argument: str = "x") -> Tensor:
+    """Returns an argument as a tensor of floats. Raises ShapeError if its last two axes are not those of square matrices."""
+    x = matrix(name, x, argument)
+    require_square(name, x, argument)
     return x
 
 
-def require_square(name: str, x: Tensor) -> None:
-    """Raises ShapeError unless the last two axes of x have one length."""
-    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
-        raise ShapeError(f"{name}: shape {x.shape}: the last two axes must have one length, because the matrices must be square.")
+def require_square(name: str, x: Tensor, argument: str = "x") -> None:
+    """Raises ShapeError unless the last two axes of an argument have one length."""
+    require_matrix(name, x, argument)
+    if x.shape[-1] != x.shape[-2]:
+        instead = {"solve": " pb.linalg.lstsq solves other systems.", "inv": " pb.linalg.pinv is for other matrices."}.get(name, "")
+        raise ShapeError(f"{name}: {argument} has shape {x.shape}, and its matrices, the last two axes, must be square.{instead}")
 
 
-def matrix(name: str, x: Any) -> Tensor:
-    """Returns x as a tensor of floats. Raises ShapeError if it has fewer than two axes."""
+def matrix(name: str, x: Any, argument: str = "x") -> Tensor:
+    """Returns an argument as a tensor of floats. Raises ShapeError if it has fewer than two axes."""
     x = in_float(as_tensor(x))
-    if x.ndim < 2:
-        raise ShapeError(f"{name}: shape {x.shape} has no two last axes, which hold the rows and columns of a matrix.")
+    require_matrix(name, x, argument)
     return x
+
+
+def require_matrix(name: str, x: Tensor, argument: str = "x") -> None:
+    """Raises ShapeError if an argument has fewer than two axes."""
+    if x.ndim < 2:
+        how = f"pb.reshape({argument}, (-1, 1)) is one column." if x.ndim else "Give a matrix, or matrices."
+        raise ShapeError(
+            f"{name}: {argument} has shape {x.shape}; its last two axes must be the rows and columns of matrices. {how}"
+        )
 
 
 def well_conditioned(*shapes: tuple[int, ...], positive: bool = False, params: tuple[Any, ...] = ()) -> Callable[..., Any]:
@@ -210,7 +220,7 @@ def solve_triangular(a: ArrayLike, b: ArrayLike, /, *, upper: bool, left: bool =
     """
     name = "solve_triangular"
     upper, left, unit = flag(name, "upper", upper), flag(name, "left", left), flag(name, "unitriangular", unitriangular)
-    a, b = square(name, a), in_float(as_tensor(b))
+    a, b = square(name, a, "a"), in_float(as_tensor(b))
     vector = b.ndim == 1
     b = expand_dims(b, axis=1 if left else 0) if vector else b
     _check_sides(name, a, b, left)
@@ -230,7 +240,7 @@ def solve(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     The derivative is that of Giles (2008). An a with NaN gives NaN. Raises ShapeError, and LinAlgError if a is singular.
     Cost: 2 n³ / 3 FLOPs, and 2 n² for each of the k columns.
     """
-    a, b = square("solve", a), in_float(as_tensor(b))
+    a, b = square("solve", a, "a"), in_float(as_tensor(b))
     vector = b.ndim == 1
     b = expand_dims(b, axis=1) if vector else b
     _check_sides("solve", a, b, True)
@@ -249,12 +259,12 @@ def inv(x: ArrayLike, /) -> Tensor:
 
 def _check_sides(name: str, a: Tensor, b: Tensor, left: bool) -> None:
     if b.ndim < 2:
-        raise ShapeError(f"{name}: b has shape {b.shape}; it must be a vector (n,) or matrices (…, n, k).")
+        raise ShapeError(f"{name}: b has shape {b.shape}; it must be a vector ({a.shape[-1]},) or matrices (…, {a.shape[-1]}, k).")
     axis = -2 if left else -1
     if b.shape[axis] != a.shape[-1]:
         raise ShapeError(
-            f"{name}: shapes {a.shape} and {b.shape} do not fit: axis {axis} of the second must have length {a.shape[-1]}, as "
-            f"the square matrices have. Several vectors (…, n) are matrices with one column each: pb.expand_dims(b, axis=-1)."
+            f"{name}: the shapes {a.shape} of a and {b.shape} of b do not fit: axis {axis} of b must have length {a.shape[-1]}, as "
+            f"the square matrices of a have. Several vectors (…, n) are matrices with one column each: pb.expand_dims(b, axis=-1)."
         )
     broadcast_shapes(name, [a.shape[:-2], b.shape[:-2]])
 

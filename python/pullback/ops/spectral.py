@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..autodiff.primitive import apply
+from ..interop.unknown_names import attach_hints
 from ..interop.wrong_calls import explain_call
 from ..tensors.creation import eye
 from ..tensors.tensor import Tensor
@@ -169,6 +170,7 @@ def singular_values(name: str, x: ArrayLike) -> Tensor:
 # ---- public functions
 
 
+@attach_hints
 class EighResult(NamedTuple):
     """The result of `eigh`: eigenvalues in ascending order, and the eigenvectors as the columns of a matrix."""
 
@@ -198,6 +200,7 @@ def eigvalsh(x: ArrayLike, /) -> Tensor:
     return apply(_eigvalsh, (square_matrix("eigvalsh", x),))
 
 
+@attach_hints
 class SVDResult(NamedTuple):
     """The result of `svd`, with x = U diag(S) Vh and S in descending order."""
 

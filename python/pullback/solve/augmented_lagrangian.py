@@ -7,18 +7,22 @@ Sources: Hestenes 1969, Powell 1969, Rockafellar 1973; the rule for the penalty 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..errors import TapeError
+from ..errors import DTypeError
+from ..interop.unknown_names import attach_hints
+from ..interop.wrong_calls import explain_call
+from ..ops._shapes import flag
 from ..ops.elementwise import maximum
 from ..ops.movement import concat, stack
 from ..ops.reduce import sum as total
 from ..tensors.creation import asarray, zeros
 from ..tensors.tensor import Tensor
+from .arguments import count, given_arguments, positive
 from .bounds import read_bounds
 from .descent import STALLED, Descent, Tolerances
 from .lbfgs import LBFGS
@@ -27,9 +31,10 @@ from .objective import At, Objective, unrecorded
 from .results import Result
 from .unknowns import Unknowns
 
-Functions = Callable[..., Any] | Sequence[Callable[..., Any]]
+Functions = Callable[..., Any] | Iterable[Callable[..., Any]]
 
 
+@attach_hints
 @dataclass(eq=False, repr=False)
 class ConstrainedResult(Result):
     """The result of a minimisation under constraints.
@@ -60,13 +65,14 @@ class ConstrainedResult(Result):
     success: bool
 
 
+@explain_call
 def augmented_lagrangian(
     f: Callable[..., Any],
     params: Any,
-    ineq: Functions = (),
-    eq: Functions = (),
+    ineq: Functions | None = (),
+    eq: Functions | None = (),
     bounds: Any = None,
-    args: Mapping[str, Any] | Sequence[Any] | None = {},
+    args: Mapping[str, Any] | Sequence[Any] | Tensor | float | None = None,
     *,
     tol: float | None = None,
     penalty: float = 10.0,
@@ -79,7 +85,7 @@ def augmented_lagrangian(
     Args:
         f, params, bounds, args, capture: as in `minimize`. Bounds hold exactly.
         ineq: one function or a list of functions, called as f is or without args, whose values must not be negative. A value may be
-            any tensor.
+            any tensor. SciPy's {"type": "ineq", "fun": c} is ineq=[c].
         eq: one function or a list of functions, whose values must be zero.
         tol: ends where no constraint is violated by more, and no element of the Lagrangian's gradient is larger (1e-8 in float64
             and 1e-4 in float32).
@@ -91,25 +97,44 @@ def augmented_lagrangian(
     Example:
         >>> result = pb.solve.augmented_lagrangian(f, x0, ineq=[lambda x: pb.prod(x) - 25], eq=[lambda x: pb.sum(x * x) - 40])
     """
-    unknowns = Unknowns(params, "augmented_lagrangian")
-    limits = read_bounds(bounds, unknowns, "augmented_lagrangian")
-    given = dict(args) if isinstance(args, Mapping) else list(args or ())
-    positive: list[tuple[str, Any]] = [("tol", tol), ("penalty", penalty)]
-    for name, value in positive:
-        if value is not None and not (isinstance(value, (int, float)) and value > 0):
-            raise ValueError(f"augmented_lagrangian: {name}={value!r} must be a positive number.")
-    tol = (1e-8 if unknowns.dtype.itemsize == 8 else 1e-4) if tol is None else tol
+    owner = "augmented_lagrangian"
+    unknowns = Unknowns(params, owner)
+    limits = read_bounds(bounds, unknowns, owner)
+    tol = (1e-8 if unknowns.dtype.itemsize == 8 else 1e-4) if tol is None else positive(owner, "tol", tol, ", or None")
+    penalty, capture = positive(owner, "penalty", penalty), flag(owner, "capture", capture)
+    maxiter, maxfun = count(owner, "maxiter", maxiter, 1), count(owner, "maxfun", maxfun, 1)
     functions = [_listed(eq, "eq"), _listed(ineq, "ineq")]
-    with unrecorded("augmented_lagrangian"):
-        return _Lagrangian(f, functions, unknowns, given, limits, penalty, capture).solve(tol, maxiter, maxfun)
+    with unrecorded(owner):
+        lagrangian = _Lagrangian(f, functions, unknowns, given_arguments(args), limits, penalty, capture)
+        return lagrangian.solve(tol, maxiter, maxfun)
 
 
 def _listed(functions: Any, name: str) -> list[Callable[..., Any]]:
-    found = [functions] if callable(functions) else list(functions)
+    """Returns the functions of one kind of constraints as a list. Raises DTypeError for what is no function."""
+    found: list[Any] = [] if functions is None else [functions] if _is_single(functions) else [*functions]
     for function in found:
         if not callable(function):
-            raise TapeError(f"augmented_lagrangian: {name} has a {type(function).__name__}. Give functions of the parameters.")
+            raise DTypeError(f"augmented_lagrangian: {name} has a {type(function).__name__}. {_instead(function)}")
     return found
+
+
+def _is_single(functions: Any) -> bool:
+    return callable(functions) or isinstance(functions, (Mapping, str)) or not isinstance(functions, Iterable)
+
+
+def _instead(given: Any) -> str:
+    """Returns what to give in place of a constraint that is no function, such as one of SciPy's."""
+    if isinstance(given, dict) and "fun" in given:
+        return (
+            'A constraint is its function alone here: give that of {"type": "ineq", "fun": c} as ineq=[c], and that of '
+            '"type": "eq" as eq=[c].'
+        )
+    if hasattr(given, "lb") and hasattr(given, "ub"):  # scipy.optimize.NonlinearConstraint or LinearConstraint
+        return (
+            "A constraint is a function here, whose values must not be negative, or must be zero: give lb <= c(x) <= ub as "
+            "ineq=[lambda x: c(x) - lb, lambda x: ub - c(x)], and c(x) == lb as eq=[lambda x: c(x) - lb]."
+        )
+    return "Give one function of the parameters, or a list of functions."
 
 
 class _Lagrangian:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..autodiff.kept import Heard
-from ..errors import ShapeError
+from ..errors import ArgumentError, ShapeError
 from ..launch import door
 from ..ops.by_name import in_dtype
 from ..ops.elementwise import abs as absolute, isfinite, maximum, minimum, sqrt, where
@@ -254,7 +254,7 @@ def solve_batch(
         _check_inside(x, *limits)
         m = batch.values(start[:1], *batch.filled(batch.some(slice(0, 1)))).size
         if not m:
-            raise ValueError("least_squares: the function returned no residuals: an array of length 0.")
+            raise ArgumentError("least_squares: the function returned no residuals: an array of length 0.")
         size = max(64, BLOCK_ELEMENTS // (m * unknowns.size))
         status, nfev = np.zeros(unknowns.count, int), np.zeros(unknowns.count, int)
         for begin in range(0, unknowns.count, size):
@@ -297,7 +297,7 @@ def _check_inside(x: Array, low: Array, high: Array) -> None:
     outside = (x < low) | (x > high)
     if outside.any():
         problem, i = map(int, np.argwhere(outside)[0])
-        raise ValueError(
+        raise ArgumentError(
             f"least_squares: x0 of problem {problem} is outside the bounds: element {i} is {x[problem, i]:g}, with the bounds "
             f"{low[problem, i]:g} and {high[problem, i]:g}. Start inside them: pb.clip(x0, lower, upper)."
         )

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ShapeError
+from ..errors import ArgumentError, ShapeError
 from ..tensors.tensor import Tensor
 from ..tree import with_nones
+from .arguments import real_array
 from .unknowns import Unknowns
 
 FORMS = (
@@ -22,7 +23,7 @@ PAIRS_HINT = (
 
 
 def read_bounds(bounds: Any, unknowns: Unknowns, what: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """Returns the flat lower and upper bounds in float64, or None if there are none. Raises ShapeError or ValueError."""
+    """Returns the flat lower and upper bounds in float64, or None if there are none. Raises ShapeError or ArgumentError."""
     if bounds is None:
         return None
     if hasattr(bounds, "lb") and hasattr(bounds, "ub"):  # scipy.optimize.Bounds
@@ -59,20 +60,22 @@ def pairs_hint(bounds: Any, size: int) -> str:
 
 
 def _refuse_ambiguous(pairs: Any, unknowns: Unknowns, what: str) -> None:
-    """Raises ValueError for two pairs of numbers for two unknowns, which may as well be the lower and the upper side.
+    """Raises ArgumentError for two pairs of numbers for two unknowns, which may as well be the lower and the upper side.
 
     SciPy's minimize reads them as pairs, and its least_squares as sides. Only pairs have a None.
     """
-    if unknowns.size != 2 or any([x is None for pair in pairs for x in pair]):
-        return
+    if unknowns.size == 2 and all([x is not None for pair in pairs for x in pair]):
+        raise ambiguous(pairs, len(unknowns.slots), what)
+
+
+def ambiguous(pairs: Any, tensors: int, what: str) -> ArgumentError:
+    """Returns the error for two pairs that could be the bounds of each of two unknowns, or two sides. tensors: holding the two."""
 
     def spelled(lower: Any, upper: Any) -> str:
-        sides = [
-            f"np.array([{a}, {b}])" if len(unknowns.slots) == 1 else f"[np.array({a}), np.array({b})]" for a, b in (lower, upper)
-        ]
+        sides = [f"np.array([{a}, {b}])" if tensors == 1 else f"[np.array({a}), np.array({b})]" for a, b in (lower, upper)]
         return f"bounds=({', '.join(sides)})"
 
-    raise ValueError(
+    return ArgumentError(
         f"{what}: bounds={pairs!r} is ambiguous for two unknowns: a pair (min, max) for each of them, as in SciPy's minimize, or "
         f"(lower, upper), as in its least_squares. Write {spelled(*zip(*pairs))} for the pairs, or {spelled(*pairs)} for "
         f"(lower, upper); or give scipy.optimize.Bounds(lower, upper)."
@@ -92,7 +95,7 @@ def _flat(side: Any, unknowns: Unknowns, what: str, sign: int) -> np.ndarray:
         raise ShapeError(f"{what}: {name} bounds for {len(entries)} tensors, but there are {len(unknowns.slots)}. {FORMS}")
     found: list[np.ndarray] = []
     for i, (entry, shape) in enumerate(zip(entries, unknowns.shapes)):
-        value = np.asarray(entry.numpy() if isinstance(entry, Tensor) else sign * np.inf if entry is None else entry, np.float64)
+        value = real_array(what, "bounds", sign * np.inf if entry is None else entry)
         try:
             found.append(np.broadcast_to(value, shape).ravel())
         except ValueError:
@@ -110,12 +113,12 @@ def _without_nones(side: Any, sign: int) -> Any:
 def _check(lower: np.ndarray, upper: np.ndarray, what: str) -> None:
     for name, side in (("lower", lower), ("upper", upper)):
         if np.isnan(side).any():
-            raise ValueError(
+            raise ArgumentError(
                 f"{what}: the {name} bound of element {np.isnan(side).argmax()} is NaN. Use None or infinity for none."
             )
     crossed = lower > upper
     if crossed.any():
         i = crossed.argmax()
-        raise ValueError(
+        raise ArgumentError(
             f"{what}: the bounds of element {i} cross: the lower one is {lower[i]:g} and the upper one {upper[i]:g}. Exchange them."
         )

@@ -10,7 +10,7 @@ import numpy as np
 from ..autodiff.batching import Batched
 from ..autodiff.kept import Heard
 from ..autodiff.tape import Tape
-from ..errors import DTypeError, PullbackError, ShapeError, UnconnectedError, VmapError
+from ..errors import ArgumentError, DeviceError, DTypeError, ShapeError, UnconnectedError, VmapError
 from ..launch import capturing
 from ..ops.by_name import in_dtype
 from ..ops.conversion import constant
@@ -21,13 +21,16 @@ from ..ops.shape import reshape
 from ..replays.capture import capture as captured
 from ..tensors import devices, dtypes
 from ..tensors.creation import asarray, ones_like, zeros_like
+from ..tensors.operand import converted
 from ..tensors.tensor import Tensor
 from ..transforms.jacobian import Mode, hessian, jacobian
 from ..tree import flatten, unflatten
-from .bounds import pairs_hint
+from .arguments import check_function, listed, real_array
+from .bounds import ambiguous, pairs_hint
 from .rowwise import row_jacobian
 from .unknowns import in_one_dtype
 
+MODES: Final = ("auto", "forward", "reverse")
 MANY: Final = 32  # unknowns from which on it is worthwhile to look for independent rows of residuals
 
 
@@ -46,11 +49,11 @@ def host(t: Any) -> np.ndarray[Any, Any]:
 def flat(owner: str, value: Any) -> Tensor:
     """Returns the residuals that a function returned, a tensor or nested lists, tuples and dicts of tensors, as one vector.
 
-    Raises DTypeError, PullbackError.
+    Raises DTypeError.
     """
     leaves = flatten(value)[0]
     if not leaves:
-        raise PullbackError(f"{owner}: the function returned {value!r} and no residuals. Does it lack a return?")
+        raise DTypeError(f"{owner}: the function returned {value!r} and no residuals. Does it lack a return?")
     parts: list[Tensor] = []
     for leaf in leaves:
         if not isinstance(leaf, Tensor) and not hasattr(leaf, "shape") and not isinstance(leaf, (int, float)):
@@ -58,7 +61,8 @@ def flat(owner: str, value: Any) -> Tensor:
                 f"{owner}: the function returned a {type(leaf).__name__}; residuals are real tensors, alone or in nested lists, "
                 f"tuples, dicts. Split complex residuals into their real and imaginary parts."
             )
-        t = leaf if isinstance(leaf, Tensor) else asarray(_real(owner, "the residuals", leaf))
+        real = _real(owner, "the residuals", leaf)
+        t = leaf if isinstance(leaf, Tensor) else converted(owner, "what the function returned", real, asarray)
         if not dtypes.is_float(t.dtype):
             raise DTypeError(
                 f"{owner}: the residuals have dtype {t.dtype}; they must be floating-point. Convert them with .astype."
@@ -89,6 +93,7 @@ class Unknowns:
 
     def __init__(self, owner: str, x0: Any, batch: bool = False) -> None:
         self.owner, self.batch = owner, batch
+        self.title = "the Parameters" if owner == "LevenbergMarquardt" else "x0"
         leaves, self.spec = flatten(x0)
         if not isinstance(x0, (dict, Tensor)) and leaves and all([_is_number(x) for x in leaves]):
             leaves, self.spec = [_vector(owner, x0)], None
@@ -109,13 +114,13 @@ class Unknowns:
         if not self.size:
             raise ShapeError(f"{owner}: x0 has no elements: there is nothing to solve for.")
         if len({x.device for x in self.leaves}) > 1:
-            raise PullbackError(f"{owner}: the tensors of x0 are on several devices; move them to one with .to.")
+            raise DeviceError(f"{owner}: the tensors of x0 are on several devices; move them to one with .to.")
         self.device = self.leaves[0].device
 
     def _leaf(self, x: Any) -> Tensor:
         if isinstance(x, Batched):
             raise in_vmap(self.owner)
-        t = constant(x) if isinstance(x, Tensor) else asarray(_real(self.owner, "x0", x), copy=True)
+        t = constant(x) if isinstance(x, Tensor) else tensor_of(self.owner, "x0", _real(self.owner, "x0", x))
         if not dtypes.is_float(t.dtype):
             raise DTypeError(
                 f"{self.owner}: x0 has dtype {t.dtype}, and a solver moves x in small steps. Give floats: x0.astype(pb.float64), "
@@ -144,7 +149,7 @@ class Unknowns:
         return found
 
     def limits(self, bounds: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Returns the lower and the upper bounds, a vector each or a row for each problem. Raises ShapeError, ValueError."""
+        """Returns the lower and the upper bounds, a vector each or a row for each problem. Raises ShapeError, ArgumentError."""
         shape = (self.count, self.size) if self.batch else (self.size,)
         low, high = np.full(shape, -np.inf), np.full(shape, np.inf)
         if bounds is None:
@@ -152,39 +157,53 @@ class Unknowns:
         if hasattr(bounds, "lb") and hasattr(bounds, "ub"):  # scipy.optimize.Bounds
             bounds = (bounds.lb, bounds.ub)
         if isinstance(bounds, (np.ndarray, Tensor)) and bounds.ndim:
-            bounds = list(host(bounds) if isinstance(bounds, Tensor) else bounds)
+            whole = host(bounds) if isinstance(bounds, Tensor) else bounds
+            bounds = whole.tolist() if whole.shape == (2, 2) else list(whole)
         hint = pairs_hint(bounds, self.size) if isinstance(bounds, (tuple, list)) else ""
         if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
             raise ShapeError(
-                f"{self.owner}: bounds must be a pair (lower, upper), each a number or like x0; None stands for no bound.{hint}"
+                f"{self.owner}: bounds must be a pair (lower, upper), each a number or like {self.title}; None stands for no bound."
+                f"{hint}"
             )
         for side, given in zip((low, high), bounds):
             self._fill(side, given)
         self._check_limits(low, high, hint)
+        if hint and self._may_be_pairs(bounds, low, high):
+            raise ambiguous(bounds, len(self.sizes), self.owner)
         dtype = self.leaves[0].dtype  # bounds that x can meet exactly
         return low.astype(dtype).astype(np.float64), high.astype(dtype).astype(np.float64)
 
+    def _may_be_pairs(self, bounds: Any, low: np.ndarray[Any, Any], high: np.ndarray[Any, Any]) -> bool:
+        """True if x0 is within these bounds of two unknowns, and within other ones if they are read as a pair for each unknown.
+
+        A tuple of two lists is how SciPy's users write (lower, upper), so it is never taken for pairs.
+        """
+        if isinstance(bounds, tuple) and all([isinstance(side, list) for side in bounds]):
+            return False
+        x, (first, second) = host(self.vector), np.array(bounds, np.float64).T
+        within = ((low <= x) & (x <= high) & (first <= x) & (x <= second)).all()
+        return bool(within and (first < second).all() and ((first != low) | (second != high)).any())
+
     def _check_limits(self, low: np.ndarray[Any, Any], high: np.ndarray[Any, Any], hint: str) -> None:
         if np.isnan(low).any() or np.isnan(high).any():
-            raise ValueError(f"{self.owner}: a bound is NaN. Use -inf or inf where there is no bound.{hint}")
+            raise ArgumentError(f"{self.owner}: a bound is NaN. Use -inf or inf where there is no bound.{hint}")
         if (low > high).any():
             place, named = self._first(low > high)
-            raise ValueError(
+            raise ArgumentError(
                 f"{self.owner}: the bounds are crossed: {named} has {low[place]:g} as lower and {high[place]:g} as upper bound."
                 f"{hint}"
             )
         if (low == high).any():
             place, named = self._first(low == high)
-            raise ValueError(
+            raise ArgumentError(
                 f"{self.owner}: the bounds of {named} are both {low[place]:g}, which leaves nothing to solve for. Put a fixed "
                 f"value into the function instead.{hint}"
             )
 
-    @staticmethod
-    def _first(bad: np.ndarray[Any, Any]) -> tuple[tuple[int, ...], str]:
+    def _first(self, bad: np.ndarray[Any, Any]) -> tuple[tuple[int, ...], str]:
         """Returns the place of the first element that is True, and its name for a message."""
         place = tuple([int(i) for i in np.argwhere(bad)[0]])
-        return place, f"element {place[-1]} of x" + (f" of problem {place[0]}" if len(place) > 1 else "")
+        return place, f"element {place[-1]} of {self.title}" + (f" of problem {place[0]}" if len(place) > 1 else "")
 
     def _fill(self, side: Any, given: Any) -> None:
         """Writes the bounds of one side, a number, a vector or a structure like x0, into `side`."""
@@ -195,16 +214,21 @@ class Unknowns:
         else:
             parts = [given] * len(self.sizes)
         if len(parts) != len(self.sizes):
-            raise ShapeError(f"{self.owner}: {len(parts)} arrays of bounds for {len(self.sizes)} tensors in x0. Give one for each.")
+            raise ShapeError(
+                f"{self.owner}: {len(parts)} bounds for the {len(self.sizes)} tensors of {self.title}. Give one for each."
+            )
         start = 0
         for part, shape, size in zip(parts, self.shapes, self.sizes):
-            bound = host(part) if isinstance(part, Tensor) else np.asarray(np.nan if part is None else part, np.float64)
+            bound = real_array(self.owner, "bounds", np.nan if part is None else part)
             if part is not None:
                 whole = (self.count, *shape) if self.batch else shape
                 try:
                     side[..., start : start + size] = np.broadcast_to(bound, whole).reshape(*side.shape[:-1], size)
                 except ValueError:
-                    raise ShapeError(f"{self.owner}: a bound of shape {bound.shape} does not fit x0 of shape {whole}.") from None
+                    raise ShapeError(
+                        f"{self.owner}: bounds: one of shape {bound.shape} does not fit {self.title} of shape {whole}. Give a "
+                        f"number, or an array that broadcasts to it."
+                    ) from None
             start += size
 
 
@@ -219,7 +243,10 @@ def prefix(tree: Any, given: Any) -> list[Any]:
 
 def _vector(owner: str, x0: Any) -> Tensor:
     """Returns Python numbers as float64. Raises DTypeError for integers and complex numbers, which are no starting point."""
-    numbers = np.asarray(x0)
+    try:
+        numbers = np.asarray(x0)
+    except ValueError:
+        raise ShapeError(f"{owner}: x0 has nested lists of unequal lengths. Give arrays: [np.array(a), np.array(b)].") from None
     _real(owner, "the elements of x0", numbers)
     if numbers.dtype.kind != "f":
         raise DTypeError(
@@ -240,8 +267,7 @@ class Residuals:
 
     def __init__(self, f: Callable[..., Any], unknowns: Unknowns, args: Sequence[Any], mode: Mode, capture: bool) -> None:
         owner = unknowns.owner
-        if not callable(f):
-            raise TypeError(f"{owner}: takes a function of x that returns residuals, and was given a {type(f).__name__}.")
+        check_function(owner, "f" if owner == "root" else "residual_fn", f, "residuals")
         self._unknowns, self._args, self.length = unknowns, tuple(args), -1
         self.nfev = self.njev = 0
 
@@ -339,19 +365,6 @@ class Residuals:
             )
 
 
-def check_start(owner: str, r: np.ndarray[Any, Any]) -> None:
-    """Raises ValueError for residuals at x0 that are not finite or of which there are none."""
-    if not r.size:
-        raise ValueError(f"{owner}: the function returned no residuals: an array of length 0.")
-    bad = ~np.isfinite(r)
-    if bad.any():
-        i = int(np.argmax(bad))
-        raise ValueError(
-            f"{owner}: residual {i} is {r[i]} at x0 ({int(bad.sum())} of {r.size} are not finite). Choose an x0 at which all "
-            f"residuals are finite; `with pb.debug_nans():` finds the op that made it."
-        )
-
-
 def in_vmap(owner: str) -> VmapError:
     """Returns the error for a solver inside vmap."""
     many = "Many problems are one call with batch=True." if owner == "least_squares" else "Loop over the examples."
@@ -365,11 +378,14 @@ def refuse_recording(owner: str) -> None:
     )
 
 
+def tensor_of(owner: str, name: str, x: Any) -> Tensor:
+    """Returns a copy of an argument as a tensor. Errors name the solver and the argument."""
+    return converted(owner, name, x, lambda given: asarray(given, copy=True))
+
+
 def prepared(owner: str, args: Any) -> tuple[Any, ...]:
     """Returns the arguments of the user's function, in which arrays are tensors. Raises VmapError."""
-    if not isinstance(args, (tuple, list)):
-        args = (args,)
-    leaves, spec = flatten(tuple(args))
+    leaves, spec = flatten(tuple(listed(args)))
     if any([isinstance(x, Batched) for x in leaves]):
         raise in_vmap(owner)
-    return tuple(unflatten(spec, [asarray(x, copy=True) if isinstance(x, np.ndarray) else x for x in leaves]))
+    return tuple(unflatten(spec, [tensor_of(owner, "args", x) if isinstance(x, np.ndarray) else x for x in leaves]))

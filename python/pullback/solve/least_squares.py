@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import numpy as np
 
-from ..errors import ShapeError
-from ..interop.unknown_names import unexpected
+from ..errors import ArgumentError, ShapeError
+from ..interop.wrong_calls import explain_call, one_of
+from ..ops._shapes import flag
 from ..ops.conversion import constant
 from ..tensors.tensor import Tensor
 from ..transforms.jacobian import Mode
 from ..tree import map as mapped
 from ..typing import ArrayLike
+from .arguments import check_finite, check_start, count, not_negative, real_array
 from .batched import solve_batch
 from .implicit import of_least_squares
-from .jacobians import Residuals, Unknowns, check_start, host, prepared, refuse_recording
+from .jacobians import MODES, Residuals, Unknowns, host, prepared, refuse_recording
 from .losses import Loss
 from .results import MESSAGES, LeastSquaresResult
 from .steps import Model, counted
@@ -178,10 +180,11 @@ class Search:
 # ---- the public function
 
 
+@explain_call
 def least_squares(
     residual_fn: Callable[..., Any],
     x0: Any,
-    args: Sequence[Any] = (),
+    args: Sequence[Any] | Tensor | float | None = (),
     bounds: Any = None,
     loss: str = "linear",
     f_scale: float = 1.0,
@@ -193,7 +196,6 @@ def least_squares(
     x_scale: ArrayLike | str = "jac",
     mode: Mode = "auto",
     capture: bool = False,
-    **unknown: NoReturn,
 ) -> LeastSquaresResult:
     """Minimizes half the sum of squares of `residual_fn(x, *args)`, from x0 to convergence.
 
@@ -202,7 +204,8 @@ def least_squares(
             number must not depend on x.
         x0: a vector, or nested lists, tuples, dicts of tensors, in which residual_fn then receives x. The solver computes in
             their dtype. A list of Python numbers is a float64 vector.
-        args: further arguments of residual_fn. Gradients flow through the result's x to the tensors among them.
+        args: further arguments of residual_fn in a tuple or list, or a single one that is neither. Gradients flow through the
+            result's x to the tensors among them.
         bounds: a pair (lower, upper), each a number, None, or like x0. No residual is computed outside of them, and an active
             bound is met exactly. With `batch`, a bound may have a row for each problem.
         loss, f_scale: a robust loss, "soft_l1", "huber", "cauchy" or "arctan", and the size of a residual at which it departs
@@ -220,13 +223,13 @@ def least_squares(
     A trust region bounds the steps, as in MINPACK (Moré 1978). Factorisations run on the host in float64. Derivatives by args
     are those of the solution (`solve/implicit.py`), so their memory does not depend on the number of iterations.
 
-    Raises ShapeError, DTypeError, ValueError, PullbackError for what cannot be solved, and LinAlgError if a gradient is asked for
+    Raises ShapeError, DTypeError, ArgumentError for what cannot be solved, and LinAlgError if a gradient is asked for
     at a solution that is no isolated minimum.
     """
     owner = "least_squares"
-    if unknown:
-        raise unexpected(unknown)
     refuse_recording(owner)
+    one_of(owner, "mode", mode, MODES)
+    batch, capture = flag(owner, "batch", batch), flag(owner, "capture", capture)
     unknowns = Unknowns(owner, x0, batch)
     rule = Loss(owner, loss, f_scale)
     low, high = unknowns.limits(bounds)
@@ -251,14 +254,12 @@ def settled(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _check_inside(owner: str, x: Array, low: Array, high: Array) -> None:
-    """Raises ValueError if x0 violates a bound or is not finite."""
-    if not np.isfinite(x).all():
-        i = int(np.argmax(~np.isfinite(x)))
-        raise ValueError(f"{owner}: element {i} of x0 is {x[i]}. Choose finite numbers.")
+    """Raises ArgumentError if x0 violates a bound or is not finite."""
+    check_finite(owner, "x0", x)
     outside = (x < low) | (x > high)
     if outside.any():
         i = int(np.argmax(outside))
-        raise ValueError(
+        raise ArgumentError(
             f"{owner}: x0 is outside the bounds: element {i} is {x[i]:g}, with the bounds {low[i]:g} and {high[i]:g}. Start inside "
             f"them: pb.clip(x0, lower, upper)."
         )
@@ -267,29 +268,26 @@ def _check_inside(owner: str, x: Array, low: Array, high: Array) -> None:
 def _tolerances(owner: str, ftol: Any, xtol: Any, gtol: Any, max_nfev: Any, size: int) -> Tolerances:
     found = []
     for name, value in (("ftol", ftol), ("xtol", xtol), ("gtol", gtol)):
-        if value is not None and (not isinstance(value, (int, float)) or not value >= 0):
-            raise ValueError(f"{owner}: {name}={value!r} must be a number of at least 0, or None to turn the condition off.")
-        found.append(float(value or 0.0))
+        found.append(0.0 if value is None else not_negative(owner, name, value, ", or None to turn the condition off"))
     if max(found) < EPS:
-        raise ValueError(f"{owner}: at least one of ftol, xtol and gtol must be {EPS:.1e} or more, or no condition could be met.")
-    most = 100 * size if max_nfev is None else max_nfev
-    if not isinstance(most, (int, np.integer)) or most < 1:
-        raise ValueError(f"{owner}: max_nfev={max_nfev!r} must be a positive integer, or None for 100 for each element of x.")
-    return Tolerances(found[0], found[1], found[2], int(most))
+        raise ArgumentError(f"{owner}: at least one of ftol, xtol, gtol must be {EPS:.1e} or more, or nothing ends the search.")
+    more = ", or None for 100 for each element of x"
+    most = 100 * size if max_nfev is None else count(owner, "max_nfev", max_nfev, 1, more)
+    return Tolerances(found[0], found[1], found[2], most)
 
 
 def _scale(owner: str, x_scale: Any, unknowns: Unknowns) -> Array | None:
     if isinstance(x_scale, str):
         if x_scale != "jac":
-            raise ValueError(f'{owner}: x_scale={x_scale!r} must be "jac", or the positive sizes of the elements of x.')
+            raise ArgumentError(f'{owner}: x_scale={x_scale!r} must be "jac", or the positive sizes of the elements of x.')
         return None
-    numbers = host(x_scale) if isinstance(x_scale, Tensor) else np.asarray(x_scale, np.float64)
+    numbers = real_array(owner, "x_scale", x_scale)
     try:
         found = np.broadcast_to(numbers, (unknowns.size,))
     except ValueError:
         raise ShapeError(f"{owner}: x_scale of shape {numbers.shape} does not fit the {unknowns.size} elements of x0.") from None
     if not (np.isfinite(found).all() and (found > 0).all()):
-        raise ValueError(f"{owner}: x_scale has an element that is not a positive finite number.")
+        raise ArgumentError(f"{owner}: x_scale has an element that is not a positive finite number.")
     return found
 
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from numbers import Real
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from ..autodiff.kept import Heard
-from ..errors import DTypeError, LinAlgError, PullbackError
+from ..errors import ArgumentError, DeviceError, DTypeError, LinAlgError
+from ..interop.unknown_names import attach_hints
+from ..interop.wrong_calls import explain_call, one_of
+from ..ops._shapes import flag
 from ..ops.conversion import copy
 from ..ops.elementwise import maximum, minimum, sqrt
 from ..ops.reduce import sum
@@ -26,6 +28,7 @@ from ..tensors.creation import asarray
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..tree import in_order
+from .arguments import check_function, count, positive
 from .dampened import linear_model
 from .jacobians import TensorNamespace, Unknowns, host
 from .linear import Linear
@@ -40,6 +43,7 @@ MOST: Final = 1e15
 ACCELERATION: Final = 0.75  # the largest acceleration, relative to the step, that is used (Transtrum & Sethna)
 
 
+@attach_hints
 class LevenbergMarquardt:
     """Steps of the Levenberg-Marquardt method, which minimize half a sum of squared residuals of Parameters.
 
@@ -62,10 +66,11 @@ class LevenbergMarquardt:
         capture: record the residuals and their Jacobian with `pb.capture`. Pass the same function at each step, and pass batches
             as arguments.
 
-    A step computes one Jacobian. In rows, the memory is that of one square matrix and one block of rows. Raises PullbackError,
-    DTypeError, ShapeError, ValueError.
+    A step computes one Jacobian. In rows, the memory is that of one square matrix and one block of rows. Raises ArgumentError,
+    DTypeError, ShapeError, DeviceError.
     """
 
+    @explain_call
     def __init__(
         self, params: Any, damping: float = 1e-3, solver: Solver = "auto", *, loss: str = "linear", f_scale: float = 1.0,
         bounds: Any = None, geodesic: bool = False, scaling: Literal["none", "columns"] = "none", trials: int = 4,
@@ -73,18 +78,13 @@ class LevenbergMarquardt:
     ) -> None:  # fmt: skip
         owner = "LevenbergMarquardt"
         self.parameters = _parameters(owner, params)
-        if solver not in SOLVERS:
-            raise PullbackError(f"{owner}: solver={solver!r}; use {', '.join(map(repr, SOLVERS))}.")
-        if scaling not in ("none", "columns"):
-            raise PullbackError(f'{owner}: scaling={scaling!r}; use "none" or "columns".')
-        if not isinstance(damping, Real) or not 0 < damping < math.inf:
-            raise ValueError(f"{owner}: damping={damping!r} must be a positive number.")
-        if trials < 1:
-            raise ValueError(f"{owner}: trials={trials!r} must be a positive integer: how many dampings a step tries.")
-        self.solver, self.geodesic, self.trials, self.capture = solver, geodesic, trials, capture
-        self.per_example = per_example
+        one_of(owner, "solver", solver, SOLVERS)
+        one_of(owner, "scaling", scaling, ("none", "columns"))
+        self.solver, self.damping = solver, positive(owner, "damping", damping)
+        self.trials = count(owner, "trials", trials, 1, ": how many dampings a step tries")
+        self.geodesic, self.capture = flag(owner, "geodesic", geodesic), flag(owner, "capture", capture)
+        self.per_example = flag(owner, "per_example", per_example)
         self.loss, self.scaled = Loss(owner, loss, f_scale), scaling == "columns"
-        self.damping = float(damping)
         self._growth = 2.0
         self._relative = True  # the damping is still relative: no step has been taken
         self._unknowns = Unknowns(owner, list(self.parameters))
@@ -103,7 +103,7 @@ class LevenbergMarquardt:
         outside = (x < low) | (x > high)
         if outside.any():
             i = int(np.argmax(outside))
-            raise ValueError(
+            raise ArgumentError(
                 f"LevenbergMarquardt: the Parameters are outside the bounds: element {i} is {x[i]:g}, with the bounds {low[i]:g} "
                 f"and {high[i]:g}. Assign values inside them first."
             )
@@ -117,12 +117,11 @@ class LevenbergMarquardt:
         lower the cost is tried again with more damping, up to `trials` times; if none does, the Parameters are as before, bit for
         bit, and the next step begins with that damping. The arguments may differ from step to step, as with mini-batches.
 
-        Raises ValueError for residuals that are not finite, and LinAlgError if no damping makes the system solvable.
+        Raises ArgumentError for residuals that are not finite, and LinAlgError if no damping makes the system solvable.
         """
-        if not callable(residual_fn):
-            raise TypeError(
-                f"LevenbergMarquardt: step takes a function that returns residuals, not a {type(residual_fn).__name__}."
-            )
+        check_function("LevenbergMarquardt", "residual_fn", residual_fn, "residuals")
+        if self.per_example and not args:
+            raise ArgumentError("LevenbergMarquardt: per_example=True needs a batch of examples: lm.step(residual_fn, x, y).")
         with Heard(()), devices.working(self.device):
             model = linear_model(self, residual_fn, args)
             if self._relative:
@@ -211,23 +210,23 @@ class LevenbergMarquardt:
 
 
 def _parameters(owner: str, params: Any) -> list[Parameter]:
-    """Returns the trainable Parameters, each once. Raises PullbackError, DTypeError."""
+    """Returns the trainable Parameters, each once. Raises ArgumentError, DTypeError, DeviceError."""
     given = params.parameters() if hasattr(params, "parameters") and not isinstance(params, Tensor) else params
     leaves = in_order(list(given) if not isinstance(given, (dict, list, tuple, Tensor)) and hasattr(given, "__iter__") else given)
     for p in leaves:
         if not isinstance(p, Parameter):
-            raise PullbackError(
-                f"{owner}: a {type(p).__name__} among the parameters; only a pb.Parameter can be updated in place. Make it with "
+            raise DTypeError(
+                f"{owner}: params has a {type(p).__name__}; only a pb.Parameter can be updated in place. Make it with "
                 f"pb.Parameter(value), or use pb.solve.least_squares, which takes and returns plain tensors."
             )
     found = list({id(p): p for p in leaves if p.trainable}.values())
     if not found:
-        raise PullbackError(f"{owner}: there are no trainable parameters to update.")
+        raise ArgumentError(f"{owner}: params has no trainable Parameter to update. Give a Module, or a list of Parameters.")
     for p in found:
         if not dtypes.is_float(p.dtype):
             raise DTypeError(f"{owner}: {p.label()} has dtype {p.dtype}; only floating-point Parameters can be trained.")
         if p.device != found[0].device:
-            raise PullbackError(
+            raise DeviceError(
                 f"{owner}: {found[0].label()} is on {found[0].device}, {p.label()} on {p.device}. Move them to one device."
             )
     return found

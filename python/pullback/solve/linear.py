@@ -18,7 +18,8 @@ from ..transforms.jacobian import jacobian
 from ..transforms.jvp import jvp
 from ..transforms.vjp import vjp
 from ..transforms.vmap import vmap
-from .jacobians import TensorNamespace, check_start, flat, host
+from .arguments import check_finite, check_start
+from .jacobians import TensorNamespace, flat, host
 from .normal import Launches
 from .rowwise import row_jacobian
 
@@ -81,6 +82,17 @@ class Recordings:
         return found
 
 
+def _check_residuals(lm: LevenbergMarquardt, r: Any) -> None:
+    """Raises ArgumentError for residuals that are not finite, and names the Parameter that is not finite, if there is one."""
+    if np.isfinite(r).all() and r.size:
+        return
+    owner = "LevenbergMarquardt"
+    for i, p in enumerate(lm.parameters):
+        place = f", number {i} of the Parameters," if not p.name and len(lm.parameters) > 1 else ""
+        check_finite(owner, p.label() + place, host(p))
+    check_start(owner, r, "the present Parameters", "Change the Parameters or the arguments of the step, so that all")
+
+
 def parts_of(lm: LevenbergMarquardt, vector: Tensor) -> list[Tensor]:
     """Returns a vector as one tensor for each Parameter, in its dtype."""
     found, place = [], 0
@@ -103,7 +115,7 @@ class Linear:
     def __init__(self, lm: LevenbergMarquardt, args: tuple[Any, ...], r: Tensor) -> None:
         self.lm, self.args, self.recorded = lm, args, lm.recorded
         first = host(r)
-        check_start("LevenbergMarquardt", first)
+        _check_residuals(lm, first)
         self.cost = lm.loss.cost(first)
         scaled = lm.loss.scaled(TensorNamespace, r)
         self.rows, self.r, self.weighted = scaled.rows, scaled.residuals, scaled.weighted

@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ..errors import PullbackError
+from ..interop.wrong_calls import one_of
+from .arguments import positive
 
 NAMES: Final = ("linear", "soft_l1", "huber", "cauchy", "arctan")
 FLOOR: Final = 0.1  # the least curvature of a residual where rho is concave, as a share of its weight rho'
@@ -66,13 +67,8 @@ class Loss:
     """A robust loss: one of NAMES, with the size of a residual (`scale`) at which it departs from the square."""
 
     def __init__(self, owner: str, name: Any, scale: Any) -> None:
-        if name not in NAMES:
-            raise PullbackError(f"{owner}: loss={name!r}; use {', '.join(map(repr, NAMES))}.")
-        if not isinstance(scale, (int, float)) or not 0 < scale < math.inf:
-            raise PullbackError(
-                f"{owner}: f_scale={scale!r} must be a positive number: the size from which on a residual is an outlier."
-            )
-        self.scale = float(scale)
+        one_of(owner, "loss", name, NAMES)
+        self.scale = positive(owner, "f_scale", scale, ": the size from which on a residual is an outlier")
         self.linear = name == "linear"
         self._rule: Callable[..., tuple[Any, Any, Any]] = _RULES[name]
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from ..autodiff.listeners import listeners
-from ..errors import PullbackError
-from ..interop.unknown_names import unexpected
+from ..errors import ArgumentError, DTypeError, PullbackError
+from ..interop.unknown_names import attach_hints
+from ..interop.wrong_calls import explain_call, one_of
+from ..ops._shapes import flag
 from ..ops.conversion import copy
+from ..tensors.tensor import Tensor
+from .arguments import count, given_arguments, listed, not_negative
 from .bounds import read_bounds
 from .descent import Descent, Stop, Tolerances
 from .jacobians import refuse_recording
@@ -30,6 +34,7 @@ METHODS: Final = (*RULES, "Newton-CG", "Gauss-Newton-CG")
 UNLIMITED: Final = 2**62
 
 
+@attach_hints
 class Iteration:
     """The state of a minimisation after an iteration.
 
@@ -58,6 +63,7 @@ class Iteration:
         return f"Iteration({self.nit}: loss={self.loss:.6g}, grad_norm={self.grad_norm:.3g}, nfev={self.nfev})"
 
 
+@attach_hints
 @dataclass(eq=False, repr=False)
 class MinimizeResult(Result):
     """The result of a minimisation, with the names of `scipy.optimize.OptimizeResult`.
@@ -85,6 +91,7 @@ class MinimizeResult(Result):
     success: bool
 
 
+@attach_hints
 class Minimization:
     """A minimisation that `minimize` has prepared. Iterating over it yields one Iteration after each iteration."""
 
@@ -162,12 +169,13 @@ class Minimization:
         return MinimizeResult(x, at.loss, jac, at.grad_norm, nit, o.nfev, o.njev, o.nhev, *stop)
 
 
+@explain_call
 def minimize(
     f: Callable[..., Any],
     params: Any,
     method: str = "L-BFGS-B",
     bounds: Any = None,
-    args: Mapping[str, Any] | Sequence[Any] | None = {},
+    args: Mapping[str, Any] | Sequence[Any] | Tensor | float | None = None,
     *,
     gtol: float | None = None,
     ftol: float | None = None,
@@ -177,7 +185,6 @@ def minimize(
     capture: bool = True,
     options: Mapping[str, Any] | None = None,
     constraints: Any = (),
-    **unknown: NoReturn,
 ) -> Minimization:
     """Minimises a scalar function of parameters. Iterate over the result, or call its `result()`.
 
@@ -191,8 +198,9 @@ def minimize(
         bounds: (lower, upper), each a number, None, an array or the structure of the parameters; or a pair (min, max) for each
             element of one vector, also as an array with a row for each. Two pairs of numbers for two unknowns would be either
             and are refused: give (np.array(lower), np.array(upper)). For "L-BFGS-B" and methods of SciPy that take bounds.
-        args: more arguments of f: a dict of keyword arguments, or a list of positional ones. What the loop changes in `.args` of an
-            iteration holds from the next iteration on. Numbers arrive in f as tensors, if it is captured.
+        args: more arguments of f: a dict of keyword arguments, a list or tuple of positional ones, or a single one that is neither.
+            What the loop changes in `.args` of an iteration holds from the next iteration on. Numbers arrive in f as tensors, if it
+            is captured.
         gtol: ends where no element of the gradient is larger (1e-5).
         ftol: ends where the loss falls by less, relative to its size or to 1 (for L-BFGS and L-BFGS-B 2.2e-9 in float64 and 1e-6
             in float32; 0, which never ends, for the others, and for every method if gtol is given).
@@ -205,22 +213,20 @@ def minimize(
     The iterations are not recorded by tapes. If f takes the parameters, gradients flow through `result().x` to the tensors in args
     by the implicit function theorem, so that their memory does not depend on the number of iterations; give a small gtol.
 
-    Raises: ValueError, ShapeError or DTypeError for bounds that cross or do not fit, for a loss that is no scalar or is not finite
-    at the start, for parameters that are not float32 or float64, and for unknown methods.
+    Raises: ArgumentError, ShapeError or DTypeError for bounds that cross or do not fit, for a loss that is no scalar or is not
+    finite at the start, for parameters that are not float32 or float64, and for unknown methods.
 
     Example:
         >>> for step in pb.solve.minimize(loss, model, args={"penalty": 1.0}):
         ...     step.args["penalty"] *= 1.1
     """
-    if unknown:
-        raise unexpected(unknown)
     refuse_recording("minimize")
+    _check_name(method)
     unknowns = Unknowns(params, "minimize")
     limits = read_bounds(bounds, unknowns, "minimize")
     _check_numbers(gtol, ftol, memory, maxiter, maxfun)
     _check(method, limits, options, constraints)
-    given: Any = {} if args is None else dict(args) if isinstance(args, Mapping) else args
-    given = list(given) if isinstance(given, tuple) else given
+    capture, given = flag("minimize", "capture", capture), given_arguments(args)
     objective = Objective(f, unknowns, given, limits, capture=capture, residuals=method == "Gauss-Newton-CG")
     if method not in METHODS:
         whole = gtol is not None and {"gtol", "ftol"} <= {*SCIPY[BY_NAME[method[6:].lower()]].tolerances}
@@ -235,28 +241,34 @@ def minimize(
 
 
 def _check_numbers(gtol: Any, ftol: Any, memory: Any, maxiter: Any, maxfun: Any) -> None:
-    """Raises ValueError for a tolerance or a limit that is no number, or too small."""
+    """Raises ArgumentError for a tolerance or a limit that is no number, or too small."""
     for name, value in (("gtol", gtol), ("ftol", ftol)):
-        if value is not None and not (isinstance(value, (int, float)) and value >= 0):
-            raise ValueError(f"minimize: {name}={value!r} must be a number of 0 or more, or None for the default.")
-    for name, value, least in (("memory", memory, 1), ("maxiter", maxiter, 0), ("maxfun", maxfun, 1)):
-        if value is not None and (not isinstance(value, int) or value < least):
-            raise ValueError(f"minimize: {name}={value!r} must be an integer of {least} or more.")
+        if value is not None:
+            not_negative("minimize", name, value, ", or None for the default")
+    count("minimize", "memory", memory, 1)
+    for name, value, least in (("maxiter", maxiter, 0), ("maxfun", maxfun, 1)):
+        if value is not None:
+            count("minimize", name, value, least, ", or None for the default")
+
+
+def _check_name(method: Any) -> None:
+    """Raises ArgumentError for a method that does not exist."""
+    if not str(method).startswith("scipy:"):
+        one_of("minimize", "method", method, METHODS, "'scipy:NAME'", {name: f"scipy:{name}" for name in SCIPY})
 
 
 def _check(method: Any, bounds: Any, options: Any, constraints: Any) -> None:
-    """Raises ValueError for a method that does not exist, or that does not take one of the other arguments."""
+    """Raises ArgumentError for a method that does not take one of the other arguments."""
+    if options is not None and not isinstance(options, Mapping):
+        raise DTypeError(f"minimize: options is a {type(options).__name__}. Give a dict of the options of a method of SciPy.")
     if isinstance(method, str) and method.startswith("scipy:"):
         return check_scipy_method(method, bounds, constraints)
-    if not isinstance(method, str) or method not in METHODS:
-        hint = f' Did you mean "scipy:{method}"?' if isinstance(method, str) and method in SCIPY else ""
-        raise ValueError(f"minimize: method={method!r} is none of {', '.join(map(repr, METHODS))}, 'scipy:NAME'.{hint}")
     if bounds is not None and method != "L-BFGS-B":
         takes = [f"scipy:{name}" for name, facts in SCIPY.items() if facts.bounds]
-        raise ValueError(f'minimize: {method} takes no bounds. Use "L-BFGS-B", or {", ".join(map(repr, takes))}.')
-    if options is not None or constraints:
-        name = "options" if options is not None else "constraints"
-        raise ValueError(
+        raise ArgumentError(f'minimize: {method} takes no bounds. Use "L-BFGS-B", or {", ".join(map(repr, takes))}.')
+    if options or listed(constraints):
+        name = "options" if options else "constraints"
+        raise ArgumentError(
             f"minimize: {name} is for methods of SciPy. Use gtol, ftol, maxiter, maxfun and memory, and for constraints "
             f'pb.solve.augmented_lagrangian or method="scipy:SLSQP".'
         )

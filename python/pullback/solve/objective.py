@@ -12,7 +12,7 @@ import numpy as np
 from ..autodiff.kept import Heard
 from ..autodiff.listeners import listeners
 from ..autodiff.tape import Tape
-from ..errors import CaptureError, DTypeError, PullbackError, ShapeError, TapeError, UnconnectedError, VmapError
+from ..errors import ArgumentError, CaptureError, DTypeError, PullbackError, ShapeError, UnconnectedError, VmapError
 from ..launch import door
 from ..ops.conversion import copy
 from ..ops.elementwise import abs as absolute, clip, where
@@ -22,11 +22,12 @@ from ..ops.reduce import max as largest, min as smallest, sum as total
 from ..ops.shape import reshape
 from ..replays.capture import capture
 from ..tensors.creation import asarray, full, zeros, zeros_like
-from ..tensors.operand import own
+from ..tensors.operand import converted, own
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..transforms.jvp import jvp
 from ..tree import flatten, unflatten
+from .arguments import check_finite, check_function
 from .implicit import of_minimum
 from .unknowns import Unknowns
 
@@ -58,14 +59,11 @@ class Objective:
         constraint: bool = False,
     ) -> None:  # fmt: skip
         self.f, self.unknowns, self.args, self.what = f, unknowns, args, unknowns.what
-        if not callable(f):
-            raise TapeError(f"{self.what}: f is a {type(f).__name__}, and must be a function that returns the loss.")
-        if not isinstance(args, (dict, list)):
-            raise DTypeError(f"{self.what}: args is a {type(args).__name__}. Give a dict of keyword arguments, or a list or tuple.")
+        check_function(self.what, "f", f, "the loss")
         self.residuals, self.eager = residuals, not capture
         self.nfev = self.njev = self.nhev = 0
         self.bounds = None if bounds is None else [asarray(side, dtype=unknowns.dtype, device=unknowns.device) for side in bounds]
-        self._takes_params, self._takes_args = _calls(f, unknowns.tree, args, self.what, constraint)
+        self._takes_params, self._takes_args = _calls(f, unknowns, args, constraint)
         self._functions: dict[Any, Callable[..., Any]] = {}
         self._fixed: tuple[list[Any], Any] = ([], None)  # the arguments that are no tensors, and the structure
         self.zero, self.one = self.scalar(0.0), self.scalar(1.0)
@@ -132,11 +130,11 @@ class Objective:
 
     def _scalar(self, result: Any) -> Tensor:
         if result is None or isinstance(result, (tuple, list, dict, str)):
-            raise TapeError(
+            raise DTypeError(
                 f"{self.what}: f returned {'None' if result is None else f'a {type(result).__name__}'}, and must return the loss, "
                 f"one number as a tensor."
             )
-        loss = own(result)
+        loss = converted(self.what, "the value of f", result, own)
         if loss.size != 1:
             raise ShapeError(
                 f"{self.what}: f returned shape {loss.shape}, and only a scalar can be minimised. Sum it (pb.sum), or use "
@@ -145,9 +143,9 @@ class Objective:
         return reshape(loss, ()) if loss.ndim else loss
 
     def _flat_residuals(self, result: Any) -> Tensor:
-        parts = [reshape(own(x), (-1,)) for x in flatten(result)[0]]
+        parts = [reshape(converted(self.what, "the value of f", x, own), (-1,)) for x in flatten(result)[0]]
         if not parts:
-            raise TapeError(f"{self.what}: f returned no residuals. Return a tensor of them.")
+            raise DTypeError(f"{self.what}: f returned {result!r} and no residuals. Return a tensor of them.")
         return parts[0] if len(parts) == 1 else concat(parts)
 
     def _loss(self, tree: Any, leaves: Sequence[Any]) -> Tensor:
@@ -276,15 +274,16 @@ class Objective:
         return of_minimum(self.what, loss, x, self.given, free)
 
     def check_start(self, at: At) -> None:
-        """Raises ValueError if the loss or the gradient is not finite where the minimisation begins."""
+        """Raises ArgumentError if the loss or the gradient is not finite where the minimisation begins."""
         if not math.isfinite(at.loss):
-            raise ValueError(
+            check_finite(self.what, "params", at.x.numpy())
+            raise ArgumentError(
                 f"{self.what}: the loss is {at.loss} at the start. Begin where f is finite, or change f (a log or root of a "
                 f"negative number?); pb.debug_nans() finds the op."
             )
         if not math.isfinite(at.grad_norm):
             wrong = [i for i, g in enumerate(at.gradient.numpy().tolist()) if not math.isfinite(g)]
-            raise ValueError(
+            raise ArgumentError(
                 f"{self.what}: the gradient of element {wrong[0] if wrong else 0} is not finite at the start, though the loss is. "
                 f"Begin elsewhere, or find the op by pb.debug_nans()."
             )
@@ -297,26 +296,28 @@ def unrecorded(what: str) -> Any:
     return Heard(())
 
 
-def _calls(f: Any, tree: Any, args: Any, what: str, constraint: bool) -> tuple[bool, bool]:
-    """Returns two flags: f takes the parameters, which it otherwise reads itself, and f takes the arguments. Raises TapeError."""
+def _calls(f: Any, unknowns: Unknowns, args: Any, constraint: bool) -> tuple[bool, bool]:
+    """Returns two flags: f takes the parameters, which it otherwise reads itself, and f takes the arguments."""
     try:
         signature = inspect.signature(f)
     except (TypeError, ValueError):  # Python does not know the signature.
         return True, True
     positional, named = ((), args) if isinstance(args, dict) else (tuple(args), {})
-    ways = [((tree,), True), ((), True)]
+    tree = unknowns.tree
+    ways: list[tuple[tuple[Any, ...], bool]] = [((tree,), True)]
+    if unknowns.shared:
+        ways.append(((), True))
     if constraint:  # f(x) could take a positional argument for its x, but not one that has a name
-        ways.insert(2 if named else 1, ((tree,), False))
+        ways.insert(len(ways) if named else 1, ((tree,), False))
     for first, takes_args in ways:
         try:
             signature.bind(*first, *(positional if takes_args else ()), **(named if takes_args else {}))
         except TypeError:
             continue
         return bool(first), takes_args
-    raise TapeError(
-        f"{what}: f{signature} takes neither (params, arguments) nor the arguments alone; args has "
-        f"{', '.join(map(str, args)) or 'nothing' if isinstance(args, dict) else len(args)}. Give what is missing in args=."
-    )
+    given = ", ".join(map(str, args)) or "nothing" if isinstance(args, dict) else f"{len(args)} of them"
+    fits = "takes neither (params, arguments) nor the arguments alone" if unknowns.shared else "does not take (params, arguments)"
+    raise ArgumentError(f"{unknowns.what}: f{signature} {fits}; args has {given}. Give in args= what f takes after the parameters.")
 
 
 def _seen(x: Any) -> Any:
@@ -335,7 +336,7 @@ def _equal(a: Any, b: Any) -> bool:
     if a is b:
         return True
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=True)
+        return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
     if type(a) is not type(b) or isinstance(a, Tensor):
         return False
     try:

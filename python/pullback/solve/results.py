@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from ..interop.unknown_names import attach_hints
 from ..tensors.tensor import Tensor
 
 MESSAGES: Final = {
@@ -47,6 +48,7 @@ class Result(Mapping[str, Any]):
         return "\n".join([f"{name:>{width}}: {value!r}" for name, value in self.items()])
 
 
+@attach_hints
 @dataclass(eq=False, repr=False)
 class LeastSquaresResult(Result):
     """The result of `least_squares`. With `batch=True` each entry has a leading axis of problems, and messages are a list.
@@ -80,6 +82,7 @@ class LeastSquaresResult(Result):
     success: Any
 
 
+@attach_hints
 @dataclass(eq=False, repr=False)
 class RootResult(Result):
     """The result of `root`.
@@ -104,6 +107,7 @@ class RootResult(Result):
     success: bool
 
 
+@attach_hints
 @dataclass
 class StepInfo:
     """What a step of `LevenbergMarquardt` did.

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from numbers import Real
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal
 
 import numpy as np
 
-from ..errors import PullbackError, ShapeError
-from ..interop.unknown_names import unexpected
+from ..errors import ArgumentError, ShapeError
+from ..interop.wrong_calls import explain_call, one_of
+from ..ops._shapes import flag
+from ..tensors.tensor import Tensor
 from ..transforms.jacobian import Mode
+from .arguments import check_finite, check_start, count, is_number, not_negative
 from .implicit import implicit
-from .jacobians import Residuals, Unknowns, check_start, host, prepared, refuse_recording
+from .jacobians import MODES, Residuals, Unknowns, host, prepared, refuse_recording
 from .least_squares import Search, Tolerances, settled
 from .losses import Loss
 from .results import RootResult
@@ -31,17 +33,17 @@ MESSAGES: Final = {
 }
 
 
+@explain_call
 def root(
     f: Callable[..., Any],
     x0: Any,
-    args: Sequence[Any] = (),
+    args: Sequence[Any] | Tensor | float | None = (),
     method: Literal["hybrid", "newton"] = "hybrid",
     xtol: float = 1e-10,
     max_nfev: int | None = None,
     mode: Mode = "auto",
     capture: bool = False,
     ftol: float | None = None,
-    **unknown: NoReturn,
 ) -> RootResult:
     """Finds an x with f(x, *args) = 0, from x0.
 
@@ -56,26 +58,22 @@ def root(
         max_nfev: the most evaluations of f outside of Jacobians, by default 100 for each element of x.
 
     Gradients and tangents flow through the result's x to the tensors in args, by the implicit function theorem. A result without
-    convergence says so in `success`. Raises ShapeError, DTypeError, ValueError, PullbackError for what cannot be solved, and
+    convergence says so in `success`. Raises ShapeError, DTypeError, ArgumentError for what cannot be solved, and
     LinAlgError if a gradient is asked for where the Jacobian is singular.
     """
     owner = "root"
-    if unknown:
-        raise unexpected(unknown)
     refuse_recording(owner)
     unknowns = Unknowns(owner, x0)
-    if method not in ("hybrid", "newton"):
-        raise PullbackError(f'{owner}: method={method!r}; use "hybrid" or "newton".')
-    if not isinstance(xtol, Real) or not 0 < xtol < 1:
-        raise ValueError(f"{owner}: xtol={xtol!r} must be a number between 0 and 1.")
-    if ftol is not None and (not isinstance(ftol, Real) or not ftol >= 0):
-        raise ValueError(f"{owner}: ftol={ftol!r} must be a number of at least 0, or None.")
-    most = 100 * unknowns.size if max_nfev is None else max_nfev
-    if most < 1:
-        raise ValueError(f"{owner}: max_nfev={max_nfev!r} must be a positive integer, or None.")
+    one_of(owner, "method", method, ("hybrid", "newton"))
+    one_of(owner, "mode", mode, MODES)
+    if not is_number(xtol) or not 0 < xtol < 1:
+        raise ArgumentError(f"{owner}: xtol={xtol!r} must be a number between 0 and 1.")
+    ftol = None if ftol is None else not_negative(owner, "ftol", ftol, ", or None")
+    most = 100 * unknowns.size if max_nfev is None else count(owner, "max_nfev", max_nfev, 1, ", or None")
     given = prepared(owner, args)
-    residuals = Residuals(f, unknowns, settled(given), mode, capture)
+    residuals = Residuals(f, unknowns, settled(given), mode, flag(owner, "capture", capture))
     x = host(unknowns.vector)
+    check_finite(owner, "x0", x)
     values = residuals(x)
     if values.size != x.size:
         raise ShapeError(
@@ -83,7 +81,7 @@ def root(
             f"pb.solve.least_squares for more equations than unknowns, or fewer."
         )
     check_start(owner, values)
-    zero = residuals.eps**2 * min(1.0, float(np.linalg.norm(values))) if ftol is None else float(ftol)
+    zero = residuals.eps**2 * min(1.0, float(np.linalg.norm(values))) if ftol is None else ftol
     x, values, status = _newton(residuals, x, values, xtol, zero, most)
     if status < 0 and method == "hybrid":
         x, status = _trust_region(residuals, x, values, xtol, zero, most)

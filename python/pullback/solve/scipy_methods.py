@@ -14,10 +14,12 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ..errors import PullbackError
+from ..errors import ArgumentError, DTypeError, PullbackError
+from ..interop.wrong_calls import one_of
 from ..tensors.creation import asarray
 from ..tensors.tensor import Tensor
 from ..transforms.tape import GradientTape
+from .arguments import listed
 from .descent import Step, Steps, Stop
 from .jacobians import host
 from .objective import At, Objective
@@ -56,18 +58,14 @@ BY_NAME: Final = {name.lower(): name for name in SCIPY}
 
 
 def check_scipy_method(method: str, bounds: Any, constraints: Any) -> None:
-    """Raises ValueError for a method that SciPy does not have, or that does not take bounds or constraints that are given."""
-    name = BY_NAME.get(method.removeprefix("scipy:").lower())
-    if name is None:
-        raise ValueError(f"minimize: method={method!r}; the methods of SciPy are {', '.join([f'scipy:{n}' for n in SCIPY])}.")
-    for what, given in (("bounds", bounds is not None), ("constraints", bool(_listed(constraints)))):
+    """Raises ArgumentError for a method that SciPy does not have, or that does not take bounds or constraints that are given."""
+    name = BY_NAME.get(method.removeprefix("scipy:").lower(), "")
+    if not name:
+        one_of("minimize", "method", method, [f"scipy:{n}" for n in SCIPY])
+    for what, given in (("bounds", bounds is not None), ("constraints", bool(listed(constraints)))):
         if given and not getattr(SCIPY[name], what):
             takes = ", ".join([f"scipy:{n}" for n, facts in SCIPY.items() if getattr(facts, what)])
-            raise ValueError(f"minimize: scipy:{name} takes no {what}. Use {takes}.")
-
-
-def _listed(constraints: Any) -> list[Any]:
-    return list(constraints) if isinstance(constraints, (list, tuple)) else [constraints]
+            raise ArgumentError(f"minimize: scipy:{name} takes no {what}. Use {takes}.")
 
 
 class ScipySolver:
@@ -93,14 +91,14 @@ class ScipySolver:
         for option in ("gtol", "ftol"):
             if option in limits and option not in self.facts.tolerances:
                 takes = f"It takes {', '.join(self.facts.tolerances)}. " if self.facts.tolerances else ""
-                raise ValueError(
+                raise ArgumentError(
                     f"minimize: scipy:{self.name} has no {option}. {takes}SciPy's own tolerances of the method go into options=."
                 )
-        self.options, self.constraints = limits | options, [self._constraint(c) for c in _listed(constraints)]
+        self.options, self.constraints = limits | options, [self._constraint(c) for c in listed(constraints)]
         if "maxfun" in self.options and self.name not in ("L-BFGS-B", "TNC"):
             key = "maxiter" if self.name == "COBYLA" else "maxfev"
             if self.name not in ("Nelder-Mead", "Powell", "COBYLA", "COBYQA"):
-                raise ValueError(f"minimize: scipy:{self.name} has no limit of evaluations. Use maxiter=.")
+                raise ArgumentError(f"minimize: scipy:{self.name} has no limit of evaluations. Use maxiter=.")
             self.options[key] = self.options.pop("maxfun")
         self._recent: list[tuple[bytes, Any, At]] = []
 
@@ -189,9 +187,10 @@ class ScipySolver:
         """Returns a function that makes SciPy's form of a constraint, whose values the first thread computes."""
         nonlinear = hasattr(given, "fun")  # a NonlinearConstraint
         if not isinstance(given, dict) and not nonlinear:
+            _require_bounds(given)
             return given  # a LinearConstraint, on the flat vector
         if isinstance(given, dict) and ("fun" not in given or given.get("type") not in ("eq", "ineq")):
-            raise ValueError(
+            raise ArgumentError(
                 f'minimize: a constraint is {given!r}; it needs "type" ("eq", or "ineq" for what must not be negative) and "fun".'
             )
         objective = self.objective
@@ -225,6 +224,15 @@ class ScipySolver:
             return new
 
         return made
+
+
+def _require_bounds(constraint: Any) -> None:
+    """Raises DTypeError for an object that is no constraint of SciPy."""
+    if not hasattr(constraint, "lb"):
+        raise DTypeError(
+            f"minimize: constraints has a {type(constraint).__name__}. Give SciPy's constraints: {{'type': 'ineq', 'fun': c}} for "
+            f"c(x) >= 0, or a NonlinearConstraint or LinearConstraint of scipy.optimize."
+        )
 
 
 class Ended(BaseException):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DeviceError, DTypeError, PullbackError, ShapeError
+from ..errors import ArgumentError, DeviceError, DTypeError, PullbackError, ShapeError
 from ..interop.wrong_calls import argument_named
 from ..ops.movement import concat
 from ..ops.shape import reshape
@@ -35,6 +35,7 @@ class Unknowns:
 
     Attributes:
         tree: the argument of the user's function: the Module itself, or the structure of `params` with a Parameter for each leaf.
+        shared: True if the user gave Parameters, which the user's function can read itself.
         slots: the Parameters whose values are the unknowns. They are the user's own where the user gave Parameters.
         dtype, device, size: the dtype, the device and the length of the flat vector.
     """
@@ -46,6 +47,7 @@ class Unknowns:
         held = [x if isinstance(x, Parameter) else self._slot(x, name) for x, name in zip(leaves, names)]
         self.tree = params if self.is_module else unflatten(self.spec, held)
         self.held = held
+        self.shared = self.is_module or any([x is y for x, y in zip(leaves, held)])
         self.slots = [x for x in held if x.trainable]
         self._check([name for name, x in zip(names, held) if x.trainable])
         self.dtype, self.device = self.slots[0].dtype, self.slots[0].device
@@ -53,7 +55,7 @@ class Unknowns:
         self.sizes = [math.prod(shape) for shape in self.shapes]
         self.size = sum(self.sizes)
         if self.size == 0:
-            raise ShapeError(f"{what}: the parameters have no elements, so there is nothing to change. Give at least one number.")
+            raise ShapeError(f"{what}: params has no elements, so there is nothing to change. Give at least one number.")
 
     def _leaves(self, params: Any) -> tuple[list[Any], Any, list[str]]:
         if self.is_module:
@@ -85,9 +87,11 @@ class Unknowns:
     def _check(self, names: Sequence[str]) -> None:
         what, slots = self.what, self.slots
         if not slots:
-            raise PullbackError(f"{what}: no parameter is trainable, so there is nothing to change. Give tensors or Parameters.")
+            raise ArgumentError(
+                f"{what}: params has no trainable parameter, so there is nothing to change. Give tensors or Parameters."
+            )
         if len({id(x) for x in slots}) < len(slots):
-            raise PullbackError(f"{what}: a Parameter is in params twice. Give each Parameter once.")
+            raise ArgumentError(f"{what}: a Parameter is in params twice. Give each Parameter once.")
         first = slots[0]
         for name, x in zip(names, slots):
             if x.dtype.name not in ("float32", "float64"):
@@ -100,7 +104,7 @@ class Unknowns:
             if x.device != first.device:
                 raise DeviceError(f"{what}: {names[0]} is on {first.device} and {name} on {x.device}. Move all to one device.")
             if x.constraint is not None:
-                raise PullbackError(
+                raise ArgumentError(
                     f"{what}: {name} has a constraint, which only optimizers apply. Remove it, and pass bounds= or use "
                     f"augmented_lagrangian."
                 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..autodiff.listeners import listeners
 from ..backends import native
-from ..errors import DTypeError
+from ..errors import DTypeError, PullbackError
 from ..interop.wrong_calls import with_title
 from ..launch import capturing
 from . import devices, gpu
@@ -17,6 +18,8 @@ from .creation import asarray, can_change, kept, snapshot
 from .parameter import Parameter
 from .storage import Storage
 from .tensor import Tensor
+
+T = TypeVar("T")
 
 
 class Number:
@@ -64,6 +67,15 @@ def as_tensor(x: Any, *, dtype: Any = None, device: str | None = None) -> Tensor
         return _read_in_place(x, dtype, device)
     take = kept if listeners.stack else asarray
     return take(x, dtype=dtype, device=device)
+
+
+def converted(function: str, name: str, x: Any, convert: Callable[[Any], T]) -> T:
+    """Returns convert(x), with errors that name the function and the argument."""
+    try:
+        return convert(x)
+    except PullbackError as error:
+        text = str(error)
+        raise type(error)(text if text.startswith(f"{function}: ") else f"{function}: {name}: {text}") from None
 
 
 def steady(x: Any) -> Any:

@@ -5,5 +5,5 @@ any other answer is the expression to write. In both, `pb`, `nn` and `optim` are
 `tape` a GradientTape, `opt` an optimizer, `net` a Module, `f` a function and `x` an array. A test evaluates every name after a dot.
 
 Each library has a file, and `tables.py` joins them. A name that several libraries have is in the file of one of them. Errors import
-all but `methods.py`, which is needed when the classes are made.
+all but `methods.py` and `results.py`, which are needed when the classes are made.
 """

@@ -40,6 +40,8 @@ OF_MATRICES: Final = {
 
 # What to write for a call whose arguments do not fit the function in a way that users of other libraries expect.
 CALLS: Final = {
+    "vector_norm": "Write pb.linalg.vector_norm(x, ord=2, axis=0), or pb.linalg.norm(x, 2, 0), which takes them by position.",
+    "matrix_norm": 'Write pb.linalg.matrix_norm(x, ord="fro"), or pb.linalg.norm(x, "fro"), which takes it by position.',
     "reshape": "The shape is one argument: pb.reshape(t, (2, 3)).", "permute_dims": "The axes are one argument: (1, 0).",
     "broadcast_to": "The shape is one argument: (2, 3).", "tile": "The repetitions are one argument: (2, 1).",
     "flatten": "It joins all axes, in row-major order; t.reshape(t.shape[0], -1) keeps the first.",
@@ -57,6 +59,15 @@ FIRST_STATE: Final = (
 
 # Keyword arguments of one function, or of the call of a layer, which is written with "(…)".
 KEYWORDS_OF: Final[dict[str, dict[str, str]]] = {
+    "matrix_norm": dict.fromkeys(
+        ("dim", "axis", "axes"), "the matrices are the last two axes; pb.linalg.norm(x, ord, axis=(0, 1)) takes those of others."
+    ),
+    "qr": {
+        "full_matrices": 'full_matrices=True is mode="complete" here, and False is mode="reduced".',
+        "overwrite_a": UNCHANGED.removeprefix("| "),
+    },
+    "solve": {"upper": "pb.linalg.solve_triangular(a, b, upper=True) is for a triangle."},
+    "cross": dict.fromkeys(("axisa", "axisb", "axisc"), "axis= is the same for all: move the others with pb.moveaxis."),
     "associative_scan": {
         "fn": "it is combine= here.", "f": "it is combine= here.", "combine_fn": "it is combine= here.", "elems": "it is xs= here.",
     },

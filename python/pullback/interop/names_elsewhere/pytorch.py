@@ -6,6 +6,7 @@ from typing import Final
 
 from .sentences import (
     CAPTURE,
+    CHOLESKY_SOLVE,
     CLIP,
     COMPLEX,
     DATA,
@@ -20,12 +21,15 @@ from .sentences import (
     LOSSES,
     NO_GRAD,
     NUMPY,
+    OF_SYMMETRIC,
     ONE_DEVICE,
     RULES,
     SAVING,
     SCHEDULE,
     SPARSE,
 )
+
+CHECKED: Final = "pb.linalg.{} raises pb.LinAlgError for a matrix that is {}, and the error names it. There is no info to look at."
 
 NAMES: Final[dict[str, dict[str, str]]] = {
     "pullback": {
@@ -64,7 +68,7 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "IntTensor": "pb.tensor(values, pb.int32)", "ShortTensor": "pb.tensor(values, pb.int16)",
         "ByteTensor": "pb.tensor(values, pb.uint8)", "BoolTensor": "pb.tensor(values, pb.bool)", "scalar_tensor": "pb.tensor",
         "int": "pb.int32", "Size": "t.shape", "dtype": DTYPE, "clone": "pb.copy", "inverse": "pb.linalg.inv",
-        "matrix_exp": FACTORS, "pinverse": "pb.linalg.pinv", "logdet": LOGDET,
+        "matrix_exp": OF_SYMMETRIC, "pinverse": "pb.linalg.pinv", "logdet": LOGDET,
         "distributions": DISTRIBUTIONS, "multinomial": DISTRIBUTIONS, "poisson": DISTRIBUTIONS, "binomial": DISTRIBUTIONS,
         "multiprocessing": "tensors and optimizers can be pickled for Python's multiprocessing.",
         "distributed": ONE_DEVICE, "profiler": "pb.profile", "onnx": SAVING, "hub": SAVING, "sparse_coo_tensor": SPARSE,
@@ -169,7 +173,8 @@ NAMES: Final[dict[str, dict[str, str]]] = {
     "pullback.optim": {
         "lr_scheduler": SCHEDULE, "clip_grad_norm": CLIP,
         "swa_utils": "an optimizer averages the weights: optim.SGD([p], ema=0.999), and opt.averaged(p) is the average.",
-        **dict.fromkeys(("LBFGS", "ASGD", "Rprop", "SparseAdam"), RULES),
+        **dict.fromkeys(("ASGD", "Rprop", "SparseAdam"), RULES),
+        "LBFGS": 'it is a method of pb.solve.minimize(f, net): method="L-BFGS".',
     },
     "pullback.optim.schedules": {
         "StepLR": "optim.schedules.Step", "ExponentialLR": "optim.schedules.Exponential",
@@ -182,9 +187,16 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "ConstantLR": "optim.schedules.Constant", "LRScheduler": "optim.schedules.Schedule",
     },
     "pullback.linalg": {
-        **dict.fromkeys((
-            "cholesky_ex", "expm", "inv_ex", "ldl_factor", "lu", "lu_factor", "lu_solve", "matrix_exp", "tensorinv", "tensorsolve",
-        ), FACTORS), "multi_dot": "a @ b @ c", "eig": EIGENVALUES, "eigvals": EIGENVALUES, "logdet": LOGDET,
+        **dict.fromkeys(("ldl_factor", "lu", "lu_factor", "lu_solve", "lu_unpack", "geqrf", "ormqr", "householder_product",
+                         "tensorinv", "tensorsolve"), FACTORS),
+        "expm": OF_SYMMETRIC, "matrix_exp": OF_SYMMETRIC,
+        "cholesky_ex": CHECKED.format("cholesky(t)", "not positive definite"), "inv_ex": CHECKED.format("inv(t)", "singular"),
+        "solve_ex": CHECKED.format("solve(a, b)", "singular"), "multi_dot": "a @ b @ c",
+        "eig": EIGENVALUES, "eigvals": EIGENVALUES, "logdet": LOGDET, "adjoint": "t.mT", "transpose": "t.mT",
+        "symeig": "pb.linalg.eigh", "triangular_solve":
+        "it is pb.linalg.solve_triangular(a, b, upper=True) here: the matrix is first.",
+        "cholesky_solve": CHOLESKY_SOLVE, "cholesky_inverse": "pb.linalg.inv(t @ t.mT)",
+        "svd_lowrank": "pb.linalg.svd(t, full_matrices=False)", "pca_lowrank": "pb.linalg.svd(t, full_matrices=False)",
         "cond": "pb.linalg.norm(t, 2) / pb.linalg.norm(t, -2)",
     },
     "pullback.random": {

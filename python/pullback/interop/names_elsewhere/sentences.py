@@ -38,6 +38,13 @@ EXPONENTIAL: Final = (
 CROSS_ENTROPY: Final = 'it is nn.cross_entropy with reduction="none"; the default is the mean.'
 RULES: Final = "this rule is not here yet. `dir(pullback.optim)` lists those that are."
 FACTORS: Final = "this factorisation is not here yet. pb.linalg has cholesky, qr, eigh, svd and what is solved with them."
+CHOLESKY_SOLVE: Final = (
+    "solve twice with the factor: y = pb.linalg.solve_triangular(c, b, upper=False), then pb.linalg.solve_triangular(c.mT, y, "
+    "upper=True)."
+)
+OF_SYMMETRIC: Final = (
+    "functions of matrices are not here yet. For a symmetric matrix write w, v = pb.linalg.eigh(t), then (v * f(w)) @ v.mT."
+)
 LOGDET: Final = "pb.linalg.slogdet(t) has the sign of the determinant and the logarithm of its absolute value."
 EIGENVALUES: Final = (
     "matrices that are not symmetric have complex eigenvalues, and there are no complex dtypes. pb.linalg.eigh is for symmetric "

@@ -92,6 +92,13 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "unique_with_counts": "pb.unique_counts", "ensure_shape": "assert t.shape == (2, 3) checks it.", "Print": "print(t)",
         "reset_default_graph": SESSION, "InteractiveSession": SESSION, "AUTOTUNE": DATA, "Estimator": SESSION,
     },
+    "pullback.linalg": {
+        **dict.fromkeys(("determinant", "matrix_determinant"), "pb.linalg.det"), "log_matrix_determinant": "pb.linalg.slogdet",
+        "matrix_inverse": "pb.linalg.inv", "matrix_solve": "pb.linalg.solve", "self_adjoint_eig": "pb.linalg.eigh",
+        "matrix_triangular_solve": "it is pb.linalg.solve_triangular(a, b, upper=False) here.", "band_part":
+        "use pb.tril(t, k=n) and pb.triu(t, k=-n), which keep one side each.", "tensor_diag": "pb.diag",
+        "diag_part": "pb.linalg.diagonal", "tensor_diag_part": "pb.linalg.diagonal",
+    },
     "pullback.nn": {
         "Dense": "it is nn.Linear(inputs, outputs) here, whose weight is (outputs, inputs), initialized as PyTorch's.",
         "SimpleRNN": "nn.RNN", "Bidirectional": "nn.LSTM(8, 16, bidirectional=True)",
