@@ -1,6 +1,7 @@
 // The scores and the weights of a block of queries, which the kernels of attention share.
 #pragma once
 #include <algorithm>
+#include <type_traits>
 
 #include "cpu/attention_product.h"
 #include "cpu/copy.h"
@@ -17,6 +18,14 @@ using kernels::kCausalRows;
 constexpr int64_t kAttentionGrain = 200000;  // the fewest multiply-adds per thread
 constexpr int64_t kScoreBytes = 36 * 1024;   // of the scores of a block of queries
 constexpr int64_t kFewestRows = 12, kMostRows = 48;
+
+// True if f(0), ..., f(n - 1) are true. They are combined as integers as wide as C, so that the loop becomes one of whole vectors.
+template <class C, class F> bool holds_for_all(int64_t n, const F& f) {
+  using Bits = std::conditional_t<sizeof(C) == 4, int32_t, int64_t>;
+  Bits all = -1;
+  for (int64_t i = 0; i < n; ++i) all &= f(i) ? Bits(-1) : Bits(0);
+  return all != 0;
+}
 
 // What the forward and the backward pass share: the factors of a head, and its weights.
 template <class C> class Heads {
@@ -148,9 +157,8 @@ template <class C> class Heads {
     const int64_t ld = whole<C>(n);
     for (int64_t i = 0; i < m; ++i) {
       C* const row = out + i * ld;
-      bool nan = false;
-      for (int64_t d = 0; d < n; ++d) nan |= m::isnan(row[d]);
-      for (int64_t d = 0; nan && d < n; ++d)
+      if (holds_for_all<C>(n, [=](int64_t d) { return !m::isnan(row[d]); })) continue;
+      for (int64_t d = 0; d < n; ++d)
         if (m::isnan(row[d])) row[d] = seen_sum(keys, weights + i * pitch_, x.data + d, x.ld);
     }
   }

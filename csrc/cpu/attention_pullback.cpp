@@ -102,8 +102,7 @@ template <class C> class Backward : Heads<C> {
   }
   // Adds to the gradient (limit, n) what m rows x contribute with their weights (m, limit).
   void add_rows(int64_t m, int64_t limit, int64_t n, const C* weights, Block<C> x, C* out) const {
-    bool finite = true;
-    for (int64_t i = 0; i < m * x.ld; ++i) finite &= m::isfinite(x.data[i]);
+    const bool finite = holds_for_all<C>(m * x.ld, [=](int64_t i) { return m::isfinite(x.data[i]); });
     if (finite) return accumulate(limit, n, m, weights, pitch_, x, out, x.ld);
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < limit; ++j)

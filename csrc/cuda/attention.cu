@@ -147,13 +147,31 @@ __device__ void pair_up(const AttentionOperands<T>& p, int64_t row, int rows, in
   }
 }
 
+// The key and the column of those sums of a gradient (kSide, width) that a thread has, one after another. There is one division for
+// all of them.
+struct SumPosition {
+  int key, column, keys_apart, columns_apart, width;
+
+  __device__ explicit SumPosition(int width)
+      : key(int(threadIdx.x) / width),
+        column(int(threadIdx.x) % width),
+        keys_apart(int(kThreads) / width),
+        columns_apart(int(kThreads) % width),
+        width(width) {}
+  __device__ void next() {
+    key += keys_apart, column += columns_apart;
+    if (column >= width) column -= width, ++key;
+  }
+};
+
 // Adds the contributions of the rows of a tile to those sums of a gradient (kSide, width) that this thread has.
 template <int kSums, class Tile, class C, class W, class R>
 __device__ __forceinline__ void add_rows(const Tile& t, int rows, int j0, int width, bool finite, const W& weight, const R& row,
                                          C (&sum)[kSums]) {
+  SumPosition at(width);
 #pragma unroll
-  for (int n = 0; n < kSums; ++n) {
-    const int at = int(threadIdx.x) + n * int(kThreads), j = at / width, d = at % width;
+  for (int n = 0; n < kSums; ++n, at.next()) {
+    const int j = at.key, d = at.column;
     if (j >= Tile::kSide) continue;
 #pragma unroll 1
     for (int i = 0; i < rows; ++i)

@@ -11,8 +11,7 @@ namespace pb::cuda {
 
 using kernels::Precision;
 
-constexpr int kMostBlocksOfKeys = int(kAttentionKeys / kOrderBlock);
-static_assert(kMostBlocksOfKeys == 4);
+static_assert(kAttentionKeys <= 4 * kOrderBlock, "BlockResults");
 
 // The operands, which are contiguous but for the mask, and what the kernels of a backward pass hand on for each row.
 template <class T> struct AttentionOperands {
@@ -56,25 +55,32 @@ template <class T> struct AttentionOperands {
   }
 };
 
-// Returns the results of up to four blocks, combined in pairs of neighbours.
-template <class C> __device__ __forceinline__ C combine_blocks(int blocks, const C (&of)[kMostBlocksOfKeys]) {
-  if (blocks <= 1) return of[0];
-  const C first = of[0] + of[1];
-  if (blocks == 2) return first;
-  return first + (blocks == 3 ? of[2] : C(of[2] + of[3]));
-}
+// The results of up to four blocks, which are combined in pairs of neighbours as they come. The blocks of a sum are a loop, because the
+// code of four sums would be four times as long.
+template <class C> struct BlockResults {
+  C first = C(0), second = C(0);  // of the first two blocks and of the last two
+
+  __device__ __forceinline__ void add(int block, C a) {
+    const C pair = block % 2 == 1 ? C((block < 2 ? first : second) + a) : a;
+    if (block < 2) first = pair;
+    else second = pair;
+  }
+  __device__ __forceinline__ C combined(int blocks) const { return blocks > 2 ? C(first + second) : first; }
+};
 
 // Returns the sum of n products, n <= kAttentionKeys. add(j, a) adds product j to a.
 template <class C, class F> __device__ __forceinline__ C sum_products(int n, const F& add) {
-  C of[kMostBlocksOfKeys];
-#pragma unroll
-  for (int b = 0; b < kMostBlocksOfKeys; ++b) {
-    of[b] = C(0);
+  const int blocks = int(kernels::order_blocks(n));
+  BlockResults<C> results;
+#pragma unroll 1
+  for (int b = 0; b < blocks; ++b) {
+    C sum = C(0);
     const int end = min(n, (b + 1) * int(kOrderBlock));
 #pragma unroll 4
-    for (int j = b * int(kOrderBlock); j < end; ++j) of[b] = add(j, of[b]);
+    for (int j = b * int(kOrderBlock); j < end; ++j) sum = add(j, sum);
+    results.add(b, sum);
   }
-  return combine_blocks(int(kernels::order_blocks(n)), of);
+  return results.combined(blocks);
 }
 
 // Adds a product to a sum, unless the weight is 0 and x is infinite or NaN.
@@ -92,22 +98,21 @@ template <class C, class F> __device__ __forceinline__ C sum_weighted(int n, con
 // All lanes of a warp get the sum of at(0) to at(n - 1), n <= kAttentionKeys.
 template <class C, class F> __device__ __forceinline__ C sum_of_warp(int n, const F& at) {
   const int lane = int(threadIdx.x % kWarp), blocks = int(kernels::order_blocks(n));
-  C of[kMostBlocksOfKeys];
-#pragma unroll
-  for (int b = 0; b < kMostBlocksOfKeys; ++b) {
-    of[b] = C(0);
-    if (b >= blocks) continue;
+  BlockResults<C> results;
+#pragma unroll 1
+  for (int b = 0; b < blocks; ++b) {
     C a[kShare];
 #pragma unroll
     for (int s = 0; s < kShare; ++s) {
       const int j = b * int(kOrderBlock) + s * int(kWarp) + lane;
       a[s] = j < n ? at(j) : no_term<sum_reduce, C>();
     }
-    of[b] = fold_share<sum_reduce>(a);
+    C sum = fold_share<sum_reduce>(a);
 #pragma unroll
-    for (int far = kWarp / 2; far > 0; far /= 2) of[b] = of[b] + shuffle_xor(of[b], far);
+    for (int far = kWarp / 2; far > 0; far /= 2) sum = sum + shuffle_xor(sum, far);
+    results.add(b, sum);
   }
-  return combine_blocks(blocks, of);
+  return results.combined(blocks);
 }
 
 }  // namespace pb::cuda

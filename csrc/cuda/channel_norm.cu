@@ -75,8 +75,8 @@ struct ChannelNorm : ChannelSet {
   RunningValues running;
   bool moves = false;
 
-  template <class T, bool kBlock>
-  __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t row) const {
+  template <class T>
+  __device__ void operator()(const RegisterRow<T>& over, const Line* line, int64_t row) const {
     using C = acc_t<T>;
     C x[kShare];
     const auto kept = over.load(line[1], x);
@@ -115,8 +115,8 @@ struct ChannelNormPullback : ChannelSet {
       store_as<C>(line[1].dtype, line[1].data + i.column * line[1].step, cotangent * z);
     });
   }
-  template <class T, bool kBlock>
-  __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t row) const {
+  template <class T>
+  __device__ void operator()(const RegisterRow<T>& over, const Line* line, int64_t row) const {
     acc_t<T> g[kShare], x[kShare];
     const auto g_row = over.load(line[2], g), x_row = over.load(line[3], x);
     pull<T>(over, line, row, g_row, x_row);

@@ -39,11 +39,10 @@ struct Labels {
 struct LossRow {
   static constexpr int kOperands = 3;
   static constexpr bool kLoss = true, kGradient = false;
-  static constexpr auto run_each = kernels::run_cross_entropy;  // for a loss and a cotangent of each row
   Labels labels;
 
-  template <class T, bool kBlock>
-  __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t row) const {
+  template <class T>
+  __device__ void operator()(const RegisterRow<T>& over, const Line* line, int64_t row) const {
     using C = acc_t<T>;
     const auto target = labels.read(over, line[2], row);
     C x[kShare], loss = C(0);
@@ -61,8 +60,8 @@ struct LossRow {
   }
 };
 
-template <class T, bool kBlock>
-__device__ __forceinline__ void put_gradient(const RegisterRow<T, kBlock>& over, acc_t<T> (&gx)[kShare], bool counts,
+template <class T>
+__device__ __forceinline__ void put_gradient(const RegisterRow<T>& over, acc_t<T> (&gx)[kShare], bool counts,
                                              const Line& out) {
 #pragma unroll
   for (int s = 0; s < kShare; ++s) gx[s] = counts ? gx[s] : acc_t<T>(0);
@@ -87,11 +86,10 @@ __device__ __forceinline__ void put_gradient(const Streamed<T>& over, acc_t<T> g
 struct GradientRow {
   static constexpr int kOperands = 4, kCotangent = 1;
   static constexpr bool kLoss = false, kGradient = true;
-  static constexpr auto run_each = kernels::run_cross_entropy_pullback;
   Labels labels;
 
-  template <class T, bool kBlock, class Cotangent>
-  __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t row,
+  template <class T, class Cotangent>
+  __device__ void operator()(const RegisterRow<T>& over, const Line* line, int64_t row,
                              const Cotangent& cotangent) const {
     using C = acc_t<T>;
     const auto target = labels.read(over, line[3], row);
@@ -113,11 +111,10 @@ struct GradientRow {
 struct LossAndGradientRow {
   static constexpr int kOperands = 5, kCotangent = 2;
   static constexpr bool kLoss = true, kGradient = true;
-  static constexpr auto run_each = kernels::run_cross_entropy_with_gradient;
   Labels labels;
 
-  template <class T, bool kBlock, class Cotangent>
-  __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t row,
+  template <class T, class Cotangent>
+  __device__ void operator()(const RegisterRow<T>& over, const Line* line, int64_t row,
                              const Cotangent& cotangent) const {
     using C = acc_t<T>;
     const auto target = labels.read(over, line[4], row);

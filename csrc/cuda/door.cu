@@ -80,7 +80,7 @@ bool multiplies_in_tf32(const Launch& launch, const Attribution& attribution, do
   if (precision != kernels::Precision::tf32 || flops == 0) return false;
   int products = 0;
   for (int k = 0; k < launch.outputs; ++k) products += launch.out(k).ndim > 1 && launch.out(k).size() > 0;
-  return cuda::by_tensor_cores(DType::f32, precision, flops / 2 / std::max(products, 1));
+  return cuda::by_tensor_cores(DType::f32, precision, int64_t(flops / 2 / std::max(products, 1)));
 }
 
 void perform(const Launch& launch) {

@@ -131,7 +131,7 @@ void launch_tiles(const PlannedProduct* planned, const Question& question, const
 
 }  // namespace
 
-bool by_tensor_cores(DType dtype, Precision precision, double work) {
+bool by_tensor_cores(DType dtype, Precision precision, int64_t work) {
   if (kernels::everywhere() || !has_tensor_cores()) return false;
   if (dtype == DType::f32) return precision > Precision::tf32 || (precision == Precision::tf32 && work >= kTf32Work);
   return is_half(dtype);

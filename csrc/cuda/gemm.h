@@ -43,7 +43,7 @@ Counts work_of(const Product* products, int count);
 
 // True if a product of this dtype and this many multiply-adds may go through tensor cores, on this device and in this mode. Factors of
 // float32 are rounded to `precision`.
-bool by_tensor_cores(DType dtype, kernels::Precision precision, double work);
+bool by_tensor_cores(DType dtype, kernels::Precision precision, int64_t work);
 // True if a product is left to cuBLASLt, which can neither apply pullbacks nor compute sums: if the library is there and faster, and
 // not in the mode "everywhere".
 bool is_large(DType dtype, kernels::Precision precision, int64_t m, int64_t n, int64_t k, int64_t batches = 1);

@@ -76,7 +76,7 @@ PlannedProduct::PlannedProduct(const Product& p) : PlannedProduct(p, p.batch[0].
 PlannedProduct::PlannedProduct(const Product& p, int64_t batches_, int64_t pitch_)
     : product(p), batches(batches_), pitch(pitch_) {
   staged = p.pulled || is_half(p.dtype) || (p.dtype == DType::f32 && kernels::precision() > Precision::tf32);
-  read(by_tensor_cores(p.dtype, kernels::precision(), double(p.m) * double(p.n) * double(p.k) * double(batches)));
+  read(by_tensor_cores(p.dtype, kernels::precision(), p.m * p.n * p.k * batches));
   if (cores && !(in_packs(reading[0]) && in_packs(reading[1]))) read(false);
 }
 

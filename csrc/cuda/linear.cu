@@ -92,7 +92,7 @@ struct Pullback {
   bool needs_launch() const {
     if (cuda::is_large(dtype, precision(), n, k, m) || cuda::is_large(dtype, precision(), m, k, n)) return true;
     if (dtype != DType::f32) return false;
-    const bool rounds = precision() > Precision::tf32 || cuda::by_tensor_cores(dtype, precision(), double(m) * n * k);
+    const bool rounds = precision() > Precision::tf32 || cuda::by_tensor_cores(dtype, precision(), m * n * k);
     return rounds || cuda::is_worth_a_launch(m, n, k);
   }
 };

@@ -10,8 +10,8 @@ template <bool kCentred> struct NormRow {
   Line weight, bias;
   double eps;
 
-  template <class T, bool kBlock>
-  __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t) const {
+  template <class T>
+  __device__ void operator()(const RegisterRow<T>& over, const Line* line, int64_t) const {
     using C = acc_t<T>;
     C x[kShare];
     const auto row = over.load(line[1], x);

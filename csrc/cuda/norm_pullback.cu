@@ -33,16 +33,15 @@ template <class C> struct Sums {
   template <class I> __device__ __forceinline__ Cell operator[](ElementPosition<I> i) const { return {v[i.slot], on}; }
 };
 
-template <bool kCentred, class T, bool kBlock>
-__global__ void __launch_bounds__(kBlock ? kMostThreads<acc_t<T>> : int(kThreads), kBlock || (sizeof(acc_t<T>) == 8) ? 1 : 2)
+template <bool kCentred, class T>
+__global__ void __launch_bounds__(kMostThreads<acc_t<T>>, 1)
     pull_in_registers(const __grid_constant__ RowPartition partition, const __grid_constant__ RowSet<3> rows,
                       const __grid_constant__ NormOperands norm, const __grid_constant__ Chains<acc_t<T>> chains) {
   using C = acc_t<T>;
-  const int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x;
-  const int64_t chain = kBlock ? blockIdx.x : thread >> partition.shift;
+  const int64_t chain = team_number(partition);
   // The first row of the block. Its teams stay in step, which the compiler must know to be able to shuffle without a detour.
-  const int64_t leading = (kBlock ? chain : int64_t(blockIdx.x) * kThreads >> partition.shift) * kOrderChain;
-  RegisterRow<T, kBlock> over(partition, kBlock ? threadIdx.x : unsigned(thread) & (partition.team - 1), true);
+  const int64_t leading = int64_t(blockIdx.x) * partition.teams * kOrderChain;
+  RegisterRow<T> over(partition, true);
   C gw[kShare], gb[kShare];
 #pragma unroll
   for (int s = 0; s < kShare; ++s) gw[s] = gb[s] = C(0);
@@ -54,8 +53,8 @@ __global__ void __launch_bounds__(kBlock ? kMostThreads<acc_t<T>> : int(kThreads
     C g[kShare], x[kShare], gx[kShare];
     const auto g_row = over.load(line[1], g), x_row = over.load(line[2], x);
     kernels::NormPullback<kCentred>()(over, g_row, x_row, over.memory_row(norm.weight, C(1)), C(norm.eps),
-                                      typename RegisterRow<T, kBlock>::Kept{gx, {}}, Sums<C>{gw, kBlock || over.active},
-                                      Sums<C>{gb, kBlock || over.active});
+                                      typename RegisterRow<T>::Kept{gx, {}}, Sums<C>{gw, over.active},
+                                      Sums<C>{gb, over.active});
     over.store(line[0], gx);
   }
   if (chain * kOrderChain >= rows.count) return;
@@ -189,12 +188,10 @@ template <bool kCentred, class T> struct Pull {
         norm{launch.ints[0] ? Line(launch.in(2)) : Line(), launch.reals[0]},
         chains{scratch.take<C>(std::max<int64_t>(1, kernels::order_chains(rows)) * width), 0} {}
 
-  template <bool kBlock> void in_registers(const RowPartition& partition) {
+  void in_registers(const RowPartition& partition) {
     each_row_set<3>(operands, [&](const RowSet<3>& set) {
       const int64_t count = kernels::order_chains(set.count);
-      const dim3 blocks = kBlock ? dim3(unsigned(count)) : blocks_for(count * partition.team);
-      start(pull_in_registers<kCentred, T, kBlock>, blocks, kBlock ? partition.team : kThreads, 0, partition, set, norm,
-            chains);
+      start(pull_in_registers<kCentred, T>, dim3(partition.blocks(count)), partition.threads(), 0, partition, set, norm, chains);
       chains.begin += count;
     });
   }
@@ -218,10 +215,8 @@ template <bool kCentred, class T> struct Pull {
   }
 
   void operator()() {
-    const RowPartition partition(n);
     if (n > kLongestHeld<acc_t<T>>) streamed();
-    else if (partition.in_block()) in_registers<true>(partition);
-    else in_registers<false>(partition);
+    else in_registers(RowPartition(n));
     fold();
   }
 };

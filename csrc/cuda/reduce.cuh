@@ -314,7 +314,7 @@ template <class R, class C> __device__ inline C combine_runs(const Reducing& f, 
 template <class R, class S>
 __global__ void __launch_bounds__(kReducers, S::kResident) reduce(const __grid_constant__ Reducing f) {
   using C = typename S::C;
-  __shared__ C shared[kReducers], pending_of[kPendingLevels][kReducers / kMostDown];
+  __shared__ C shared[kReducers], pending_of[kPendingLevels * kReducers / kMostDown];
   const int across = 1 << f.log_across, down = 1 << f.log_down, teams = 1 << f.log_teams, depth = 1 << f.log_depth;
   const int t = int(threadIdx.x), x = t & (across - 1), y = t >> f.log_across & (down - 1);
   const int team = t >> (f.log_across + f.log_down), part = team & (teams - 1);
@@ -327,7 +327,7 @@ __global__ void __launch_bounds__(kReducers, S::kResident) reduce(const __grid_c
   const S source(f, active ? cell : 0, active ? column : 0);
 
   C a = R::template identity<C>();
-  Pending<R, C> pending{&pending_of[0][team * across + x], kReducers / kMostDown};
+  Pending<R, C> pending{pending_of + (team * across + x), kReducers / kMostDown};
   const int64_t first = (int64_t(run) * teams + part) * depth;
 #pragma unroll 1
   for (int b = 0; b < depth; ++b) {

@@ -60,19 +60,18 @@ inline View at_hand(const View& v, Scratch& scratch) {
   return far ? contiguous_as(v.dtype, v, scratch) : v;
 }
 
-// Applies the formula f to all rows. A team of threads holds its row in registers: some lanes of a warp (kBlock is false, and rows
-// have at most 256 elements), or a block with a warp for each 256 elements.
+// Applies the formula f to all rows. A team of threads holds its row in registers: some lanes of a warp if rows have at most 256
+// elements, otherwise a block with a warp for each 256 elements.
 //   reads     each operand once, 8 elements for each thread, all under way together
 //   writes    each result once
 //   waits     nowhere for other warps; in a block once for each reduction of the formula
-template <class F, class T, bool kBlock>
-__global__ void __launch_bounds__(kBlock ? kMostThreads<acc_t<T>> : int(kThreads), kBlock ? 1 : 2)
+template <class F, class T>
+__global__ void __launch_bounds__(kMostThreads<acc_t<T>>, 1)
     run_in_registers(const __grid_constant__ RowPartition partition, const __grid_constant__ RowSet<F::kOperands> rows,
                      const __grid_constant__ F f) {
-  const int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x;
-  const uint32_t row = kBlock ? blockIdx.x : uint32_t(thread >> partition.shift);
+  const uint32_t row = team_number(partition);
   const bool active = row < rows.count;
-  const RegisterRow<T, kBlock> over(partition, kBlock ? threadIdx.x : unsigned(thread) & (partition.team - 1), active);
+  const RegisterRow<T> over(partition, active);
   Line line[F::kOperands];
   rows.lines(active ? row : 0, line);
   f(over, line, rows.begin + row);
@@ -92,8 +91,7 @@ __global__ void __launch_bounds__(kMaxTeam, 1)
 template <class T, class F> void start_rows(int64_t n, const RowSet<F::kOperands>& rows, const F& f) {
   if (n > kLongestHeld<acc_t<T>>) return start(streamed_rows<F, T>, dim3(rows.count), kMaxTeam, 0, n, rows, f);
   const RowPartition partition(n);
-  if (partition.in_block()) start(run_in_registers<F, T, true>, dim3(rows.count), partition.team, 0, partition, rows, f);
-  else start(run_in_registers<F, T, false>, blocks_for(int64_t(rows.count) * partition.team), kThreads, 0, partition, rows, f);
+  start(run_in_registers<F, T>, dim3(partition.blocks(rows.count)), partition.threads(), 0, partition, rows, f);
 }
 
 // Applies f to the rows of the operands. x has the length and the dtype of the rows.

@@ -58,13 +58,14 @@ template <class T, class I> struct MemoryRow {
 // ---- the threads that share a row
 
 // A team is a power of two of lanes in a warp, whose row has a single block of elements, or the threads of a block, in which each
-// warp has blocks of elements of its own.
-template <bool kBlock> struct Team {
+// warp has other blocks of elements.
+struct Team {
   unsigned rank, size;
   mutable unsigned turn = 0;
 
-  __device__ __forceinline__ int lanes() const { return kBlock ? int(kWarp) : int(size); }
-  __device__ __forceinline__ int lane() const { return kBlock ? int(rank % kWarp) : int(rank); }
+  __device__ __forceinline__ bool is_block() const { return size > kWarp; }
+  __device__ __forceinline__ int lanes() const { return is_block() ? int(kWarp) : int(size); }
+  __device__ __forceinline__ int lane() const { return int(rank % kWarp); }
 
   // Combines the shares of the lanes that have a block of elements. All of them get the result.
   template <class R, class C> __device__ __forceinline__ C fold_lanes(C a) const {
@@ -77,7 +78,7 @@ template <bool kBlock> struct Team {
   }
   // Combines the results of the warps, in pairs of neighbours.
   template <class R, class C> __device__ __forceinline__ C fold_warps(C a) const {
-    if constexpr (kBlock) {
+    if (is_block()) {
       // Double-buffered. A warp that overwrites a buffer has passed the other buffer's barrier, which every thread reaches only
       // after reading this one.
       __shared__ C partial[2][kMaxWarps];
@@ -89,22 +90,29 @@ template <bool kBlock> struct Team {
     }
     return a;
   }
-  __device__ bool any(bool b) const { return kBlock ? b : __any_sync(kFull, b) != 0; }
+  __device__ bool any(bool b) const { return __any_sync(kFull, b) != 0; }
 };
 
+// Returns the number of this thread's team among those of all blocks.
+__device__ inline uint32_t team_number(const RowPartition& partition) {
+  return blockIdx.x * partition.teams + (partition.in_block() ? 0 : threadIdx.x >> partition.shift);
+}
+
 // A row in registers. Each thread holds kShare elements, which are as many columns apart as there are lanes.
-template <class T, bool kBlock> struct RegisterRow {
+template <class T> struct RegisterRow {
   using C = acc_t<T>;
   using Where = ElementPosition<int>;
 
-  Team<kBlock> team;
+  Team team;
   int n, first, slots;  // columns; this thread's first one; and how many it has
   bool active;          // true if there is such a row; threads without one stay in step with the rest of their warp
 
-  __device__ RegisterRow(const RowPartition& partition, unsigned rank, bool active)
-      : team{rank, partition.team}, n(partition.n), active(active) {
-    first = int(rank / kWarp * kOrderBlock) + team.lane();
-    slots = (n - first + team.lanes() - 1) >> (kBlock ? 5u : partition.shift);
+  __device__ RegisterRow(const RowPartition& partition, bool active)
+      : team{partition.in_block() ? threadIdx.x : threadIdx.x & (partition.team - 1), partition.team},
+        n(partition.n),
+        active(active) {
+    first = int(team.rank / kWarp * kOrderBlock) + team.lane();
+    slots = (n - first + team.lanes() - 1) >> partition.shift;
   }
 
   __device__ __forceinline__ Where place(int slot) const { return {slot, first + slot * team.lanes()}; }
@@ -167,7 +175,7 @@ template <class T> struct Streamed {
   using C = acc_t<T>;
   using Where = ElementPosition<int64_t>;
 
-  Team<true> team;
+  Team team;
   int64_t n, begin, end;  // the elements of this thread's warp are [begin, end)
   static constexpr bool active = true;
 

@@ -19,17 +19,21 @@ inline int64_t combinations_of_results(int64_t count) {
 constexpr int kMaxTeam = 512;  // threads that share a row
 constexpr int kMaxWarps = kMaxTeam / int(kWarp);
 
-// The threads that hold a row of n elements in registers: as many lanes as it takes, or a warp for each block of elements.
+// The threads that hold a row of n elements in registers: as many lanes of a warp as it takes, or a block with a warp for each block
+// of elements.
 struct RowPartition {
   int n;
-  unsigned team = 1, shift = 0;  // the team has 2^shift threads, unless it is a block
+  unsigned team = 1, teams = 1;  // threads of a team, and teams of a block of threads
+  unsigned shift = 0;            // 2^shift lanes share a block of elements
 
   explicit RowPartition(int64_t n) : n(int(n)) {
-    if (in_block()) team = unsigned((n + kOrderBlock - 1) / kOrderBlock * kWarp);
-    else
-      while (team * kShare < n) team *= 2, ++shift;
+    while (shift < 5 && (unsigned(kShare) << shift) < n) ++shift;
+    team = in_block() ? unsigned((n + kOrderBlock - 1) / kOrderBlock * kWarp) : 1u << shift;
+    if (!in_block()) teams = kThreads >> shift;
   }
-  bool in_block() const { return n > kOrderBlock; }
+  PB_HD bool in_block() const { return n > kOrderBlock; }
+  unsigned threads() const { return team * teams; }
+  unsigned blocks(int64_t rows) const { return unsigned((rows + teams - 1) / teams); }
 };
 
 // The number of neighbouring elements that each warp takes of a row of n elements: a power of two of blocks, so that warps can

@@ -11,8 +11,8 @@ using kernels::LogSum;
 struct SoftmaxRow {
   static constexpr int kOperands = 2;
 
-  template <class T, bool kBlock>
-  __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t) const {
+  template <class T>
+  __device__ void operator()(const RegisterRow<T>& over, const Line* line, int64_t) const {
     acc_t<T> x[kShare];
     const auto row = over.load(line[1], x);
     kernels::Softmax()(over, row, row);
@@ -31,8 +31,8 @@ struct SoftmaxRow {
 struct LogSoftmaxRow {
   static constexpr int kOperands = 2;
 
-  template <class T, bool kBlock>
-  __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t) const {
+  template <class T>
+  __device__ void operator()(const RegisterRow<T>& over, const Line* line, int64_t) const {
     acc_t<T> x[kShare];
     const auto row = over.load(line[1], x);
     kernels::LogSoftmax()(over, row, row);
@@ -50,8 +50,8 @@ struct LogSoftmaxRow {
 struct LogSumExpRow {
   static constexpr int kOperands = 2;
 
-  template <class T, bool kBlock>
-  __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t) const {
+  template <class T>
+  __device__ void operator()(const RegisterRow<T>& over, const Line* line, int64_t) const {
     acc_t<T> x[kShare], y;
     kernels::LogSumExp()(over, over.load(line[1], x), &y);
     over.store_one(line[0], y);
@@ -67,8 +67,8 @@ struct LogSumExpRow {
 template <class Formula> struct PullbackRow {
   static constexpr int kOperands = 3;
 
-  template <class T, bool kBlock>
-  __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t) const {
+  template <class T>
+  __device__ void operator()(const RegisterRow<T>& over, const Line* line, int64_t) const {
     acc_t<T> g[kShare], y[kShare];
     const auto row = over.load(line[1], g);
     Formula()(over, row, over.load(line[2], y), row);
@@ -83,8 +83,8 @@ template <class Formula> struct PullbackRow {
 struct LogSumExpPullbackRow {
   static constexpr int kOperands = 4;
 
-  template <class T, bool kBlock>
-  __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t) const {
+  template <class T>
+  __device__ void operator()(const RegisterRow<T>& over, const Line* line, int64_t) const {
     const acc_t<T> g = over.load_one(line[1]), y = over.load_one(line[3]);
     acc_t<T> x[kShare];
     const auto row = over.load(line[2], x);

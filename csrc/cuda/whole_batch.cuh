@@ -57,16 +57,17 @@ inline int64_t additions_of_sum(int64_t n) {
   return int64_t{kWarp} * (kernels::order_blocks(n) * (kShare - 1 + 5) + kAtOnceBlocks - 1);
 }
 
-// What the blocks of one launch do together for all rows. The losses of the rows are in working memory.
+// What the blocks of one launch do together for at most kAtOnce rows, whose losses are in working memory. By default each row has a
+// loss and a cotangent, and the blocks do nothing together.
 struct WholeBatch {
-  bool mean;
-  int rows;
-  const char* labels;
-  int64_t label_stride;
-  void* losses;
-  void* total;
-  unsigned* ticket;
-  DType dtype;  // of the losses
+  bool mean = false;
+  int rows = 0;
+  const char* labels = nullptr;
+  int64_t label_stride = 0;
+  void* losses = nullptr;
+  void* total = nullptr;  // where the loss of the batch is written, if it has one
+  unsigned* ticket = nullptr;
+  DType dtype = DType::f32;  // of the losses
 
   // Returns the number of rows that count. All threads of the block call it.
   __device__ int count_rows(const Labels& of) const {

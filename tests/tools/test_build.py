@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
+from pullback.backends import native
 
 
 def _tool(name: str) -> str | None:
@@ -92,3 +93,18 @@ def test_kernels_are_not_taken_from_a_folder_that_was_never_configured(tmp_path:
     succeeded, output = configure(tmp_path, f"PULLBACK_KERNELS={tmp_path / 'missing'}", "PULLBACK_CUDA=OFF")
     assert not succeeded
     assert "is not a build folder. Configure it first." in output
+
+
+def test_the_smaller_openblas_has_the_functions_that_the_kernels_call() -> None:
+    script = (ROOT / "tools" / "build_openblas.sh").read_text()
+    listed = re.search(r'functions="([^"]*)"', script)
+    assert listed
+    modules = [*Path(native.module.__file__).parent.glob("_cpu_*.so")]
+    called = {name.decode() for path in modules for name in re.findall(rb"\0scipy_(\w+)(?=\0)", path.read_bytes())}
+    assert called == set(listed[1].split())
+
+
+def test_an_openblas_in_another_folder_is_taken(tmp_path: Path) -> None:
+    succeeded, output = configure(tmp_path, f"PULLBACK_OPENBLAS={tmp_path / 'missing'}", "PULLBACK_CUDA=OFF")
+    assert not succeeded
+    assert f"no libscipy_openblas in {tmp_path / 'missing'}" in output

@@ -31,8 +31,8 @@ INSTRUCTIONS = [
     ("elementwise_unary.cu", r"map_packs\w*12tanh_forward", "fma.rn", "one rounding for each term of a polynomial"),
     ("elementwise_binary.cu", r"map_packs\w*11add_forward", "ld.global.v4", "16 bytes at a time"),
     ("gemm_tf32.cu", r"multiply_cores", "mma.sync.aligned.m16n8k8.row.col.f32.tf32", "on tensor cores"),
-    ("gemm_f16.cu", r"multiply_cores", "mma.sync.aligned.m16n8k16.row.col.f32.f16", "on tensor cores"),
-    ("gemm_bf16.cu", r"multiply_cores", "mma.sync.aligned.m16n8k16.row.col.f32.bf16", "on tensor cores"),
+    ("gemm_half.cu", r"multiply_cores\w*3F16", "mma.sync.aligned.m16n8k16.row.col.f32.f16", "on tensor cores"),
+    ("gemm_half.cu", r"multiply_cores\w*4Bf16", "mma.sync.aligned.m16n8k16.row.col.f32.bf16", "on tensor cores"),
 ]
 
 # (file, pattern of a kernel's mangled name, the most KiB of machine code). A GPU fetches the instructions at each launch, which is
@@ -49,8 +49,7 @@ HOT = [
     ("gemm_f32.cu", r"multiply_plain\w*WayE0\w*EndE0", 16),
     ("gemm_f32.cu", r"multiply_plain\w*WayE[01]\w*EndE1", 21),
     ("gemm_tf32.cu", r"multiply_cores\w*EndE0", 16),
-    ("gemm_bf16.cu", r"multiply_cores\w*EndE0", 16),
-    ("gemm_f16.cu", r"multiply_cores\w*EndE0", 16),
+    ("gemm_half.cu", r"multiply_cores\w*EndE0", 16),
 ]
 
 

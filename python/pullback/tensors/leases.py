@@ -102,7 +102,7 @@ def settle(wait: bool = False) -> None:
                     _wait_for_all(order, number, unknown)
             dropped = 0
             for _ in range(len(found)):  # other threads append on the right; only this loop pops on the left
-                if _pending and _pending[0].over(order):
+                if _pending and not _pending[0].unknown and _pending[0].over(order):
                     _pending.popleft()
                     dropped += 1
                 else:
