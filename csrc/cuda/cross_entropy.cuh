@@ -61,8 +61,7 @@ struct LossRow {
 };
 
 template <class T>
-__device__ __forceinline__ void put_gradient(const RegisterRow<T>& over, acc_t<T> (&gx)[kShare], bool counts,
-                                             const Line& out) {
+__device__ __forceinline__ void put_gradient(const RegisterRow<T>& over, acc_t<T> (&gx)[kShare], bool counts, const Line& out) {
 #pragma unroll
   for (int s = 0; s < kShare; ++s) gx[s] = counts ? gx[s] : acc_t<T>(0);
   over.store(out, gx);
@@ -89,8 +88,7 @@ struct GradientRow {
   Labels labels;
 
   template <class T, class Cotangent>
-  __device__ void operator()(const RegisterRow<T>& over, const Line* line, int64_t row,
-                             const Cotangent& cotangent) const {
+  __device__ void operator()(const RegisterRow<T>& over, const Line* line, int64_t row, const Cotangent& cotangent) const {
     using C = acc_t<T>;
     const auto target = labels.read(over, line[3], row);
     C x[kShare];
@@ -114,8 +112,7 @@ struct LossAndGradientRow {
   Labels labels;
 
   template <class T, class Cotangent>
-  __device__ void operator()(const RegisterRow<T>& over, const Line* line, int64_t row,
-                             const Cotangent& cotangent) const {
+  __device__ void operator()(const RegisterRow<T>& over, const Line* line, int64_t row, const Cotangent& cotangent) const {
     using C = acc_t<T>;
     const auto target = labels.read(over, line[4], row);
     C x[kShare], loss = C(0);

@@ -191,7 +191,8 @@ template <bool kCentred, class T> struct Pull {
   void in_registers(const RowPartition& partition) {
     each_row_set<3>(operands, [&](const RowSet<3>& set) {
       const int64_t count = kernels::order_chains(set.count);
-      start(pull_in_registers<kCentred, T>, dim3(partition.blocks(count)), partition.threads(), 0, partition, set, norm, chains);
+      start(pull_in_registers<kCentred, T>, dim3(partition.blocks(count)), partition.threads(), 0, partition, set, norm,
+            chains);
       chains.begin += count;
     });
   }
