@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -102,6 +103,11 @@ def test_the_smaller_openblas_has_the_functions_that_the_kernels_call() -> None:
     modules = [*Path(native.module.__file__).parent.glob("_cpu_*.so")]
     called = {name.decode() for path in modules for name in re.findall(rb"\0scipy_(\w+)(?=\0)", path.read_bytes())}
     assert called == set(listed[1].split())
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("pullback._cuda"), reason="this build has no CUDA kernels")
+def test_the_module_of_cuda_kernels_loads_without_a_gpu() -> None:
+    assert callable(importlib.import_module("pullback._cuda").why_not)
 
 
 def test_an_openblas_in_another_folder_is_taken(tmp_path: Path) -> None:
