@@ -14,16 +14,9 @@ template <class Row> struct AllRows {
   Row row;
   WholeBatch batch;
 
-  template <class T>
-  __device__ void operator()(const RegisterRow<T>& over, const Line* line, int64_t r) const {
-    run<T>(over, line, r);
-  }
-  template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t r) const {
-    run<T>(over, line, r);
-  }
-
- private:
-  template <class T, class Over> __device__ __forceinline__ void run(const Over& over, const Line* line, int64_t r) const {
+  // over: a RegisterRow or a Streamed row.
+  template <template <class> class Over, class T>
+  __device__ void operator()(const Over<T>& over, const Line* line, int64_t r) const {
     int count = 1;
     if constexpr (Row::kGradient) {
       row(over, line, r, [&] {

@@ -15,9 +15,8 @@ int64_t whole(int64_t n, int64_t of) { return (n + of - 1) / of * of; }
 // Returns the walks of `teams` teams that hold rows in registers. All threads take part in the reductions: each combines the
 // elements that it holds, and those of the lanes and of the warps.
 Walks walks_in_registers(int64_t teams, const RowPartition& partition) {
-  int64_t combines = kShare - 1;
-  if (partition.in_block()) combines += 5 + 4;  // a warp of lanes, and the warps of the largest block
-  else combines += partition.shift;
+  const int64_t of_warps = partition.in_block() ? 4 : 0;  // of the warps of the largest block
+  const int64_t combines = kShare - 1 + partition.shift + of_warps;
   const int64_t threads = teams * partition.team;
   return {threads, teams * partition.n, threads * combines, teams};
 }
@@ -33,15 +32,14 @@ Walks walks_of_rows(const View& x) {
   const int64_t rows = kernels::row_count(x), n = kernels::row_length(x);
   if (!is_held(x)) return walks_of_streamed(rows, n);
   const RowPartition partition(n);
-  if (partition.in_block()) return walks_in_registers(rows, partition);
-  return walks_in_registers(whole(rows * partition.team, kThreads) / partition.team, partition);
+  return walks_in_registers(int64_t(partition.blocks(rows)) * partition.teams, partition);
 }
 
 // Returns the number of rows that teams walk in a norm's pullback. It includes those of teams without a row, which stay in step with
 // the first team of their block.
 int64_t rows_walked(const RowPartition& partition, int64_t rows) {
   using kernels::kOrderChain;
-  const int64_t beside = partition.in_block() ? 1 : kThreads / partition.team, together = beside * kOrderChain;
+  const int64_t beside = partition.teams, together = beside * kOrderChain;
   return rows / together * together + std::min(kOrderChain, rows % together) * beside;
 }
 

@@ -108,7 +108,8 @@ def argument_named(x: Any) -> str:
 
 def with_title(name: str, error: Exception, x: Any) -> str:
     """Returns the message of an error that x caused, which begins with a public function: with `name` if it names none yet."""
-    return str(error) if argument_named(x) else f"{name}: {error}"
+    text, title = str(error), argument_named(x)
+    return text if title and text.startswith(title) else f"{name}: {text}"
 
 
 def _title_of_frame(frame: FrameType) -> str:
@@ -164,12 +165,12 @@ def one_of(
 
 def _meant(owner: str, name: str, value: Any, known: Sequence[Any], spelled: Mapping[str, str]) -> str:
     """Returns a sentence, after a space, about what to give in place of an option of another library or spelling, or nothing."""
-    import difflib  # late, as in `keyword_text`
-
     if not isinstance(value, str):
         return ""
     if hint := _tables().OPTIONS.get(f"{owner}.{name}", {}).get(value):
         return f" {hint}"
+    import difflib  # late, as in `keyword_text`
+
     written = {_letters(x): y for x, y in spelled.items()} | {_letters(x): x for x in known if isinstance(x, str)}
     near = difflib.get_close_matches(_letters(value), written, 1, 0.8)
     return f" Did you mean {written[near[0]]!r}?" if near else ""

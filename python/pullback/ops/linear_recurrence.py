@@ -106,7 +106,7 @@ def linear_recurrence(
 def _begun(a: Tensor, b: Tensor, start: Tensor, axis: int, reverse: bool) -> Tensor:
     """Returns b with a times `start` added at the first step."""
     n, wanted = b.shape[axis], (*b.shape[:axis], *b.shape[axis + 1 :])
-    if start.ndim > len(wanted) or any([n not in (1, m) for n, m in zip(start.shape[::-1], wanted[::-1])]):
+    if start.ndim > len(wanted) or any([given not in (1, whole) for given, whole in zip(start.shape[::-1], wanted[::-1])]):
         raise ShapeError(f"linear_recurrence: initial has shape {start.shape}; it must broadcast to that of one step, {wanted}.")
     first, rest = (slice(n - 1, None), slice(0, n - 1)) if reverse else (slice(0, 1), slice(1, None))
     begun = part_of(a, axis, first) * expand_dims(broadcast_to(start, wanted), axis=axis) + part_of(b, axis, first)

@@ -15,7 +15,7 @@ from ..interop.unknown_names import unexpected
 from ..interop.wrong_calls import explain_call
 from ..launch import capturing
 from ..tensors import devices, gpu
-from ..tensors.operand import converted, own
+from ..tensors.operand import own
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, ShapeLike
 from ._shapes import Shape, block_of, broadcast_shapes, infer_shape, integer, ints, length, normalize_axes, normalize_axis
@@ -159,7 +159,7 @@ def transpose(x: ArrayLike, *axes: int | Sequence[int], **unknown: NoReturn) -> 
 
 def matrix_transpose(x: ArrayLike, /) -> Tensor:
     """Exchanges the last two axes. Raises ShapeError for fewer than two."""
-    x = x if isinstance(x, Tensor) else converted("matrix_transpose", "x", x, own)
+    x = own(x)
     rank = x.array.ndim
     if rank < 2:
         raise ShapeError(

@@ -61,8 +61,10 @@ def flat(owner: str, value: Any) -> Tensor:
                 f"{owner}: the function returned a {type(leaf).__name__}; residuals are real tensors, alone or in nested lists, "
                 f"tuples, dicts. Split complex residuals into their real and imaginary parts."
             )
-        real = _real(owner, "the residuals", leaf)
-        t = leaf if isinstance(leaf, Tensor) else converted(owner, "what the function returned", real, asarray)
+        if isinstance(leaf, Tensor):
+            t = leaf
+        else:
+            t = converted(owner, "what the function returned", _real(owner, "the residuals", leaf), asarray)
         if not dtypes.is_float(t.dtype):
             raise DTypeError(
                 f"{owner}: the residuals have dtype {t.dtype}; they must be floating-point. Convert them with .astype."

@@ -35,13 +35,15 @@ class _Pending:
 
     def over(self, order: Any) -> bool:
         """True once no stream can be using the memory."""
-        unknown, self.unknown, waiting = self.unknown, True, []  # if Ctrl-C interrupts this, the streams are unknown
+        if self.unknown:
+            return False
+        self.unknown, waiting = True, []  # if Ctrl-C interrupts this, the streams are unknown
         while self.moments:
             moment = self.moments.pop()  # first, because `passed` frees a moment that has passed
             if not order.passed(moment):
                 waiting.append(moment)
-        self.moments, self.unknown = waiting, unknown
-        return not waiting and not unknown
+        self.moments, self.unknown = waiting, False
+        return not waiting
 
 
 class Lease:
@@ -102,7 +104,7 @@ def settle(wait: bool = False) -> None:
                     _wait_for_all(order, number, unknown)
             dropped = 0
             for _ in range(len(found)):  # other threads append on the right; only this loop pops on the left
-                if _pending and not _pending[0].unknown and _pending[0].over(order):
+                if _pending and _pending[0].over(order):
                     _pending.popleft()
                     dropped += 1
                 else:

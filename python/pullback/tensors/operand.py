@@ -74,8 +74,7 @@ def converted(function: str, name: str, x: Any, convert: Callable[[Any], T]) -> 
     try:
         return convert(x)
     except PullbackError as error:
-        text = str(error)
-        raise type(error)(text if text.startswith(f"{function}: ") else f"{function}: {name}: {text}") from None
+        raise type(error)(with_title(f"{function}: {name}", error, x)) from None
 
 
 def steady(x: Any) -> Any:

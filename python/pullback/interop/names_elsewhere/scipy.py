@@ -56,11 +56,14 @@ ONE_STEP: Final = (
     "each call of step takes one step, and you decide when to end, by info.cost and info.accepted. pb.solve.least_squares runs to "
     "convergence."
 )
+SIDES: Final = dict.fromkeys(("lower", "upper", "lb", "ub"), "it is bounds=(lower, upper) here.")
+FUNCTION: Final = dict.fromkeys(("fun", "func"), "the function is the first argument, f=.")
+MAXFUN: Final = dict.fromkeys(("max_nfev", "maxfev"), "it is maxfun= here.")
 ITERATE: Final = "iterate over pb.solve.minimize(...), which yields one item per iteration."
 # Keyword arguments, by the function that does not have them.
 KEYWORDS_OF: Final[dict[str, dict[str, str]]] = {
     "least_squares": {
-        **dict.fromkeys(("lower", "upper", "lb", "ub"), "it is bounds=(lower, upper) here."),
+        **SIDES,
         **dict.fromkeys(("jac", "diff_step", "jac_sparsity", "Dfun", "epsfcn"), EXACT),
         "method": "there is one method, a trust region that takes bounds and robust losses. Leave it out.",
         **dict.fromkeys(("tr_solver", "tr_options"), "the systems are factorised by QR or Cholesky. Leave it out."),
@@ -76,13 +79,13 @@ KEYWORDS_OF: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(("xdata", "ydata"), "the function returns residuals, such as model(x, t) - y; give t and y in args=."),
     },
     "minimize": {
-        **dict.fromkeys(("lower", "upper", "lb", "ub"), "it is bounds=(lower, upper) here."),
+        **SIDES,
         **dict.fromkeys(("jac", "hess", "hessp", "finite_diff_rel_step", "eps"), EXACT),
         "tol": "give gtol=, the largest element of the gradient, and ftol=.",
         "callback": ITERATE,
         "x0": "the start is the second argument, params=.",
-        **dict.fromkeys(("fun", "func"), "the function is the first argument, f=."),
-        **dict.fromkeys(("max_nfev", "maxfev"), "it is maxfun= here."),
+        **FUNCTION,
+        **MAXFUN,
         **dict.fromkeys(("max_iter", "nit"), "it is maxiter= here."),
         **dict.fromkeys(("ineq", "eq"), "constraints are arguments of pb.solve.augmented_lagrangian(f, x0, ineq=[c], eq=[h])."),
         "disp": "nothing is printed; " + ITERATE,
@@ -101,11 +104,11 @@ KEYWORDS_OF: Final[dict[str, dict[str, str]]] = {
         "gtol": "give xtol= or ftol=.", "bounds": "roots have no bounds: pb.solve.least_squares(f, x0, bounds=(lower, upper)) has.",
         "params": "the start is the second argument, x0=.",
         "bracket": "a start x0 replaces the bracket.",
-        **dict.fromkeys(("fun", "func"), "the function is the first argument, f=."),
+        **FUNCTION,
         "full_output": "the result always has all fields.",
     },
     "augmented_lagrangian": {
-        **dict.fromkeys(("lower", "upper", "lb", "ub"), "it is bounds=(lower, upper) here."),
+        **SIDES,
         **dict.fromkeys(("constraints", "cons", "constraint"), OF_LAGRANGIAN),
         **dict.fromkeys(("ineqs", "inequalities", "f_ieqcons", "ieqcons", "g"), "it is ineq= here, of values that are 0 or more."),
         **dict.fromkeys(("eqs", "equalities", "f_eqcons", "eqcons", "h"), "it is eq= here, of values that are 0."),
@@ -117,12 +120,12 @@ KEYWORDS_OF: Final[dict[str, dict[str, str]]] = {
         "callback": "nothing is called between its problems; the result has the multipliers, the penalty and the counts.",
         "disp": "nothing is printed; the result has nit, nfev, status and message.",
         "x0": "the start is the second argument, params=.",
-        **dict.fromkeys(("fun", "func"), "the function is the first argument, f=."),
-        **dict.fromkeys(("max_nfev", "maxfev"), "it is maxfun= here."),
+        **FUNCTION,
+        **MAXFUN,
         "max_iter": "it is maxiter= here.",
     },
     "LevenbergMarquardt": {
-        **dict.fromkeys(("lower", "upper", "lb", "ub"), "it is bounds=(lower, upper) here."),
+        **SIDES,
         **dict.fromkeys(("lr", "learning_rate"), "the damping finds the length of each step. Leave it out, or give damping=."),
         **dict.fromkeys((
             "lambda_", "lam", "lambd", "lambda0", "mu", "mu0", "tau", "damp", "damping_factor", "initial_damping", "init_damping",
