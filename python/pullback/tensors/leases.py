@@ -35,15 +35,13 @@ class _Pending:
 
     def over(self, order: Any) -> bool:
         """True once no stream can be using the memory."""
-        if self.unknown:
-            return False
-        self.unknown, waiting = True, []  # if Ctrl-C interrupts this, the streams are unknown
+        unknown, self.unknown, waiting = self.unknown, True, []  # if Ctrl-C interrupts this, the streams are unknown
         while self.moments:
             moment = self.moments.pop()  # first, because `passed` frees a moment that has passed
             if not order.passed(moment):
                 waiting.append(moment)
-        self.moments, self.unknown = waiting, False
-        return not waiting
+        self.moments, self.unknown = waiting, unknown
+        return not waiting and not unknown
 
 
 class Lease:
