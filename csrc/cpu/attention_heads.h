@@ -16,7 +16,7 @@ using kernels::Attention;
 using kernels::kCausalRows;
 
 constexpr int64_t kAttentionGrain = 200000;  // the fewest multiply-adds per thread
-constexpr int64_t kScoreBytes = 36 * 1024;   // of the scores of a block of queries
+constexpr int64_t kScoreBytes = 48 * 1024;   // of the scores of a block of queries
 constexpr int64_t kFewestRows = 12, kMostRows = 48;
 
 // True if f(0), ..., f(n - 1) are true. They are combined as integers as wide as C, so that the loop becomes one of whole vectors.
@@ -126,8 +126,7 @@ template <class C> class Heads {
     for (; j + kLanes <= n; j += kLanes)
       for (int64_t l = 0; l < kLanes; ++l) top[l] = kernels::largest::combine(s[j + l], top[l]);
     for (; j < n; ++j) top[0] = kernels::largest::combine(s[j], top[0]);
-    for (int64_t l = 1; l < kLanes; ++l) top[0] = kernels::largest::combine(top[0], top[l]);
-    return top[0];
+    return reduce_lanes<kernels::largest, kLanes>(top);
   }
   // Turns the scores of a query into exponentials, and those beyond n, up to `limit`, into zeros. Returns one over their sum.
   static C exponentials(int64_t n, int64_t limit, C* s) {

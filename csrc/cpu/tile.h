@@ -57,6 +57,13 @@ template <class T, int kRows, int kVectors, int kLevels = kTileLevels> class Fin
 template <class T, int kRows, int kVectors>
 inline __attribute__((always_inline)) void write_tile(Vector<T> (&sum)[kRows][kVectors], T* out, int64_t ldc, int64_t rows,
                                                       int64_t columns, const T* bias, bool add) {
+  if (rows == kRows && columns >= kVectors * kWidth<T> && !bias && !add) {  // most tiles: decided once, not for each vector
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) store_vector(out + r * ldc + v * kWidth<T>, sum[r][v]);
+    return;
+  }
 #pragma GCC unroll 4
   for (int v = 0; v < kVectors; ++v) {
     const int64_t first = v * kWidth<T>, left = std::min<int64_t>(columns - first, kWidth<T>);
