@@ -68,6 +68,8 @@ SNAPSHOTS: dict[str, Callable[[Any], pb.Tensor]] = {
     "no differences": lambda w: pb.diff(w, n=0),
     "logsumexp over no axes": lambda w: pb.logsumexp(w, axis=()),
     "sum over no axes": lambda w: pb.sum(w, axis=()),
+    "einsum that moves nothing": lambda w: pb.einsum("ij", w),
+    "einsum of a view": lambda w: pb.einsum("ij->ji", w.T),
     "dropout of nothing": lambda w: nn.functional.dropout(w, 0.0),
 }
 READS: dict[str, Callable[[Any], Any]] = {

@@ -18,6 +18,7 @@ from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from ._shapes import broadcast_shapes, integer, ints, normalize_axis
 from .by_name import aligned, reshaped, view
+from .conversion import settled
 from .declare import normal, op
 from .elementwise import multiply
 from .gather import take_along_axis
@@ -242,7 +243,7 @@ def einsum(subscripts: str, /, *operands: ArrayLike) -> Tensor:
     The equation ("ij,jk->ik") may contain "...", repeated letters and letters that are summed. Operands are contracted two at a
     time, from the left, as batched matrix products.
     """
-    tensors = [as_tensor(x) if operands[1:] else own(x) for x in operands]  # the result of a single operand may be a view of it
+    tensors = [as_tensor(x) if operands[1:] else own(x) for x in operands]  # the result of a single operand may share its memory
     terms, result = _parse(subscripts, tensors)
     lengths: dict[str, int] = {}
     for term, t in zip(terms, tensors):
@@ -258,7 +259,7 @@ def einsum(subscripts: str, /, *operands: ArrayLike) -> Tensor:
         left, term = _contract(left, term, right, other, later)
     gone = tuple([i for i, letter in enumerate(term) if letter not in result])
     left, term = sum_over(left, gone) if gone else left, [c for c in term if c in result]
-    return permute_dims(left, [term.index(c) for c in result])
+    return settled(permute_dims(left, [term.index(c) for c in result]))
 
 
 def _parse(subscripts: Any, tensors: list[Tensor]) -> tuple[list[list[str]], list[str]]:
