@@ -83,29 +83,34 @@ def nanvar(
 ) -> Tensor:
     """Returns the variance of the elements that are not NaN over the axes: the squared distances from their mean, over n - ddof.
 
-    `correction` is the array API's name for ddof. The result is NaN if n is at most ddof. Half precision is computed in float32.
+    `correction` is the array API's name for ddof. The result is NaN if n is at most ddof. For a tensor of integers it is that of
+    `var`, which is infinite there unless all elements are equal. Half precision is computed in float32.
     Raises ShapeError, DTypeError.
     """
-    x = in_float(as_tensor(x) if dtype is None else in_dtype(x, dtype))
-    return in_dtype(_variance("nanvar", widened(x), axis, ddof if correction is None else correction, keepdims), x.dtype)
+    v, kind = _variance("nanvar", x, axis, dtype, ddof if correction is None else correction, keepdims)
+    return in_dtype(v, kind)
 
 
 def nanstd(
     x: Any, /, axis: Any = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False, correction: float | None = None
 ) -> Tensor:
     """Returns the square root of `nanvar`. Its gradient is zero where all elements are equal. Raises ShapeError, DTypeError."""
-    x = in_float(as_tensor(x) if dtype is None else in_dtype(x, dtype))
-    v = _variance("nanstd", widened(x), axis, ddof if correction is None else correction, keepdims)
+    v, kind = _variance("nanstd", x, axis, dtype, ddof if correction is None else correction, keepdims)
     zero = equal(v, 0)
-    return in_dtype(where(zero, 0.0, sqrt(where(zero, 1.0, v))), x.dtype)
+    return in_dtype(where(zero, 0.0, sqrt(where(zero, 1.0, v))), kind)
 
 
-def _variance(name: str, x: Tensor, axis: Any, ddof: float, keepdims: bool) -> Tensor:
+def _variance(name: str, x: Any, axis: Any, dtype: Any, ddof: float, keepdims: bool) -> tuple[Tensor, Any]:
+    """Returns the variance, for half precision in float32, and the dtype of the result."""
+    given = as_tensor(x)
+    result = in_float(given if dtype is None else in_dtype(given, dtype))
+    x = widened(result)
     distances = where(isnan(x), 0.0, x - _mean(x, axis, True))
     n = _count(x, axis, keepdims) - real(name, "ddof", ddof)
     enough = greater(n, 0)
     total = sum(square(distances), axis=axis, keepdims=keepdims)
-    return where(enough, total / where(enough, n, 1.0), math.nan)
+    otherwise = math.nan if dtypes.is_float(given.dtype) else total * math.inf  # as NumPy, which takes var where there is no NaN
+    return where(enough, total / where(enough, n, 1.0), otherwise), result.dtype
 
 
 # ---- places
