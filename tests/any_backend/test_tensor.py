@@ -122,6 +122,7 @@ def test_comparisons_answer_for_numbers_out_of_range() -> None:
     for f in (lambda x: x == 1000, lambda x: x < 1000, lambda x: x >= -1000, lambda x: x > 2**70):
         assert f(pb.tensor(a)).tolist() == f(a).tolist()
     assert (pb.tensor(np.array([0, 7], np.uint64)) > -1).tolist() == [True, True]
+    assert pb.logical_xor(2**70, pb.tensor([0.0, 0.5])).tolist() == [True, False]
 
 
 def test_a_zero_d_tensor_is_not_weak() -> None:

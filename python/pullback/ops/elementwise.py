@@ -257,10 +257,15 @@ def _flat(name: str, kind: Any = BINARY, takes: str = "any") -> Callable[[ArrayL
     return binary(name, reference=lambda xp, a, b: getattr(xp, name)(a, b), pullback=(ZERO, ZERO), takes=takes, kind=kind)
 
 
+def _logical(name: str) -> Callable[[ArrayLike, ArrayLike], Tensor]:
+    # A Python integer may be larger than any that NumPy converts.
+    return binary(name, reference=lambda xp, a, b: getattr(xp, name)(a != 0, b != 0), pullback=(ZERO, ZERO), takes="any")
+
+
 equal, not_equal = _flat("equal", COMPARE), _flat("not_equal", COMPARE)
 less, less_equal = _flat("less", COMPARE), _flat("less_equal", COMPARE)
 greater, greater_equal = _flat("greater", COMPARE), _flat("greater_equal", COMPARE)
-logical_and, logical_or, logical_xor = _flat("logical_and"), _flat("logical_or"), _flat("logical_xor")
+logical_and, logical_or, logical_xor = _logical("logical_and"), _logical("logical_or"), _logical("logical_xor")
 bitwise_and, bitwise_or = _flat("bitwise_and", takes="integer"), _flat("bitwise_or", takes="integer")
 bitwise_xor = _flat("bitwise_xor", takes="integer")
 bitwise_left_shift = binary("bitwise_left_shift", reference=lambda xp, a, b: xp.left_shift(a, b), pullback=(ZERO, ZERO), takes="integer", domain=(0, 6))  # fmt: skip
