@@ -6,11 +6,13 @@ import subprocess
 import sys
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import pullback as pb
-from conftest import environment, host
+from conftest import FLOATS, INTEGERS, dtype_of, environment, host
+from pullback.autodiff.primitive import OPS
 
 
 @pytest.mark.parametrize(
@@ -113,3 +115,21 @@ def test_bfloat16_of_ml_dtypes_is_known_before_pb_bfloat16_is_used() -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in INTEGERS if np.dtype(dtype).itemsize < 8])
+@pytest.mark.parametrize("source", FLOATS)
+def test_floats_outside_an_integer_dtype_wrap_around_on_every_way(backend: Any, source: str, dtype: str) -> None:
+    numbers = np.array([-2.75, 0.0, 300.5, -40_000.0, 6e4, 3e9, -3e9, 2.0**40 + 2.0**33, -(2.0**62)])
+    x = numbers[np.abs(numbers) <= ml_dtypes.finfo(source).max].astype(dtype_of(source))
+    bits, lowest = np.iinfo(dtype).bits, np.iinfo(dtype).min
+    wanted = [(int(number) - lowest) % 2**bits + lowest for number in x.tolist()]
+    assert backend.run(OPS["truncate"], (x,), (np.dtype(dtype),)).tolist() == wanted
+    for got in (pb.sum(pb.tensor(x), (), dtype), pb.astype(pb.tensor(x), dtype)):
+        assert host(got).tolist() == wanted
+    with pb.use_device("cpu"):
+        assert pb.asarray(x, dtype=dtype).tolist() == wanted
+    ends = np.array([np.inf, -np.inf, np.nan, 3.0]).astype(dtype_of(source))
+    same = host(pb.astype(pb.tensor(ends), dtype)).tolist()  # what C leaves open is the same in every function
+    assert backend.run(OPS["truncate"], (ends,), (np.dtype(dtype),)).tolist() == same
+    assert [pb.sum(pb.tensor(end), dtype=dtype).item() for end in ends] == same

@@ -17,7 +17,7 @@ from .kinds import LINEAR, VIEW
 
 
 def _in_dtype(xp: Any, x: Any, dtype: Any) -> Any:
-    return x.astype(dtype)
+    return devices.converted(x, dtype)
 
 
 COPY = op("copy", example=normal((3, 4)),
@@ -43,6 +43,8 @@ def astype(x: ArrayLike, dtype: DTypeLike, /, *, copy: bool = True, device: str 
 
     A tensor that already has the dtype is returned as it is: it is immutable and cannot be distinguished from a copy. A Parameter
     or a view of one is copied even then, because updates change it; with copy=False the result is a view.
+    A float outside the range of an integer dtype, infinity and NaN included, has no right result there: the array API leaves it
+    open. It is converted to int64, and from there wraps around.
     If `device` is given, the result is on that device. Raises DTypeError, DeviceError.
     """
     x = own(x)

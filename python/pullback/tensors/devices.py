@@ -152,13 +152,24 @@ def cast(array: Any, dtype: Any) -> Any:
     if array.dtype == dtype:
         return array
     with working(device_of(array)), np.errstate(over="ignore", invalid="ignore"):  # as the op astype
-        return array.astype(dtype)
+        return converted(array, np.dtype(dtype))
+
+
+def converted(array: Any, dtype: np.dtype[Any]) -> Any:
+    """Returns a copy in that dtype, with the numbers that the kernels give.
+
+    A float outside the range of an integer dtype has no right result, and NumPy's depends on the machine and the dtype. Through
+    int64, as in the kernels, what does not fit wraps around.
+    """
+    if dtype.kind in "iu" and dtype.itemsize < 8 and array.dtype.kind in "fV":
+        array = array.astype(np.int64)
+    return array.astype(dtype)
 
 
 def write(target: Any, value: Any) -> None:
     """Writes `value`, converted to the target's dtype, to all elements of `target`, which is on the same device."""
     with working(device_of(target)), np.errstate(over="ignore", invalid="ignore"):  # as the op astype
-        target[...] = value.astype(target.dtype)
+        target[...] = converted(value, target.dtype)
 
 
 def move(array: Any, device: str) -> Any:

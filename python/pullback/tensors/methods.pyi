@@ -258,6 +258,8 @@ class Methods:
 
         A tensor that already has the dtype is returned as it is: it is immutable and cannot be distinguished from a copy. A Parameter
         or a view of one is copied even then, because updates change it; with copy=False the result is a view.
+        A float outside the range of an integer dtype, infinity and NaN included, has no right result there: the array API leaves it
+        open. It is converted to int64, and from there wraps around.
         If `device` is given, the result is on that device. Raises DTypeError, DeviceError."""
 
     def copy(self, /) -> Tensor:
