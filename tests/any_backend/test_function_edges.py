@@ -130,6 +130,15 @@ def test_reductions_without_nan_of_integers_and_half_precision() -> None:
     assert (float(pb.nansum(pb.ones(0))), np.isnan(float(pb.nanmean(pb.ones(0))))) == (0.0, True)
 
 
+@AXES
+@pytest.mark.parametrize("name", ["nanvar", "nanstd"])
+def test_variances_without_nan_of_too_few_elements_are_numpys(name: str, axis: Any) -> None:
+    for x in (GAPS, np.array([[2, 3, 0], [2, 3, 5]]), np.array([[True, False]]), np.full((2, 2), 7)):
+        for correction in (0, 1, 2, 4, 7.5):
+            wanted = getattr(np, name)(x, axis=axis, correction=correction)
+            equal(getattr(pb, name)(pb.tensor(x), axis, "float64", correction=correction), wanted)
+
+
 def test_places_of_extremes_without_nan() -> None:
     t = pb.tensor([[np.nan, -np.inf, np.nan], [np.nan] * 3, [2.0, np.nan, 2.0]])
     assert pb.nanargmax(t, 1).tolist() == [1, -1, 0]
@@ -154,6 +163,19 @@ def test_quantiles_of_infinities_are_infinite() -> None:
     between = pb.quantile(pb.tensor([-np.inf, 0.0, np.inf]), [0.25, 0.5, 0.75])
     assert between.tolist() == [-np.inf, 0.0, np.inf]
     assert np.isnan(pb.median(pb.tensor([-np.inf, np.inf])).item())
+
+
+@pytest.mark.parametrize("method", ["linear", "midpoint"])
+def test_quantiles_of_infinities_are_the_limits_of_those_of_large_numbers(method: Any) -> None:
+    x = np.array([[-np.inf, -np.inf, 1.0, 2.5, 3.0], [0.0, -1.5, 0.25, np.inf, np.inf], [-np.inf, 3.0, np.inf, 4.0, -7.0]])
+    shares = [0.0, 0.125, 0.25, 0.5, 0.625, 0.75, 0.875, 1.0]
+    limits = np.quantile(np.nan_to_num(x, posinf=1e300, neginf=-1e300), shares, axis=1, method=method)
+    limits = np.where(np.abs(limits) > 1e290, np.copysign(np.inf, limits), limits)
+    for name, factor in (("quantile", 1), ("nanquantile", 1), ("percentile", 100), ("nanpercentile", 100)):
+        got = getattr(pb, name)(pb.tensor(x), np.array(shares) * factor, 1, method=method)
+        equal(got, limits)
+    equal(pb.quantile(pb.tensor(x), 0.0, 1), x.min(axis=1))
+    equal(pb.median(pb.tensor(x), 1), np.median(x, axis=1))
 
 
 def test_differences_of_bools_are_numpys() -> None:
@@ -182,7 +204,10 @@ def test_quantiles_of_nothing_of_one_element_and_of_a_tensor_q() -> None:
     [
         (lambda t: pb.quantile(t, 1.5), pb.PullbackError, r"q=1.5 is not in \[0, 1\]"),
         (lambda t: pb.percentile(t, [50, 101]), pb.PullbackError, r"is not in \[0, 100\]"),
-        (lambda t: pb.quantile(t, "a"), pb.PullbackError, "q='a' is not a number"),
+        (lambda t: pb.quantile(t, "a"), pb.PullbackError, "q='a' is not a real number"),
+        (lambda t: pb.quantile(t, "0.5"), pb.PullbackError, "q='0.5' is not a real number"),
+        (lambda t: pb.percentile(t, 10**400), pb.PullbackError, r"is not in \[0, 100\]"),
+        (lambda t: pb.nanquantile(t, np.array([0.5j])), pb.PullbackError, "nanquantile: q=.* is not a real number"),
         (lambda t: pb.quantile(t, 0.5, method="cubic"), pb.PullbackError, "method='cubic'; use 'linear'"),
         (lambda t: pb.pad(t, 1, "mean"), pb.PullbackError, "mode='mean'; use 'constant', 'reflect'"),
         (lambda t: pb.pad(t[:0], 1, "edge"), pb.ShapeError, "axis 0 of shape .* has no elements"),

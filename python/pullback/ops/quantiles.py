@@ -30,7 +30,8 @@ def quantile(x: Any, /, q: Any, axis: Any = None, *, method: str = "linear", kee
     Args:
         q: numbers in [0, 1], of any shape. The derivative by a tensor q is that of the interpolation.
         method: "linear" interpolates between the two elements next to the position q (n - 1) in the sorted order; "lower",
-            "higher" and "nearest" take one of them, and "midpoint" their mean.
+            "higher" and "nearest" take one of them, and "midpoint" their mean. Next to an infinity the result is infinite, and
+            between two of different sign NaN; NumPy's is NaN for many more.
 
     Returns: the shape of q, followed by that of x without the axes (with length 1 for each, if keepdims).
     Raises: ShapeError; PullbackError for another method or a q outside [0, 1], for which a tensor q gives NaN.
@@ -89,9 +90,13 @@ def _shares(name: str, q: Any, whole: int, device: str) -> tuple[Tensor, Tensor 
         inside = logical_and(greater_equal(share, 0), less_equal(share, 1))
         return where(inside, share, 0.0), inside
     try:
-        numbers = np.asarray(q, np.float64) / whole
+        given = np.asarray(q)
+        # The casting "same_kind" refuses complex numbers and strings. Objects may be numbers, such as fractions and large integers.
+        numbers = given.astype(np.float64, casting="unsafe" if given.dtype == object else "same_kind") / whole
+    except OverflowError:
+        numbers = np.asarray(math.inf)
     except (TypeError, ValueError):
-        raise PullbackError(f"{name}: q={q!r} is not a number or an array of numbers.") from None
+        raise PullbackError(f"{name}: q={q!r} is not a real number or an array of real numbers.") from None
     if not ((numbers >= 0) & (numbers <= 1)).all():
         raise PullbackError(f"{name}: q={q!r} is not in [0, {whole}].")
     return asarray(numbers, device=device), None
