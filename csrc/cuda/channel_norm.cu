@@ -236,13 +236,16 @@ void executed_batch_norm(const Launch& launch, Counts& work) {
   executed_channel_norm(launch, work);
   if (launch.in().size()) work.add(work_of_movement(launch, launch.in().shape[1]));
 }
+// All teams reduce four times; only those with a row write. The gradients of weight and bias are sums over the elements.
 void executed_channel_norm_pullback(const Launch& launch, Counts& work) {
   if (launch.in().size() == 0) return;
   const ChannelRows r(launch.in(), launch.ints[2]);
-  const Counts formula = work;
-  work = work_of_layer_norm_pullback(true, walks_of_channels(launch));
-  work.adds -= 2 * r.channels;
-  (void)formula;
+  const Walks walks = walks_of_channels(launch);
+  const int64_t written = r.rows() * r.length();
+  work = {};
+  work.adds = 2 * walks.elements + 4 * walks.combines + walks.walks + 3 * written + 2 * (written - r.channels);
+  work.multiplies = 5 * (walks.elements + written);
+  work.special = 5 * walks.walks;
 }
 
 }  // namespace pb::kernels
