@@ -63,7 +63,7 @@ template <class T> __global__ void __launch_bounds__(kThreads, 3)
     for (int d = 0; d < width; ++d) {
       const C value = p.factor(C(v[int64_t(j) * width + d]));
 #pragma unroll
-      for (int i = 0; i < kQueryRows<C>; ++i) sum[i] = m::fma(t.g[i][d], value, sum[i]);
+      for (int i = 0; i < kQueryRows<C>; ++i) multiply_add(sum[i], t.g[i][d], value);
     }
 #pragma unroll
     for (int i = 0; i < kQueryRows<C>; ++i) {
@@ -91,14 +91,14 @@ template <class C> struct KeyTile {
   bool finite;  // false if a number of the rows is infinite or NaN
 };
 
-// Reads the keys and the values from key j0 on. Those that do not exist are 0.
+// Reads the keys and the values from key j0 on. Those that do not exist, or that no query sees, are 0.
 template <class T, class Tile> __device__ void read_keys(const AttentionOperands<T>& p, int64_t task, int j0, Tile& t) {
   using C = acc_t<T>;
   const T *const k = p.k + (task * p.keys + j0) * p.width, *const v = p.v + (task * p.keys + j0) * p.value_width;
   for (int at = int(threadIdx.x); at < Tile::kSide * p.width; at += int(kThreads))
-    t.k[at / p.width][at % p.width] = j0 + at / p.width < p.keys ? p.factor(C(k[at])) : C(0);
+    t.k[at / p.width][at % p.width] = j0 + at / p.width < p.seen ? p.factor(C(k[at])) : C(0);
   for (int at = int(threadIdx.x); at < Tile::kSide * p.value_width; at += int(kThreads))
-    t.v[at / p.value_width][at % p.value_width] = j0 + at / p.value_width < p.keys ? p.factor(C(v[at])) : C(0);
+    t.v[at / p.value_width][at % p.value_width] = j0 + at / p.value_width < p.seen ? p.factor(C(v[at])) : C(0);
 }
 
 // Reads `rows` rows of a task from row r on. Divisions are done here, once for each row, and not for each pair.
@@ -133,12 +133,12 @@ __device__ void pair_up(const AttentionOperands<T>& p, int64_t row, int rows, in
     if (j0 + j < t.visible[i]) {
       C s = C(0), sum = C(0);
 #pragma unroll 4
-      for (int d = 0; d < p.width; ++d) s = m::fma(t.q[i][d], t.k[j][d], s);
+      for (int d = 0; d < p.width; ++d) multiply_add(s, t.q[i][d], t.k[j][d]);
       if (p.mask.data) s = p.masked(s, t.mask[i], j0 + j);
       weight = p.factor(m::exp_nonpositive(C(s - p.top[row + i])));
       if (to_scores) {
 #pragma unroll 4
-        for (int d = 0; d < p.value_width; ++d) sum = m::fma(t.g[i][d], t.v[j][d], sum);
+        for (int d = 0; d < p.value_width; ++d) multiply_add(sum, t.g[i][d], t.v[j][d]);
         gs = p.factor(C(weight * (sum - p.along[row + i])));
         gs = weight == C(0) ? C(0) : gs;
       }
@@ -175,8 +175,10 @@ __device__ __forceinline__ void add_rows(const Tile& t, int rows, int j0, int wi
     if (j >= Tile::kSide) continue;
 #pragma unroll 1
     for (int i = 0; i < rows; ++i)
-      if (j0 + j < t.limit[i])
-        sum[n] = finite ? m::fma(weight[i][j], row[i][d], sum[n]) : add_seen(weight[i][j], row[i][d], sum[n]);
+      if (j0 + j < t.limit[i]) {
+        if (finite) multiply_add(sum[n], weight[i][j], row[i][d]);
+        else add_seen(sum[n], weight[i][j], row[i][d]);
+      }
   }
 }
 template <class Tile, int kSums, class C, class T>

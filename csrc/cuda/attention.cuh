@@ -2,6 +2,7 @@
 #pragma once
 #include "cuda/attention.h"
 #include "cuda/element.cuh"
+#include "cuda/multiply_add.cuh"
 #include "cuda/operand.cuh"
 #include "cuda/order.cuh"
 #include "families/attention.h"
@@ -68,7 +69,7 @@ template <class C> struct BlockResults {
   __device__ __forceinline__ C combined(int blocks) const { return blocks > 2 ? C(first + second) : first; }
 };
 
-// Returns the sum of n products, n <= kAttentionKeys. add(j, a) adds product j to a.
+// Returns the sum of n products, n <= kAttentionKeys. add(a, j) adds product j to a.
 template <class C, class F> __device__ __forceinline__ C sum_products(int n, const F& add) {
   const int blocks = int(kernels::order_blocks(n));
   BlockResults<C> results;
@@ -77,22 +78,22 @@ template <class C, class F> __device__ __forceinline__ C sum_products(int n, con
     C sum = C(0);
     const int end = min(n, (b + 1) * int(kOrderBlock));
 #pragma unroll 4
-    for (int j = b * int(kOrderBlock); j < end; ++j) sum = add(j, sum);
+    for (int j = b * int(kOrderBlock); j < end; ++j) add(sum, j);
     results.add(b, sum);
   }
   return results.combined(blocks);
 }
 
 // Adds a product to a sum, unless the weight is 0 and x is infinite or NaN.
-template <class C> __device__ inline C add_seen(C weight, C x, C sum) {
-  return weight == C(0) && !m::isfinite(x) ? sum : m::fma(weight, x, sum);
+template <class C> __device__ inline void add_seen(C& sum, C weight, C x) {
+  if (weight != C(0) || m::isfinite(x)) multiply_add(sum, weight, x);
 }
 
 // Returns the sum of the products of n weights and at(j). If it is NaN, it is computed again by add_seen().
 template <class C, class F> __device__ __forceinline__ C sum_weighted(int n, const C* weights, const F& at) {
-  const C sum = sum_products<C>(n, [&](int j, C a) { return m::fma(weights[j], at(j), a); });
+  const C sum = sum_products<C>(n, [&](C& a, int j) { multiply_add(a, weights[j], at(j)); });
   if (!m::isnan(sum)) return sum;
-  return sum_products<C>(n, [&](int j, C a) { return add_seen(weights[j], at(j), a); });
+  return sum_products<C>(n, [&](C& a, int j) { add_seen(a, weights[j], at(j)); });
 }
 
 // All lanes of a warp get the sum of at(0) to at(n - 1), n <= kAttentionKeys.

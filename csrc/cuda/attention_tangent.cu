@@ -39,8 +39,8 @@ __device__ void move_scores(const AttentionOperands<T>& p, const Tangents<T>& by
       const C k = by.q ? p.factor(C(p.k[row + d])) : C(0), tk = by.k ? p.factor(C(by.k[row + d])) : C(0);
 #pragma unroll
       for (int i = 0; i < Tile::kRows; ++i) {
-        if (by.q) by_q[i] = m::fma(t.tq[i][d], k, by_q[i]);
-        if (by.k) by_k[i] = m::fma(t.q[i][d], tk, by_k[i]);
+        if (by.q) multiply_add(by_q[i], t.tq[i][d], k);
+        if (by.k) multiply_add(by_k[i], t.q[i][d], tk);
       }
     }
 #pragma unroll
@@ -103,11 +103,9 @@ template <class T> __global__ void __launch_bounds__(kThreads, 3)
 template <class T> void run_tangent(const TangentAttention& a) {
   constexpr int kRows = kTangentRows<acc_t<T>>;
   Scratch scratch;
-  const auto read = [&](const View& v) -> const T* {
-    return v.data ? contiguous_as(v.dtype, v, scratch).template as<T>() : nullptr;
-  };
   const AttentionOperands<T> p = operands_of<T>(a, scratch);
-  const Tangents<T> by{read(a.tq), read(a.tk), read(a.tv), a.tm};
+  const T* const tq = a.tq.data ? contiguous_as(a.tq.dtype, a.tq, scratch).template as<T>() : nullptr;
+  const Tangents<T> by{tq, seen_rows<T>(a.tk, p.seen, scratch), seen_rows<T>(a.tv, p.seen, scratch), a.tm};
   start(move_attention<T>, query_blocks<kRows>(a), dim3(kThreads), 0, p, by, a.y.template as<T>());
 }
 

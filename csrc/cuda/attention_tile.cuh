@@ -37,7 +37,8 @@ template <class T, class Tile> __device__ void exponentials(const AttentionOpera
   const C sum = sum_of_warp<C>(n, [&](int j) { return t.s[i][j] = m::exp_nonpositive(C(t.s[i][j] - top)); });
   for (int j = lane; j < limit; j += int(kWarp)) t.s[i][j] = j < n ? p.factor(t.s[i][j]) : C(0);
   if (lane != 0) return;
-  t.inverse[i] = sum == C(0) ? C(0) : C(1) / sum;
+  const C inverse = C(1) / sum;
+  t.inverse[i] = m::select(sum == C(0), C(0), inverse);
   if (p.top) {
     const int64_t row = b.head * p.queries + b.l + i;
     p.top[row] = top, p.inverse[row] = t.inverse[i];
@@ -63,7 +64,7 @@ template <class T, class Tile> __device__ void weigh(const AttentionOperands<T>&
     for (int d = 0; d < p.width; ++d) {
       const C key = p.factor(C(k[int64_t(j) * p.width + d]));
 #pragma unroll
-      for (int i = 0; i < Tile::kRows; ++i) sum[i] = m::fma(t.q[i][d], key, sum[i]);
+      for (int i = 0; i < Tile::kRows; ++i) multiply_add(sum[i], t.q[i][d], key);
     }
 #pragma unroll
     for (int i = 0; i < Tile::kRows; ++i) {
@@ -78,10 +79,20 @@ template <class T, class Tile> __device__ void weigh(const AttentionOperands<T>&
 
 // ---- the host
 
+// Returns keys or values in contiguous memory. A copy has only those that a query sees. Null if there are none.
+template <class T> const T* seen_rows(const View& of, int64_t seen, Scratch& scratch) {
+  if (!of.data || of.contiguous()) return of.as<T>();
+  View from = of, to = contiguous_view(scratch.take_bytes(size_t(of.bytes())), of.dtype, of);
+  char* const copy = to.data;
+  from.shape[of.ndim - 2] = to.shape[of.ndim - 2] = seen;
+  assign(to, from);
+  return reinterpret_cast<const T*>(copy);
+}
+
 template <class T> AttentionOperands<T> operands_of(const kernels::Attention& a, Scratch& scratch) {
-  const auto read = [&](const View& v) { return contiguous_as(v.dtype, v, scratch).template as<T>(); };
   AttentionOperands<T> p{};
-  p.q = read(a.q), p.k = read(a.k), p.v = read(a.v);
+  p.q = contiguous_as(a.q.dtype, a.q, scratch).template as<T>();
+  p.k = seen_rows<T>(a.k, a.seen_keys(), scratch), p.v = seen_rows<T>(a.v, a.seen_keys(), scratch);
   p.mask = a.mask, p.scale = acc_t<T>(a.scale), p.precision = kernels::precision(), p.causal = a.causal;
   p.groups = int(a.groups), p.shared = int(a.shared), p.queries = int(a.queries), p.keys = int(a.keys),
   p.seen = int(a.seen_keys());

@@ -4,6 +4,7 @@
 // slices, whose sums a second kernel combines.
 #include "cuda/conv.h"
 
+#include "cuda/multiply_add.cuh"
 #include "cuda/operand.cuh"
 
 namespace pb::cuda {
@@ -128,7 +129,7 @@ __global__ void __launch_bounds__(kLanes* kLanes, 2) multiply_gathered(const __g
 #pragma unroll
       for (int r = 0; r < kSide; ++r)
 #pragma unroll
-        for (int c = 0; c < kSide; ++c) sums.now[r][c] = m::fma(row[r], line[c], sums.now[r][c]);
+        for (int c = 0; c < kSide; ++c) multiply_add(sums.now[r][c], row[r], line[c]);
     }
     __syncthreads();
   }

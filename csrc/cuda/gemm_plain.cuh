@@ -3,6 +3,7 @@
 #pragma once
 #include "cuda/async.cuh"
 #include "cuda/gemm.cuh"
+#include "cuda/multiply_add.cuh"
 
 namespace pb::cuda {
 
@@ -30,11 +31,6 @@ using LargeTile = Shape<128, 128, 8, 8, 8, 1, 4, 2, 2>;
 template <class C, int kCount> struct __align__(sizeof(C) * kCount < 16 ? sizeof(C) * kCount : 16) Few {
   C v[kCount];
 };
-
-__device__ inline void multiply_add(float& sum, float a, float b) { sum = fmaf(a, b, sum); }
-__device__ inline void multiply_add(double& sum, double a, double b) { sum = fma(a, b, sum); }
-__device__ inline void multiply_add(uint32_t& sum, uint32_t a, uint32_t b) { sum += a * b; }
-__device__ inline void multiply_add(uint64_t& sum, uint64_t a, uint64_t b) { sum += a * b; }
 
 // Calls f(T) for the type T in which elements of the dtype are stored, as unsigned integers if C is one: modulo the size of a
 // result, signed and unsigned integers have the same products and sums.
