@@ -48,6 +48,15 @@ def test_positions_and_axes_in_every_form() -> None:
     assert pb.vmap(lambda a: X, 0, None)(X) is X
 
 
+@pytest.mark.parametrize("argnums", [(0, 0), [1, 0, 1], (0, -2), (np.int64(1), -1)], ids=str)
+def test_repeated_positions_are_refused(argnums: Any) -> None:
+    """The derivative of one argument cannot stand in two places: the first would be zero."""
+    product = lambda a, b: pb.sum(a * b)
+    for transform in (*[getattr(pb, name) for name in TRANSFORMS], lambda f, argnums: pb.weighted_grad(f, pb.ones(3), argnums)):
+        with pytest.raises(pb.TapeError, match=r": argnums=.* names argument \d more than once. Name each argument once"):
+            transform(product, argnums)(X, X)
+
+
 def with_length(x: Any) -> Any:
     return x * x, len(x)
 

@@ -10,6 +10,7 @@ import pytest
 import scipy.linalg
 
 import pullback as pb
+from captured_step import needs_kernels
 from conftest import agrees_with_torch, close, host
 
 RNG = np.random.default_rng(8)
@@ -230,3 +231,77 @@ def test_norms_without_elements_are_numpys(shape: tuple[int, ...]) -> None:
             assert found.dtype == np.float64
             np.testing.assert_array_equal(host(found), wanted, strict=True)
     close(pb.grad(lambda x: pb.sum(L.norm(x, np.inf, axis)))(pb.tensor(x)), x)
+
+
+# ---- norms of integers
+
+
+FEW_ULPS = 8 * np.finfo("float32").eps
+OF_INTEGERS: dict[str, Any] = {
+    "uint8": [[16, 16], [255, 3]], "int8": [[-128, 1], [100, 100]], "int16": [[300, 400], [-32768, 7]],
+    "int32": [[50000, 50000], [-(2**31), 2]], "uint32": [[2**32 - 1, 1], [2, 3]], "int64": [[2**32, 1], [2, -(2**40)]],
+    "uint64": [[2**33, 1], [2**42, 3]], "uint16": [[2, 2], [65535, 1]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", OF_INTEGERS)
+@pytest.mark.parametrize("order", [None, 1, 2, -1, -2, 3, 0, np.inf, -np.inf])
+def test_norms_of_integers_are_those_of_floats(dtype: str, order: Any) -> None:
+    """The powers and sums of integers would overflow, and a negative power of one is 0."""
+    x = np.array(OF_INTEGERS[dtype], dtype)
+    wide, power = x.astype(float), 2 if order is None else order
+    for found, wanted in [
+        (L.norm(x.ravel(), order), np.linalg.norm(wide.ravel(), order)),
+        (L.norm(x, order, 0), np.linalg.norm(wide, order, 0)),
+        (L.vector_norm(x, ord=power), np.linalg.norm(wide.ravel(), order)),
+        (L.vector_norm(pb.tensor(x), ord=power, axis=-1), np.linalg.norm(wide, order, -1)),
+        (pb.vmap(lambda row: L.norm(row, order))(pb.tensor(x)), np.linalg.norm(wide, order, 1)),
+    ]:
+        assert found.dtype == pb.float32
+        np.testing.assert_allclose(host(found), wanted, rtol=FEW_ULPS)
+
+
+@pytest.mark.parametrize("dtype", OF_INTEGERS)
+@pytest.mark.parametrize("order", ["fro", "nuc", 1, 2, -1, -2, np.inf, -np.inf])
+def test_norms_of_matrices_of_integers_are_those_of_floats(dtype: str, order: Any) -> None:
+    x = np.array(OF_INTEGERS[dtype], dtype)
+    batch = np.stack([x, x[::-1] // 2])
+    wanted, size = np.linalg.norm(batch.astype(float), order, (1, 2)), np.linalg.norm(batch.astype(float))
+    one = lambda t: L.matrix_norm(t, ord=order)
+    for found, there in [
+        (L.norm(x, order), wanted[0]), (one(batch), wanted), (pb.vmap(one)(pb.tensor(batch)), wanted)
+    ]:  # fmt: skip
+        assert found.dtype == pb.float32
+        np.testing.assert_allclose(host(found), there, rtol=FEW_ULPS, atol=FEW_ULPS * size if order in ("nuc", 2, -2) else 0)
+
+
+@needs_kernels
+@pytest.mark.parametrize("order", [1, 2, -1, np.inf])
+def test_norms_of_integers_can_be_captured(order: Any) -> None:
+    step = pb.capture(lambda x: (L.vector_norm(x, ord=order), L.matrix_norm(x, ord="fro" if order == 2 else order)))
+    for values in ([[100, 100], [-128, 3]], [[1, -2], [3, 4]], [[-100, 7], [90, 127]]):
+        wide = np.array(values, float)
+        for found, wanted in zip(step(pb.tensor(values, dtype="int8")), [np.linalg.norm(wide.ravel(), order), np.linalg.norm(
+            wide, "fro" if order == 2 else order
+        )]):  # fmt: skip
+            np.testing.assert_allclose(host(found), wanted, rtol=FEW_ULPS)
+    assert step.stats().replays > 0
+
+
+@pytest.mark.parametrize("axis", [(0, 1), [1, 0], np.array([2, 0]), range(1, 3), [1], (-1,)], ids=str)
+def test_axes_of_a_norm_may_be_any_sequence(axis: Any) -> None:
+    x = np.random.default_rng(2).standard_normal((2, 3, 4))
+    for keepdims in (False, True):
+        close(L.norm(x, 1, axis, keepdims), np.linalg.norm(x, 1, tuple(axis), keepdims), 1e-12)
+
+
+@pytest.mark.parametrize(("shape", "arguments"), [
+    ((2, 3, 4), (2,)), ((2, 3, 4), ("fro",)), ((2, 3, 4), (None, (0, 1, 2))), ((2, 3, 4), (2, ())), ((2, 3, 4), (2, (0, 0))),
+    ((2, 3, 4), (2, (1, -2))), ((), (2,)),
+])  # fmt: skip
+def test_norms_that_numpy_refuses_are_refused(shape: Any, arguments: Any) -> None:
+    """A norm is one of vectors along one axis, or of matrices over two different axes."""
+    with pytest.raises(ValueError, match=r"Improper number of dimensions|Duplicate axes"):
+        np.linalg.norm(np.ones(shape), *arguments)
+    with pytest.raises(pb.ShapeError, match=r"^norm: (a norm over .*vector_norm|axis=.* names an axis twice)"):
+        L.norm(np.ones(shape), *arguments)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from conftest import agrees_with_torch, normal
+from conftest import agrees_with_torch, host, normal
 from pullback import nn
 
 LABELS = np.array([2, 0, -100, 4, 1, 2])
@@ -148,6 +148,37 @@ def test_class_numbers_may_be_of_any_integer_dtype(torch: Any, dtype: str, weigh
     wanted = torch.nn.functional.cross_entropy(torch.tensor(x), torch.tensor(labels), **options).item()
     for loss in (nn.cross_entropy(x, labels.astype(dtype), weight=weight), nn.nll(log_p, labels.astype(dtype), weight=weight)):
         assert loss.item() == pytest.approx(wanted, rel=1e-12)
+
+
+INTEGERS: dict[str, tuple[Any, Any]] = {
+    "int8": ([[100, -120], [7, 90]], [[-100, 120], [3, -90]]), "uint8": ([[0, 255], [3, 3]], [[1, 0], [3, 5]]),
+    "int16": ([300, -32000], [0, 32000]), "uint32": ([0, 3], [1, 2**31]), "int64": ([2**33, 0], [0, 2**33]),
+}  # fmt: skip
+
+
+@REDUCTIONS
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("name", ["mse", "l1", "huber", "smooth_l1"])
+def test_losses_of_integers_do_not_wrap(torch: Any, name: str, dtype: str, reduction: str) -> None:
+    """The differences of images in uint8 are one example."""
+    x, target = [np.array(values, dtype) for values in INTEGERS[dtype]]
+    wide = [torch.tensor(a.astype(float)) for a in (x, target)]
+    wanted = getattr(torch.nn.functional, f"{name}_loss")(*wide, reduction=reduction)
+    found = getattr(nn, name)(pb.tensor(x), pb.tensor(target), reduction=reduction)
+    assert found.dtype == pb.float32
+    np.testing.assert_allclose(host(found), wanted.numpy(), rtol=1e-6)
+    for other in (target.astype(float), pb.tensor(target)):  # an integer beside a float takes the dtype of the float
+        exact = getattr(nn, name)(pb.tensor(x.astype(float)), other, reduction=reduction)
+        np.testing.assert_allclose(host(exact), wanted.numpy(), rtol=1e-12)
+
+
+def test_logistic_losses_of_bytes_do_not_wrap(torch: Any) -> None:
+    x, z = np.array([1, 200], "uint8"), np.array([0, 1], "uint8")
+    wide = [torch.tensor(a.astype(float)) for a in (x, z)]
+    wanted = torch.nn.functional.binary_cross_entropy_with_logits(*wide).item()
+    assert nn.bce_with_logits(x, z).item() == pytest.approx(wanted, rel=1e-6)
+    wanted = torch.nn.functional.kl_div(*wide, reduction="sum", log_target=True).item()
+    assert nn.kl_div(x, z, reduction="sum", log_target=True).item() == pytest.approx(wanted, rel=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0)], ids=str)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pullback as pb
@@ -104,6 +105,15 @@ def test_generators_and_functions_with_a_memory_count_their_calls() -> None:
     outside = pb.black_box(lambda z: 2 * z, gradient="spsa")
     outside(x)
     assert repr(outside) == "black_box(<lambda>, gradient=spsa; 1 evaluations)"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0), (2, 0, 3), (0, 0)], ids=str)
+def test_an_empty_tensor_shows_its_shape_where_numpy_does(shape: tuple[int, ...], dtype: str) -> None:
+    numpys = repr(np.empty(shape, dtype)).replace(", dtype=float32", "")
+    with pb.use_device("cpu"):
+        assert repr(pb.zeros(shape, dtype=dtype)) == numpys.replace("array", "tensor")
+        assert repr(pb.Parameter(pb.zeros(shape, dtype=dtype), trainable=False)) == numpys.replace("array", "Parameter")
 
 
 class Cells(HTMLParser):

@@ -45,6 +45,19 @@ class Net(nn.Module):
 
 # What the message begins with. The argument is None, a string, a function, or complex.
 NAMED: dict[str, Callable[[], Any]] = {
+    "softmax: axis: index: ": lambda: pb.softmax(X, PB.tensor([0, 1])),
+    "log_softmax: axis: index: ": lambda: pb.log_softmax(X, PB.tensor([0, 1])),
+    "layer_norm: axis: index: ": lambda: F.layer_norm(X, axis=pb.tensor([0, 1])),
+    "rms_norm: axis: index: ": lambda: F.rms_norm(X, axis=pb.tensor([0, 1])),
+    "cumulative_sum: axis: index: ": lambda: PB.ones(3).cumsum(axis=pb.tensor([0, 1])),
+    "cumulative_prod: axis: index: ": lambda: PB.ones(3).cumprod(axis=pb.tensor([0, 1])),
+    "normalize: axis 7 ": lambda: F.normalize(X, axis=7),
+    "normalize: p='a' ": lambda: F.normalize(X, p="a"),
+    "cosine_similarity: axis 7 ": lambda: F.cosine_similarity(X, X, axis=7),
+    "cosine_similarity: shapes (2, 3) and (2, 2) ": lambda: F.cosine_similarity(X, X[:, :2]),
+    "pairwise_distance: p=nan ": lambda: F.pairwise_distance(X, X, p=math.nan),
+    "pairwise_distance: axis -1 ": lambda: F.pairwise_distance(1.0, 2.0),
+    "pairwise_distance: shapes (2, 3) and (2, 2) ": lambda: F.pairwise_distance(X, X[:, :2]),
     "scaled_dot_product_attention: key: None ": lambda: SDPA(HEADS, None, HEADS),
     "scaled_dot_product_attention: query: dtype complex64 ": lambda: SDPA(COMPLEX, HEADS, HEADS),
     "scaled_dot_product_attention: attn_mask='causal' is a str": lambda: SDPA(HEADS, HEADS, HEADS, attn_mask="causal"),

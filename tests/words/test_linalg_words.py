@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from conftest import host
 
 L = pb.linalg
 CALLS = [
@@ -129,12 +131,14 @@ ERRORS: list[tuple[str, Any]] = [
     ("pinv", lambda: L.pinv(NAN)),
     ("matrix_rank", lambda: L.matrix_rank(NAN)),
     ("matrix_norm", lambda: L.matrix_norm(NAN, ord=2)),
-    ("matrix_norm", lambda: L.norm(NAN, "nuc")),
+    ("norm", lambda: L.norm(NAN, "nuc")),
     ("solve", lambda: L.solve(np.zeros((2, 2)), np.ones(2))),
     ("cholesky", lambda: L.cholesky(-np.eye(2))),
     ("norm", lambda: L.norm(np.ones(3), axis=2)),
     ("norm", lambda: L.norm(np.ones((2, 2), bool))),
     ("norm", lambda: L.norm(np.zeros(0), -np.inf)),
+    ("norm", lambda: L.norm(np.eye(2), 2, (0, 0))),
+    *[(name, lambda name=name: getattr(L, name)(np.eye(2), axis=pb.tensor([0, 1]))) for name in ("norm", "vector_norm")],
     ("trace", lambda: L.trace(np.ones(3))),
     ("trace", lambda: L.trace(np.eye(3), dtype="float42")),  # type: ignore[arg-type]
     ("vector_norm", lambda: L.vector_norm(np.ones(3), keepdims=np.ones(2))),  # type: ignore[arg-type]
@@ -142,6 +146,9 @@ ERRORS: list[tuple[str, Any]] = [
     ("cross", lambda: L.cross(np.ones((2, 3)), np.ones((3, 3)))),
     ("tensordot", lambda: L.tensordot(np.ones(3), np.ones(3))),
     ("pinv", lambda: L.pinv(np.eye(2), rtol="small")),  # type: ignore[arg-type]
+    ("pinv", lambda: L.pinv(np.eye(2), rtol=np.nan)),
+    ("matrix_rank", lambda: L.matrix_rank(np.eye(2), rtol=np.float32("nan"))),
+    ("lstsq", lambda: L.lstsq(np.eye(2), np.ones(2), rcond=np.nan)),
     ("lstsq", lambda: L.lstsq(np.eye(2), np.ones(2), rcond="small")),  # type: ignore[arg-type]
 ]  # fmt: skip
 
@@ -150,3 +157,30 @@ ERRORS: list[tuple[str, Any]] = [
 def test_an_error_names_the_function_that_was_called(name: str, call: Any) -> None:
     with pytest.raises(pb.PullbackError, match=rf"^{name}: "):
         call()
+
+
+@pytest.mark.parametrize("call", [
+    lambda a, b: L.solve(a, b), lambda a, b: L.lstsq(a, b), lambda a, b: L.solve_triangular(a, b, upper=True),
+    lambda a, b: L.solve_triangular(a, b, upper=True, left=False),
+])  # fmt: skip
+def test_an_error_shows_the_shape_of_a_vector_as_it_was_given(call: Any) -> None:
+    with pytest.raises(pb.ShapeError) as caught:
+        call(np.eye(2), [1, 2, 3])
+    assert "(3,)" in str(caught.value)
+    assert "(3, 1)" not in str(caught.value)
+    assert "axis" not in str(caught.value)
+
+
+def test_the_answers_about_tensors_of_several_axes_are_right(torch: Any) -> None:
+    """The sentences hold code, which is run here: it has the values of PyTorch's tensorsolve and tensorinv."""
+    rng = np.random.default_rng(3)
+    names = {"pb": pb, "math": math, "ind": 2}
+    for name, a, b in (("tensorsolve", (2, 3, 6), (2, 3)), ("tensorinv", (2, 3, 6), None)):
+        with pytest.raises(AttributeError) as caught:
+            getattr(L, name)
+        code = re.search(r"write (pb\.reshape.*)\.$", str(caught.value))
+        assert code is not None
+        given = [rng.standard_normal(shape) for shape in (a, b) if shape]
+        names |= dict(zip("ab", map(pb.tensor, given))) | {"t": pb.tensor(given[0]), "n": 6}
+        found = eval(code[1], names)
+        np.testing.assert_allclose(host(found), getattr(torch.linalg, name)(*map(torch.tensor, given)).numpy(), rtol=1e-9)

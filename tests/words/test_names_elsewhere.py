@@ -180,7 +180,7 @@ def error_of(expression: str) -> BaseException:
         ("pb.logistic", "it is pb.sigmoid here."),
         ("pb.interp", "NumPy's takes a copy and has no derivative; call it with t.numpy()."),
         ("pb.average", "write pb.sum(x * t) / pb.sum(x) for weights x"),
-        ("pb.linalg.lu", "this factorisation is not here yet."),
+        ("pb.linalg.lu", "the factors of LU are not here."),
         ("pb.linalg.inv_ex", "pb.linalg.inv(t) raises pb.LinAlgError"),
         ("optim.LBFGS", 'method="L-BFGS"'),
         ("pb.solve.NonlinearConstraint", "ineq=[c], eq=[h]"),

@@ -90,12 +90,12 @@ def argsort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, 
 
 def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
     """Returns, for each element, the sum of all elements up to it along the axis; axis=None flattens first."""
-    return cumulative.cumulative_sum(shape.flatten(a) if axis is None else a, axis=axis or 0, dtype=dtype)
+    return cumulative.cumulative_sum(shape.flatten(a) if axis is None else a, axis=axis, dtype=dtype)
 
 
 def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
     """Returns, for each element, the product of all elements up to it along the axis; axis=None flattens first."""
-    return cumulative.cumulative_prod(shape.flatten(a) if axis is None else a, axis=axis or 0, dtype=dtype)
+    return cumulative.cumulative_prod(shape.flatten(a) if axis is None else a, axis=axis, dtype=dtype)
 
 
 def outer(a: Any, b: Any) -> Tensor:

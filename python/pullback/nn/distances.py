@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..interop.wrong_calls import explain_call
+from ..ops._shapes import broadcast_shapes
 from ..ops.by_name import in_dtype, in_float, widened
 from ..ops.conversion import same_dtype
 from ..ops.elementwise import maximum
-from ..ops.matrices import vector_norm
+from ..ops.matrices import vector_norms
 from ..ops.reduce import sum
 from ..ops.shape import broadcast_arrays
 from ..tensors.operand import as_tensor
@@ -21,7 +22,7 @@ def normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Tens
     """Returns x divided by its p-norm along the axis, or by eps where that is larger. Raises ShapeError."""
     x = in_float(as_tensor(x))
     wide = widened(x)
-    return in_dtype(wide / maximum(vector_norm(wide, axis=axis, keepdims=True, ord=p), eps), x.dtype)
+    return in_dtype(wide / maximum(vector_norms("normalize", wide, axis, True, p, "p"), eps), x.dtype)
 
 
 @explain_call
@@ -30,22 +31,26 @@ def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Ten
 
     The shapes broadcast, and the axis is that of the common shape. A vector of zeros has cosine 0. Raises ShapeError.
     """
-    a, b, dtype = _pair(x1, x2)
+    a, b, dtype = _pair("cosine_similarity", x1, x2)
     a, b = broadcast_arrays(a, b)
-    lengths = [maximum(vector_norm(x, axis=axis), eps) for x in (a, b)]
+    lengths = [maximum(vector_norms("cosine_similarity", x, axis, False, 2), eps) for x in (a, b)]
     return in_dtype(sum(a * b, axis=axis) / (lengths[0] * lengths[1]), dtype)
 
 
 @explain_call
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdims: bool = False) -> Tensor:
     """Returns the p-norm of x1 - x2 + eps along the last axis. The shapes broadcast. Raises ShapeError."""
-    a, b, dtype = _pair(x1, x2)
-    return in_dtype(vector_norm(a - b + eps, axis=-1, keepdims=keepdims, ord=p), dtype)
+    a, b, dtype = _pair("pairwise_distance", x1, x2)
+    return in_dtype(vector_norms("pairwise_distance", a - b + eps, -1, keepdims, p, "p"), dtype)
 
 
-def _pair(x1: Any, x2: Any) -> tuple[Tensor, Tensor, Any]:
-    """Returns both as floating-point tensors of one dtype, half precision widened, and the dtype of the result."""
+def _pair(name: str, x1: Any, x2: Any) -> tuple[Tensor, Tensor, Any]:
+    """Returns both as floating-point tensors of one dtype, half precision widened, and the dtype of the result.
+
+    Raises ShapeError if the shapes do not broadcast.
+    """
     a, b = same_dtype([in_float(as_tensor(x1)), in_float(as_tensor(x2))])
+    broadcast_shapes(name, [a.shape, b.shape])
     return widened(a), widened(b), a.dtype
 
 

@@ -10,6 +10,7 @@ from ..errors import DTypeError, PullbackError, ShapeError
 from ..interop.wrong_calls import explain_call
 from ..launch import capturing
 from ..ops._shapes import integer, real
+from ..ops.by_name import in_float
 from ..ops.conversion import same_dtype
 from ..ops.elementwise import abs, exp, less, log, log1p, not_equal, softplus as _softplus, square, where
 from ..ops.gather import take, take_along_axis
@@ -52,9 +53,10 @@ def _known(name: str, reduction: Any, *more: str) -> str:
 
 
 def _pair(name: str, x: Any, target: Any) -> tuple[Tensor, Tensor, Any]:
-    """Returns both as tensors, with half precision widened, and the dtype of the loss. Raises ShapeError if the shapes differ.
+    """Returns both as tensors of one floating-point dtype, at least float32, and the dtype of the loss.
 
-    Shapes (n, 1) and (n,) would otherwise broadcast to (n, n), and the network would train on nonsense.
+    Differences of integers could overflow, so they are computed in float32. Raises ShapeError if the shapes differ: (n, 1) and (n,)
+    would otherwise broadcast to (n, n), and the network would train on nonsense.
     """
     x, target = as_tensor(x), as_tensor(target)
     if x.shape != target.shape:
@@ -62,7 +64,10 @@ def _pair(name: str, x: Any, target: Any) -> tuple[Tensor, Tensor, Any]:
             f"{name}: the input has shape {x.shape}, the target {target.shape}. They must be equal: reshape one of them, "
             f"or say pb.broadcast_to where broadcasting is meant."
         )
-    return _wide(x), _wide(target), dtypes.promote(x.dtype, target.dtype)
+    if not (dtypes.is_float(x.dtype) or dtypes.is_float(target.dtype)):
+        x, target = in_float(x), in_float(target)
+    wide = same_dtype([_wide(x), _wide(target)])
+    return wide[0], wide[1], dtypes.promote(x.dtype, target.dtype)
 
 
 @explain_call

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from . import lapack
-from ._shapes import broadcast_shapes
+from ._shapes import broadcast_shapes, real
 from .by_name import in_dtype, in_float, widened
 from .conversion import stop_gradient
 from .declare import op
@@ -72,13 +73,16 @@ _pinv = op(
 
 
 def _tolerance(name: str, x: Tensor, rtol: Any) -> Tensor:
-    """Returns the relative tolerance of each matrix, in the dtype of x. Raises ShapeError if it does not broadcast."""
+    """Returns the relative tolerance of each matrix, in the dtype of x.
+
+    Raises ShapeError if it does not broadcast, DTypeError for a number that is NaN, with which no singular value would count.
+    """
     batch = x.shape[:-2]
     if rtol is None:
         rtol = builtins.max(x.shape[-2:]) * float(np.finfo(x.dtype).eps)
         return full(batch, rtol, dtype=x.dtype, device=x.device)
     option = "rcond" if name == "lstsq" else "rtol"
-    tolerance = in_dtype(as_tensor(rtol), x.dtype)
+    tolerance = in_dtype(as_tensor(real(name, option, rtol) if isinstance(rtol, Real) else rtol), x.dtype)
     if broadcast_shapes(name, [tolerance.shape, batch]) != batch:
         raise ShapeError(f"{name}: {option} has shape {tolerance.shape}; it must broadcast to {batch}, one for each matrix.")
     return broadcast_to(tolerance, batch)
@@ -141,12 +145,12 @@ def lstsq(a: ArrayLike, b: ArrayLike, /, rcond: ArrayLike | None = None) -> Lsts
     """
     a, b = matrix("lstsq", a, "a"), in_float(as_tensor(b))
     vector = b.ndim == 1
-    b = expand_dims(b, axis=1) if vector else b
-    if b.ndim < 2 or b.shape[-2] != a.shape[-2]:
+    if not b.ndim or b.shape[-1 if vector else -2] != a.shape[-2]:
         raise ShapeError(
             f"lstsq: b has shape {b.shape}; it must be a vector ({a.shape[-2]},) or matrices (…, {a.shape[-2]}, k) for a of shape "
             f"{a.shape}."
         )
+    b = expand_dims(b, axis=1) if vector else b
     broadcast_shapes("lstsq", [a.shape[:-2], b.shape[:-2]])
     dtype, (m, n) = result_type(a, b), a.shape[-2:]
     a, b = [widened(in_dtype(t, dtype)) for t in (a, b)]

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import Any, Final, Literal
 
-from ..errors import AxisError, DTypeError, ShapeError
+from ..errors import AxisError, DTypeError, LinAlgError, ShapeError
 from ..interop.wrong_calls import explain_call, one_of
 from ..tensors.creation import arange, eye
-from ..tensors.dtypes import as_dtype, is_float
+from ..tensors.dtypes import as_dtype
 from ..tensors.operand import as_tensor, converted
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
-from ._shapes import broadcast_shapes, flag, integer, normalize_axes, normalize_axis
+from ._shapes import broadcast_shapes, flag, integer, ints, normalize_axes
 from .by_name import in_dtype, in_float, widened
 from .conversion import copy
 from .elementwise import abs as absolute, equal, sign, sqrt, square, where
@@ -83,29 +83,30 @@ def cross(a: ArrayLike, b: ArrayLike, *, axis: int = -1) -> Tensor:
 def vector_norm(x: ArrayLike, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, ord: float = 2) -> Tensor:
     """Returns the norm (sum |x|^ord)^(1/ord) over the axes (None: all axes); ord may also be 0 and ±inf.
 
-    The gradient of a zero vector's norm is zero, and so is the norm of an empty vector, unless ord is negative. Raises ShapeError
-    for the norm -inf of an empty vector.
+    The norms of integers are in float32. The gradient of a zero vector's norm is zero, and so is the norm of an empty vector,
+    unless ord is negative. Raises ShapeError for the norm -inf of an empty vector.
     """
-    return _vector_norm("vector_norm", x, axis, keepdims, ord)
+    return vector_norms("vector_norm", x, axis, keepdims, ord)
 
 
-def _vector_norm(name: str, given: Any, axis: Any, keepdims: Any, power: Any) -> Tensor:
-    """Returns the norms for the function with this name, which errors name."""
-    x, keepdims = as_tensor(given), _kept(name, keepdims)
-    _require_numbers(name, x)
+def vector_norms(name: str, given: Any, axis: Any, keepdims: Any, power: Any, option: str = "ord") -> Tensor:
+    """Returns the norms for the function with this name, which errors name. option: its name of the power."""
+    given, keepdims = _floats(name, as_tensor(given)), _kept(name, keepdims)
     if not isinstance(power, Real) or power != power:
-        one_of(name, "ord", power, [2, 1, 0, math.inf, -math.inf], "another power")
-    ord: Any = power
-    normalize_axes(name, axis, x.ndim)
-    if is_float(x.dtype) and x.dtype.itemsize == 2:  # the sum of squares could overflow
-        return in_dtype(_vector_norm(name, in_dtype(x, "float32"), axis, keepdims, ord), x.dtype)
+        one_of(name, option, power, [2, 1, 0, math.inf, -math.inf], "another power")
+    axes = normalize_axes(name, axis, given.ndim)
+    x = widened(given)  # in half precision the sum of squares could overflow
+    return in_dtype(_norms_of_floats(name, x, axes, keepdims, power), given.dtype)
+
+
+def _norms_of_floats(name: str, x: Tensor, axes: tuple[int, ...], keepdims: bool, ord: Any) -> Tensor:
     if ord in (math.inf, -math.inf):
-        return _extreme(name, ord, absolute(x), axis, keepdims)
+        return _extreme(name, ord, absolute(x), axes, keepdims)
     if ord == 0:
-        return count_nonzero(x, axis=axis, keepdims=keepdims).astype(x.dtype)
+        return count_nonzero(x, axis=axes, keepdims=keepdims).astype(x.dtype)
     if ord == 1:
-        return sum(x * sign(x), axis=axis, keepdims=keepdims)
-    total = sum(square(x) if ord == 2 else absolute(x) ** ord, axis=axis, keepdims=keepdims)
+        return sum(x * sign(x), axis=axes, keepdims=keepdims)
+    total = sum(square(x) if ord == 2 else absolute(x) ** ord, axis=axes, keepdims=keepdims)
     zero = equal(total, 0)
     inside = where(zero, 1.0, total)
     return where(zero, 0.0 if ord > 0 else math.inf, sqrt(inside) if ord == 2 else inside ** (1 / ord))
@@ -116,30 +117,30 @@ def _kept(name: str, keepdims: Any) -> bool:
     return flag(name, "keepdims", bool(keepdims) if isinstance(keepdims, int) and keepdims in (0, 1) else keepdims)
 
 
-def _require_numbers(name: str, x: Tensor) -> None:
-    """Raises DTypeError for bools."""
+def _floats(name: str, x: Tensor) -> Tensor:
+    """Returns integers in float32, because their powers could overflow, and floats as they are. Raises DTypeError for bools."""
     if x.dtype.kind == "b":
         raise DTypeError(f"{name}: x has dtype bool, and norms are those of numbers. Convert it: x.astype(pb.float32).")
+    return in_float(x)
 
 
-def _extreme(name: str, ord: float, sizes: Tensor, axis: int | Sequence[int] | None, keepdims: bool) -> Tensor:
+def _extreme(name: str, ord: float, sizes: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     """Returns the largest of numbers that are not negative if ord is positive, otherwise the smallest. The largest of none is 0.
 
     Raises ShapeError for the smallest of none.
     """
     if ord < 0:
-        along: Any = range(sizes.ndim) if axis is None else (axis,) if hasattr(axis, "__index__") else axis
-        if any([sizes.shape[normalize_axis(name, a, sizes.ndim)] == 0 for a in along]):
+        if any([sizes.shape[axis] == 0 for axis in axes]):
             raise ShapeError(f"{name}: ord={ord:g} is the smallest of some numbers, and here there are none. Check the size first.")
-        return min(sizes, axis=axis, keepdims=keepdims)
+        return min(sizes, axis=axes, keepdims=keepdims)
     if 0 not in sizes.shape:
-        return max(sizes, axis=axis, keepdims=keepdims)
-    return in_dtype(sum(sizes, axis=axis, keepdims=keepdims), sizes.dtype)  # there is nothing to add up
+        return max(sizes, axis=axes, keepdims=keepdims)
+    return sum(sizes, axis=axes, keepdims=keepdims)  # there is nothing to add up
 
 
 @explain_call
 def matrix_norm(x: ArrayLike, *, keepdims: bool = False, ord: float | Literal["fro", "nuc"] = "fro") -> Tensor:
-    """Returns a norm of each matrix in the last two axes.
+    """Returns a norm of each matrix in the last two axes. The norms of integers are in float32.
 
     ord: "fro" for the Frobenius norm; "nuc" for the sum of the singular values, 2 or -2 for the largest or smallest of them; 1 or
     -1 for the largest or smallest absolute column sum; inf or -inf for the largest or smallest absolute row sum. As in NumPy 2 the
@@ -152,16 +153,24 @@ def _matrix_norm(name: str, x: Any, keepdims: Any, ord: Any) -> Tensor:
     """Returns the norms for the function with this name, which errors name."""
     x, keepdims = as_tensor(x), _kept(name, keepdims)
     require_matrix(name, x)
-    _require_numbers(name, x)
+    x = _floats(name, x)
     one_of(name, "ord", ord, MATRIX_NORMS)
     if ord == "fro":
-        return _vector_norm(name, x, (-2, -1), keepdims, 2)
+        return vector_norms(name, x, (-2, -1), keepdims, 2)
     if ord in ("nuc", 2, -2):
-        values = in_dtype(singular_values("matrix_norm", widened(x)), in_float(x).dtype)
+        values = in_dtype(_singular_values(name, widened(x)), x.dtype)
     else:
         values = sum(absolute(x), axis=-2 if ord in (1, -1) else -1)
-    y = sum(values, axis=-1) if ord == "nuc" else _extreme(name, float(ord), values, -1, False)
+    y = sum(values, axis=-1) if ord == "nuc" else _extreme(name, float(ord), values, (values.ndim - 1,), False)
     return reshape(y, (*y.shape, 1, 1)) if keepdims else y
+
+
+def _singular_values(name: str, x: Tensor) -> Tensor:
+    """Returns the singular values for the function with this name, which errors name. The kernel knows only `matrix_norm`."""
+    try:
+        return singular_values("matrix_norm", x)
+    except LinAlgError as error:
+        raise LinAlgError(name + str(error).removeprefix("matrix_norm")) from None
 
 
 @explain_call
@@ -197,15 +206,21 @@ def norm(
 ) -> Tensor:
     """Returns a norm as NumPy's norm does: of vectors along one axis, or of matrices over two.
 
-    If neither ord nor axis is given, it is the 2-norm of all elements. Raises ShapeError.
+    If neither ord nor axis is given, it is the 2-norm of all elements. With an ord alone, x must have one axis or two. The norms of
+    integers are in float32. Raises ShapeError.
     """
     x = as_tensor(x)
-    of_vectors: Any = 2 if ord is None else ord
-    if axis is None and (ord is None or x.ndim == 1):
-        return _vector_norm("norm", x, None, keepdims, of_vectors)
-    if axis is None or isinstance(axis, tuple):
-        axes = (-2, -1) if axis is None else tuple([normalize_axis("norm", a, x.ndim) for a in axis])
-        if len(axes) == 2:
-            y = _matrix_norm("norm", moveaxis(x, axes, (-2, -1)), keepdims, "fro" if ord is None else ord)
-            return moveaxis(y, (-2, -1), axes) if keepdims else y
-    return _vector_norm("norm", x, axis, keepdims, of_vectors)
+    if axis is None and ord is None:
+        return vector_norms("norm", x, None, keepdims, 2)
+    axes = tuple(range(x.ndim) if axis is None else ints("norm", "axis", axis))
+    normalize_axes("norm", axes, x.ndim)  # for its errors
+    if len(axes) == 1:
+        return vector_norms("norm", x, axes, keepdims, 2 if ord is None else ord)
+    if len(axes) != 2:
+        over = f"all {len(axes)} axes of shape {x.shape}" if axis is None else f"axis={axes}"
+        raise ShapeError(
+            f"norm: a norm over {over} is neither one of vectors, along one axis, nor one of matrices, over two. Give one or two "
+            f"axes in axis=, or use pb.linalg.vector_norm, which takes any number of them."
+        )
+    y = _matrix_norm("norm", moveaxis(x, axes, (-2, -1)), keepdims, "fro" if ord is None else ord)
+    return moveaxis(y, (-2, -1), axes) if keepdims else y

@@ -265,7 +265,7 @@ _rms_norm = op("rms_norm", kind=OWN, batch=_norm_each, reference=_rms_norm_refer
 def _at_end(name: str, x: Any, axis: Any) -> tuple[Tensor, tuple[int, ...] | None]:
     """Returns x with these axes last, and the permutation that moved them there (None if they are last already)."""
     x = as_tensor(x)
-    if axis == -1 and x.array.ndim:
+    if axis.__class__ is int and axis == -1 and x.array.ndim:
         return x, None
     axes = normalize_axes(name, axis, x.ndim)
     if not axes:
@@ -277,7 +277,7 @@ def _at_end(name: str, x: Any, axis: Any) -> tuple[Tensor, tuple[int, ...] | Non
 def _along(op: Any, x: Any, axis: int, unknown: Mapping[str, NoReturn]) -> Tensor:
     if unknown:
         raise unexpected(unknown, depth=2)
-    if axis == -1 and x.__class__ is Tensor and x.array.ndim:  # a short cut for nearly every call
+    if axis.__class__ is int and axis == -1 and x.__class__ is Tensor and x.array.ndim:  # a short cut for nearly every call
         return apply(op, (x,))
     rows, order = _at_end(op.name, x, axis)
     y = apply(op, (rows,))

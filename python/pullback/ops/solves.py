@@ -221,9 +221,7 @@ def solve_triangular(a: ArrayLike, b: ArrayLike, /, *, upper: bool, left: bool =
     name = "solve_triangular"
     upper, left, unit = flag(name, "upper", upper), flag(name, "left", left), flag(name, "unitriangular", unitriangular)
     a, b = square(name, a, "a"), in_float(as_tensor(b))
-    vector = b.ndim == 1
-    b = expand_dims(b, axis=1 if left else 0) if vector else b
-    _check_sides(name, a, b, left)
+    b, vector = _sides(name, a, b, left)
     if left:
         y = apply(_solve_triangular, (a, b), (upper, unit, True))
     else:
@@ -241,9 +239,7 @@ def solve(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     Cost: 2 n³ / 3 FLOPs, and 2 n² for each of the k columns.
     """
     a, b = square("solve", a, "a"), in_float(as_tensor(b))
-    vector = b.ndim == 1
-    b = expand_dims(b, axis=1) if vector else b
-    _check_sides("solve", a, b, True)
+    b, vector = _sides("solve", a, b, True)
     y = apply(_solve, (a, b), (1,))
     return reshape(y, y.shape[:-1]) if vector else y
 
@@ -257,16 +253,21 @@ def inv(x: ArrayLike, /) -> Tensor:
     return inverse("inv", x)
 
 
-def _check_sides(name: str, a: Tensor, b: Tensor, left: bool) -> None:
-    if b.ndim < 2:
-        raise ShapeError(f"{name}: b has shape {b.shape}; it must be a vector ({a.shape[-1]},) or matrices (…, {a.shape[-1]}, k).")
-    axis = -2 if left else -1
-    if b.shape[axis] != a.shape[-1]:
+def _sides(name: str, a: Tensor, b: Tensor, left: bool) -> tuple[Tensor, bool]:
+    """Returns b as matrices, and whether it was one vector. Raises ShapeError if b does not fit a."""
+    n, vector = a.shape[-1], b.ndim == 1
+    if not b.ndim:
+        raise ShapeError(f"{name}: b has shape {b.shape}; it must be a vector ({n},) or matrices (…, {n}, k).")
+    axis = -1 if vector or not left else -2
+    if b.shape[axis] != n:
+        place = "b" if vector else f"axis {axis} of b"
+        columns = " Several vectors (…, n) are matrices with one column each: pb.expand_dims(b, axis=-1)."
         raise ShapeError(
-            f"{name}: the shapes {a.shape} of a and {b.shape} of b do not fit: axis {axis} of b must have length {a.shape[-1]}, as "
-            f"the square matrices of a have. Several vectors (…, n) are matrices with one column each: pb.expand_dims(b, axis=-1)."
+            f"{name}: the shapes {a.shape} of a and {b.shape} of b do not fit: {place} must have length {n}, as the square "
+            f"matrices of a have.{'' if vector else columns}"
         )
-    broadcast_shapes(name, [a.shape[:-2], b.shape[:-2]])
+    broadcast_shapes(name, [a.shape[:-2], () if vector else b.shape[:-2]])
+    return (expand_dims(b, axis=1 if left else 0) if vector else b), vector
 
 
 __all__ = ["cholesky", "inv", "solve", "solve_triangular"]

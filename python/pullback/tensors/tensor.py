@@ -194,7 +194,8 @@ class Tensor(Methods):
     def __repr__(self) -> str:
         report_escape(self, "repr()")
         body = np.array2string(devices.move(self.array, "cpu"), separator=", ", prefix="tensor(")
-        notes = "" if self.dtype in (dtypes.DEFAULT, dtypes.int64, dtypes.bool_) else f", dtype={self.dtype}"
+        notes = "" if self.size or self.shape == (0,) else f", shape={self.shape}"  # the brackets alone do not tell it
+        notes += "" if self.dtype in (dtypes.DEFAULT, dtypes.int64, dtypes.bool_) else f", dtype={self.dtype}"
         if self.device != "cpu":
             notes += f', device="{self.device}"'
         return f"{self._title()}({body}{notes})"

@@ -172,6 +172,7 @@ def variables(
     for place in places:
         if not -len(args) <= place < len(args):
             raise TapeError(f"{what}: argnums={argnums}, but there are {len(args)} positional arguments.")
+    _require_different(what, argnums, [place % len(args) for place in places])
     chosen = [args[place] for place in places]
     leaves, spec = flatten(chosen[0] if isinstance(argnums, int) else tuple(chosen))
     sources = variables_of(leaves, args, what, places)
@@ -258,13 +259,22 @@ def check_function(what: str, f: Any) -> None:
 
 
 def check_places(what: str, argnums: Any) -> None:
-    """Raises TapeError if argnums is no position and no positions. Most often it is an argument of the function."""
-    several = isinstance(argnums, (tuple, list, range)) and all([isinstance(n, (int, np.integer)) for n in argnums])
-    if not isinstance(argnums, int) and not several:
+    """Raises TapeError if argnums is not one position or several different ones. Most often it is an argument of the function."""
+    if isinstance(argnums, int):
+        return
+    if not isinstance(argnums, (tuple, list, range)) or not all([isinstance(n, (int, np.integer)) for n in argnums]):
         raise TapeError(
             f"{what}: argnums is a {type(argnums).__name__}; it must be the position of an argument, or a tuple of positions. "
             f"pb.{what}(f) returns a function: pass the arguments to it, pb.{what}(f)(x)."
         )
+    _require_different(what, argnums, argnums)
+
+
+def _require_different(what: str, argnums: Any, places: Sequence[int]) -> None:
+    """Raises TapeError if a position is repeated: each argument has one derivative, which cannot be in two places."""
+    if len({*places}) < len(places):
+        again = next(place for place in places if places.count(place) > 1)
+        raise TapeError(f"{what}: argnums={argnums} names argument {again} more than once. Name each argument once.")
 
 
 def name_of(f: Any) -> str:

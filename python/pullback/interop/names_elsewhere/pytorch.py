@@ -15,10 +15,12 @@ from .sentences import (
     DTYPE,
     EIGENVALUES,
     FACTORS,
+    HOUSEHOLDER,
     LAYERS,
     LIST,
     LOGDET,
     LOSSES,
+    LU,
     NO_GRAD,
     NUMPY,
     OF_SYMMETRIC,
@@ -27,6 +29,8 @@ from .sentences import (
     SAVING,
     SCHEDULE,
     SPARSE,
+    TENSOR_INV,
+    TENSOR_SOLVE,
 )
 
 CHECKED: Final = "pb.linalg.{} raises pb.LinAlgError for a matrix that is {}, and the error names it. There is no info to look at."
@@ -187,8 +191,9 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "ConstantLR": "optim.schedules.Constant", "LRScheduler": "optim.schedules.Schedule",
     },
     "pullback.linalg": {
-        **dict.fromkeys(("ldl_factor", "lu", "lu_factor", "lu_solve", "lu_unpack", "geqrf", "ormqr", "householder_product",
-                         "tensorinv", "tensorsolve"), FACTORS),
+        **dict.fromkeys(("lu", "lu_factor", "lu_solve", "lu_unpack"), LU), "ldl_factor": FACTORS,
+        **dict.fromkeys(("geqrf", "ormqr", "householder_product"), HOUSEHOLDER),
+        "tensorsolve": TENSOR_SOLVE, "tensorinv": TENSOR_INV,
         "expm": OF_SYMMETRIC, "matrix_exp": OF_SYMMETRIC,
         "cholesky_ex": CHECKED.format("cholesky(t)", "not positive definite"), "inv_ex": CHECKED.format("inv(t)", "singular"),
         "solve_ex": CHECKED.format("solve(a, b)", "singular"), "multi_dot": "a @ b @ c",

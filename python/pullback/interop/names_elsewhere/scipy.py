@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .sentences import CHOLESKY_SOLVE, FACTORS, OF_SYMMETRIC
+from .sentences import CHOLESKY_SOLVE, FACTORS, LU, OF_SYMMETRIC
 
 FIT: Final = "fit by pb.solve.least_squares(lambda p, t, y: model(t, p) - y, p0, args=(t, y)); its jac gives the covariance."
 CONSTRAINTS: Final = (
@@ -39,7 +39,7 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "cho_factor": "pb.linalg.cholesky", "cho_solve": CHOLESKY_SOLVE, "orth": RANGES, "null_space": RANGES,
         **dict.fromkeys(("logm", "sqrtm", "cosm", "sinm", "tanm", "signm", "funm", "fractional_matrix_power"), OF_SYMMETRIC),
         "polar": "write u, s, vh = pb.linalg.svd(t, full_matrices=False); the unitary factor is u @ vh.",
-        **dict.fromkeys(("schur", "hessenberg", "qz", "ldl", "lu_factor_ex", "ldl_factor_ex", "ldl_solve"), FACTORS),
+        **dict.fromkeys(("schur", "hessenberg", "qz", "ldl", "ldl_factor_ex", "ldl_solve"), FACTORS), "lu_factor_ex": LU,
         **dict.fromkeys(("eig_banded", "eigh_tridiagonal"), WHOLE.format("eigh(t)")),
         **dict.fromkeys(("eigvals_banded", "eigvalsh_tridiagonal"), WHOLE.format("eigvalsh(t)")),
         "pinvh": "pb.linalg.pinv", "issymmetric": "pb.all(t == t.mT)", "ishermitian": "pb.all(t == t.mT)",

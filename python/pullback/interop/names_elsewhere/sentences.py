@@ -38,6 +38,17 @@ EXPONENTIAL: Final = (
 CROSS_ENTROPY: Final = 'it is nn.cross_entropy with reduction="none"; the default is the mean.'
 RULES: Final = "this rule is not here yet. `dir(pullback.optim)` lists those that are."
 FACTORS: Final = "this factorisation is not here yet. pb.linalg has cholesky, qr, eigh, svd and what is solved with them."
+LU: Final = (
+    "the factors of LU are not here. pb.linalg.solve(a, b), inv, det and slogdet factorise the matrix themselves; for several "
+    "right sides write pb.linalg.solve(a, pb.stack([b, c], axis=-1))."
+)
+HOUSEHOLDER: Final = "reflectors are not here. pb.linalg.qr(t) returns Q and R as matrices."
+TENSOR_SOLVE: Final = (
+    "write pb.reshape(pb.linalg.solve(pb.reshape(a, (b.size, b.size)), pb.reshape(b, (b.size,))), a.shape[b.ndim:])."
+)
+TENSOR_INV: Final = (
+    "with n = math.prod(t.shape[:ind]), write pb.reshape(pb.linalg.inv(pb.reshape(t, (n, n))), t.shape[ind:] + t.shape[:ind])."
+)
 CHOLESKY_SOLVE: Final = (
     "solve twice with the factor: y = pb.linalg.solve_triangular(c, b, upper=False), then pb.linalg.solve_triangular(c.mT, y, "
     "upper=True)."
@@ -47,7 +58,7 @@ OF_SYMMETRIC: Final = (
 )
 LOGDET: Final = "pb.linalg.slogdet(t) has the sign of the determinant and the logarithm of its absolute value."
 EIGENVALUES: Final = (
-    "matrices that are not symmetric have complex eigenvalues, and there are no complex dtypes. pb.linalg.eigh is for symmetric "
+    "a matrix that is not symmetric may have complex eigenvalues, and there are no complex dtypes. pb.linalg.eigh is for symmetric "
     "ones; for others NumPy's takes a copy and has no derivative: np.linalg.eig(t.numpy())."
 )
 CONTROL: Final = (
