@@ -4,6 +4,7 @@
 
 #include "cuda/copy.cuh"
 #include "cuda/element.cuh"
+#include "cuda/multiply_add.cuh"
 
 namespace pb::cuda {
 namespace {
@@ -51,7 +52,9 @@ template <class C> __global__ void __launch_bounds__(kThreads) recur_across(cons
 #pragma unroll
     for (int k = 0; k < kBatch; ++k)
       if (t + k < l.length) {
-        y = m::fma(widen<C>(l.dtype, a[k]), y, widen<C>(l.dtype, b[k]));
+        C next = widen<C>(l.dtype, b[k]);
+        multiply_add(next, widen<C>(l.dtype, a[k]), y);
+        y = next;
         store_as<C>(l.dtype, l.y + (at + k * l.step) * size, y);
       }
   }
@@ -80,7 +83,10 @@ template <class C> __global__ void __launch_bounds__(kTileWarps* kTile) recur_al
       }
     __syncwarp();
     if (lane < lines)
-      for (int k = 0; k < steps; ++k) b[lane][k] = y = t + k > 0 ? m::fma(a[lane][k], y, b[lane][k]) : b[lane][k];
+      for (int k = 0; k < steps; ++k) {
+        if (t + k > 0) multiply_add(b[lane][k], a[lane][k], y);
+        y = b[lane][k];
+      }
     __syncwarp();
     if (lane < steps)
 #pragma unroll 4
