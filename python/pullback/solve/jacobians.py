@@ -335,17 +335,7 @@ class Residuals:
     def refuse_unconnected(self, x: np.ndarray[Any, Any]) -> None:
         """Raises UnconnectedError if no residual depends on x."""
         vector = self.tensor(x)
-        tape = Tape(watch_parameters=False)
-        with Heard(()):
-            with tape:
-                tape.watch(vector)
-                r = self.values(vector, *self._args)
-            if tape.gradient(r, vector, output_gradients=ones_like(r), unconnected="none") is not None:
-                return
-        raise UnconnectedError(
-            f"{self._unknowns.owner}: the value of the function does not depend on x, or not through tensors. Compute it from x "
-            f"with functions of pb; where an op has no derivative, use pb.custom_gradient."
-        )
+        refuse_unconnected(self._unknowns.owner, "x", lambda: self.values(vector, *self._args), [vector])
 
     def hessian(self, x: np.ndarray[Any, Any], loss: Any) -> np.ndarray[Any, Any]:
         """Returns the Hessian of the cost at x."""
@@ -365,6 +355,21 @@ class Residuals:
                 f"{self._unknowns.owner}: the function returned {self.length} residuals at first and {r.size} now. Their number "
                 f"must not depend on x; give a residual that does not count the value 0."
             )
+
+
+def refuse_unconnected(owner: str, name: str, residuals: Callable[[], Tensor], sources: Sequence[Tensor]) -> None:
+    """Raises UnconnectedError if the value of `residuals` depends on no source. name: what the sources are called."""
+    tape = Tape(watch_parameters=False)
+    with Heard(()):
+        tape.watch(sources)
+        with tape:
+            r = residuals()
+        found = tape.gradient(r, sources, output_gradients=ones_like(r), unconnected="none")
+    if all([g is None for g in found]):
+        raise UnconnectedError(
+            f"{owner}: the value of the function does not depend on {name}, or not through tensors. Compute it from {name} with "
+            f"functions of pb; where an op has no derivative, use pb.custom_gradient."
+        )
 
 
 def in_vmap(owner: str) -> VmapError:
