@@ -28,7 +28,7 @@ from ..tensors.creation import asarray
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..tree import in_order
-from .arguments import check_function, count, positive
+from .arguments import check_call, check_function, count, positive
 from .dampened import linear_model
 from .jacobians import Unknowns, host
 from .linear import Linear
@@ -137,6 +137,7 @@ class LevenbergMarquardt:
         check_function("LevenbergMarquardt", "residual_fn", residual_fn, "residuals")
         if self.per_example and not args:
             raise ArgumentError("LevenbergMarquardt: per_example=True needs a batch of examples: lm.step(residual_fn, x, y).")
+        check_call("LevenbergMarquardt", "residual_fn", residual_fn, "", args, "after residual_fn in step")
         with Heard(()), devices.working(self.device):
             model = linear_model(self, residual_fn, args)
             if not bool(model.gradient.any()):
