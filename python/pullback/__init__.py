@@ -25,9 +25,9 @@ from .tensors.dtypes import (
     uint16, uint32, uint64,
 )  # fmt: skip
 from .errors import (
-    ArgumentError, AxisError, CaptureError, DeviceError, DTypeError, FileFormatError, GradientCheckError, LinAlgError,
-    NonFiniteError, OutOfMemoryError, PrecisionWarning, PullbackError, ShapeError, StaleValueError, TapeError, UnconnectedError,
-    VmapError, ZeroGradientWarning,
+    ArgumentError, AxisError, CaptureError, ConvergenceWarning, DeviceError, DTypeError, FileFormatError, GradientCheckError,
+    LinAlgError, NonFiniteError, OutOfMemoryError, PrecisionWarning, PullbackError, ShapeError, StaleValueError, TapeError,
+    UnconnectedError, VmapError, ZeroGradientWarning,
 )  # fmt: skip
 from .ops.composed import deg2rad, fmax, fmin, fmod, heaviside, logit, rad2deg, sinc, xlog1py, xlogy
 from .ops.conversion import astype, copy, stop_gradient

@@ -46,6 +46,7 @@ from .tensors.dtypes import uint64 as uint64
 from .errors import ArgumentError as ArgumentError
 from .errors import AxisError as AxisError
 from .errors import CaptureError as CaptureError
+from .errors import ConvergenceWarning as ConvergenceWarning
 from .errors import DeviceError as DeviceError
 from .errors import DTypeError as DTypeError
 from .errors import FileFormatError as FileFormatError

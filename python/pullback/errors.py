@@ -84,6 +84,10 @@ class ZeroGradientWarning(UserWarning):
     """A source affects the target only through ops whose derivative is zero everywhere, or through values read out of pullback."""
 
 
+class ConvergenceWarning(UserWarning):
+    """A derivative was asked for at a point that is no solution, because the solver did not converge."""
+
+
 def check_room(what: str, shape: Sequence[int], itemsize: int = 1) -> None:
     """Raises OutOfMemoryError if a shape needs more bytes than can be addressed. NumPy raises various errors for it, or none.
 

@@ -73,6 +73,96 @@ def test_a_rejected_step_leaves_the_parameters_as_they_are() -> None:
     assert lm.damping < 1e-6
 
 
+LEAST_MIXED = 0.07190612238845583  # by scipy.optimize.least_squares
+
+
+def mixed(p):  # the least cost is not zero
+    return lambda: pb.stack([p[0] - 3.1, p[0] * p[1] - 2.7, p[1] ** 2 - 0.3])
+
+
+def cost_in_float64(p):
+    """Half the sum of squares of the residuals `mixed`, which are rounded to the Parameter's dtype, in NumPy."""
+    x = p.numpy()
+    c = [x.dtype.type(v) for v in (3.1, 2.7, 0.3)]
+    return 0.5 * np.sum(np.square(np.array([x[0] - c[0], x[0] * x[1] - c[1], x[1] ** 2 - c[2]], np.float64)))
+
+
+@pytest.mark.parametrize("dtype", [pb.float32, pb.float64], ids=str)
+@pytest.mark.parametrize("options", [{}, {"solver": "qr"}, {"solver": "cg"}, {"scaling": "columns"}, {"geodesic": True}], ids=str)
+def test_a_step_is_accepted_only_if_the_cost_falls(dtype, options) -> None:
+    p = pb.Parameter([1.0, 2.0], dtype=dtype)
+    lm, last = LevenbergMarquardt([p], **options), np.inf
+    for _ in range(40):
+        before, start = p.numpy(), cost_in_float64(p)
+        assert start <= last
+        info = lm.step(mixed(p))
+        last = cost_in_float64(p)
+        assert info.accepted == (last < start) == (p.numpy() != before).any()
+        np.testing.assert_allclose([info.previous_cost, info.cost], [start, last], rtol=1e-14)
+    assert last == pytest.approx(LEAST_MIXED, rel=100 * float(np.finfo(dtype).eps))
+
+
+@pytest.mark.parametrize("dtype", [pb.float32, pb.float64], ids=str)
+@pytest.mark.parametrize("solver", ["auto", "qr", "cg"])
+def test_a_converged_or_dead_state_does_not_freeze_the_next_one(dtype, solver) -> None:
+    x = pb.linspace(0.1, 1.7, 33, dtype=dtype)
+    p = pb.Parameter([-1.0], dtype=dtype)
+    lm = LevenbergMarquardt([p], solver=solver)
+
+    def dead():
+        return pb.relu(p * x) - x
+
+    info = lm.step(dead)  # the derivative is zero
+    assert (info.accepted, info.damping, info.cost, p.numpy().tolist()) == (False, 1e-3, info.previous_cost, [-1.0])
+    for target in (1.0, 0.25):  # after many steps at a minimum whose cost is not zero
+        p.assign(pb.tensor([0.5], dtype=dtype))
+
+        def f():
+            return pb.concat([dead() + (1 - target) * x, 0 * x + 0.3])  # noqa: B023
+
+        for _ in range(60):
+            lm.step(f)
+        np.testing.assert_allclose(p.numpy(), [target], rtol=1e-3)
+    lm.damping = 1e15
+    p.assign(pb.tensor([0.5], dtype=dtype))
+    for _ in range(25):  # the damping falls to a tenth at a time
+        lm.step(dead)
+    np.testing.assert_allclose(p.numpy(), [1.0], rtol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore::pullback.ZeroGradientWarning")
+@pytest.mark.parametrize("options", [{}, {"solver": "cg"}, {"capture": True}], ids=str)
+def test_residuals_that_ignore_the_parameters_are_told(options) -> None:
+    x = pb.linspace(-1.0, 1.0, 20)
+    lm = LevenbergMarquardt([pb.Parameter([1.0])], **options)
+    with pytest.raises(pb.UnconnectedError, match=r"^LevenbergMarquardt: the value .* does not depend on the Parameters"):
+        lm.step(lambda: x)
+
+
+def test_attributes_are_checked_when_they_are_set() -> None:
+    p = start()
+    lm = LevenbergMarquardt([p], trials=1)
+    for name, value, kind, words in (
+        ("damping", -1, ValueError, "damping=-1 must be a positive number"),
+        ("damping", float("nan"), ValueError, "damping=nan must be"),
+        ("damping", "a", ValueError, "damping='a' must be"),
+        ("solver", "foo", ValueError, "solver='foo' is none of"),
+        ("trials", 0, ValueError, "trials=0 must be"),
+        ("geodesic", "yes", TypeError, "geodesic='yes' must be True or False"),
+        ("loss", "huber", pb.PullbackError, "LevenbergMarquardt.loss cannot be set: damping, .* and capture can"),
+        ("dampning", 1.0, pb.PullbackError, "dampning cannot be set"),
+    ):
+        with pytest.raises(kind, match=words):
+            setattr(lm, name, value)
+    lm.damping, lm.solver, lm.per_example = 2, "qr", True
+    assert (lm.damping, lm.solver) == (2.0, "qr")
+    x = pb.linspace(1.0, 2.0, 8, dtype=pb.float64)
+    for capture in (False, True):
+        lm.capture = capture
+        info = lm.step(lambda x: p * x, x)  # for one example: 2 residuals
+        assert (info.accepted, info.solver) == (True, "qr")
+
+
 def test_an_error_inside_a_trial_restores_the_parameters() -> None:
     p = start()
     before = p.numpy()

@@ -337,6 +337,26 @@ def test_a_stall_is_told() -> None:
     np.testing.assert_array_equal(result.x.numpy(), [3, 2])
 
 
+@pytest.mark.parametrize("method", ["L-BFGS-B", "Newton-CG", "scipy:SLSQP"])
+@pytest.mark.parametrize("how", ["assigned", "in place", "of the whole run"])
+def test_arguments_that_the_loop_assigns_hold_from_the_next_iteration_on(method: str, how: str) -> None:
+    options: Any = {} if "scipy" in method else {"gtol": 1e-10}
+    if "scipy" in method:
+        options["constraints"] = {"type": "ineq", "fun": lambda x, p, top: top - x[0]}
+    run = pb.solve.minimize(
+        lambda x, p, top: pb.sum((x - 3) ** 2) + p * pb.sum(x**4), [1.0, 2.0], method, args={"p": 1.0, "top": 9.0}, **options
+    )
+    for step in run:
+        if how == "assigned":
+            step.args = {"p": 0.0, "top": 2.0}
+        elif how == "in place":
+            step.args.update(p=0.0, top=2.0)
+        else:
+            run.args = {"p": 0.0, "top": 2.0}
+        assert step.args == run.args == {"p": 0.0, "top": 2.0}
+    np.testing.assert_allclose(run.result().x.numpy(), [2 if "scipy" in method else 3, 3], rtol=1e-5)
+
+
 def test_bounds_of_an_ordered_dict_keep_its_order() -> None:
     """Leaves of an OrderedDict are in the order of insertion, those of a dict sorted by key; bounds follow in the same order."""
     for kind in (OrderedDict, dict):

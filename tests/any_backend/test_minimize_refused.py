@@ -69,6 +69,10 @@ REFUSED = {
     "an array as constraints": ({"method": "scipy:SLSQP", "constraints": np.ones(2)}, pb.DTypeError, "constraints has a ndarray"),
     "bounds in words": ({"bounds": ("a", "b")}, pb.DTypeError, "bounds must be made of real numbers, and has a str: 'a'"),
     "a NaN in the start": ({"params": np.array([1.0, np.nan])}, WRONG, "element 1 of params is nan"),
+    "a complex start": ({"params": np.array([1j, 2.0])}, pb.DTypeError, "params is complex.*real and imaginary parts apart"),
+    "a list of integers": ({"params": [1, 2]}, pb.DTypeError, r"dtype int64.*or \[1.0, 2.0\] for \[1, 2\]"),
+    "a bound in words": ({"bounds": (0, "1")}, pb.DTypeError, "bounds must be made of real numbers, and has a str: '1'"),
+    "pairs in words": ({"bounds": [(0, None), (0, "1")]}, pb.DTypeError, "bounds must be made of real numbers"),
     "objects for a loss": ({"f": lambda x: {1.0}}, pb.DTypeError, "minimize: the value of f: a set is not made of numbers"),
 }  # fmt: skip
 
@@ -103,6 +107,51 @@ def test_augmented_lagrangian_refuses(case: str) -> None:
     given, words = BY_THE_LAGRANGIAN[case]
     with pytest.raises(pb.PullbackError, match=words):
         pb.solve.augmented_lagrangian(square, **{"params": np.ones(2), **given})
+
+
+def test_constraints_are_named_in_errors() -> None:
+    def solve(f: Any = square, **constraints: Any) -> Any:
+        return pb.solve.augmented_lagrangian(f, np.ones(2), **constraints)
+
+    with pytest.raises(pb.DTypeError, match="augmented_lagrangian: eq returned None and no values of the constraint"):
+        solve(eq=lambda x: None)
+    with pytest.raises(pb.DTypeError, match=r"the value of ineq\[1\]: a str is not made of numbers"):
+        solve(ineq=[lambda x: x, lambda x: "a"])
+    words = r"ineq\(x, b\) takes neither \(params, arguments\) nor the parameters alone; args has a\."
+    with pytest.raises(pb.ArgumentError, match=words):
+        solve(lambda x, a: a * square(x), ineq=lambda x, b: x, args={"a": 3.0})
+
+
+def test_the_structure_of_bounds_is_that_of_the_parameters() -> None:
+    start = {"b": 1.0, "a": np.ones(2)}
+
+    def f(p: Any) -> Any:
+        return pb.sum((p["a"] - 4) ** 2) + (p["b"] - 9) ** 2
+
+    found = pb.solve.minimize(f, start, bounds=({"a": 0, "b": None}, {"a": [1, None], "b": 5}), gtol=1e-9).result().x
+    np.testing.assert_allclose(found["a"].numpy(), [1, 4], rtol=1e-8)
+    assert found["b"].item() == 5
+    for wrong in ({"a": 0, "c": 1}, [0, 1, 2]):
+        with pytest.raises(pb.ShapeError, match=r"the lower bounds .* do not fit the 2 tensors of params"):
+            pb.solve.minimize(f, start, bounds=(wrong, 5))
+
+
+def test_arguments_that_the_loop_changes_are_checked() -> None:
+    def run(change: Any) -> None:
+        for step in pb.solve.minimize(lambda x, p: square(x - 3) + p * square(x) ** 2, np.ones(2), args={"p": 1.0}):
+            change(step)
+
+    def replaced(step: Any) -> None:
+        step.args = {"p": np.nan}
+
+    words = "the loss is nan with the args that the loop has changed. Give args with which f is finite"
+    with np.errstate(all="ignore"), pytest.raises(pb.ArgumentError, match=words):
+        run(replaced)
+    with pytest.raises(pb.ArgumentError, match=r"f\(x, p\) does not take \(params, arguments\); args has p, q\."):
+        run(lambda step: step.args.update(q=2.0))
+    for name in ("x", "loss", "arg"):
+        with pytest.raises(AttributeError, match=rf"Iteration\.{name} cannot be set: only .args can"):
+            run(lambda step: setattr(step, name, 1.0))  # noqa: B023
 
 
 def test_scipy_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

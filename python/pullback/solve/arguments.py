@@ -6,9 +6,10 @@ a TypeError. Both are PullbackErrors.
 
 from __future__ import annotations
 
+import inspect
 import math
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
@@ -52,11 +53,40 @@ def check_function(owner: str, name: str, value: Any, returns: str) -> None:
         )
 
 
+def check_order(owner: str, name: str, f: Any, start_name: str, start: Any) -> None:
+    """Raises DTypeError if a function is given as the start, with which the function of the solver has been exchanged."""
+    if not callable(start) or isinstance(start, Tensor) or hasattr(start, "parameters") or hasattr(start, "__array__"):
+        return
+    exchanged = not callable(f) or hasattr(f, "parameters")
+    remedy = f"The two are exchanged: write {owner}({name}, {start_name})" if exchanged else "Give its numbers or tensors"
+    raise DTypeError(f"{owner}: {start_name} is a function, and must be the start. {remedy}.")
+
+
+def check_call(owner: str, name: str, f: Callable[..., Any], first: str, args: Sequence[Any], where: str) -> None:
+    """Raises ArgumentError unless f can be called with its first argument, if it has one, and these further ones.
+
+    first: what the first argument is called, or "". where: how the user gives the further arguments.
+    """
+    begin = (None,) if first else ()
+    if not fits(f, (*begin, *args), {}):
+        further = f"{len(args) or 'no'} {'further ' if first else ''}argument{'' if len(args) == 1 else 's'}"
+        given, after = (f"{first} and {further}", f" after {first}") if first else (further, "")
+        raise ArgumentError(
+            f"{owner}: {name}{signature_of(f)} is called with {given}, which it does not take. Give {where} what it takes{after}."
+        )
+    if first and len(args) == 1 and isinstance(args[0], Mapping) and args[0] and _names_parameters(f, args[0]):
+        values = ", ".join(map(str, args[0]))
+        raise ArgumentError(
+            f"{owner}: args is a dict with the names of arguments of {name}{signature_of(f)}. Here they go by position, so write "
+            f"args=({values},) with their values. If one argument is the dict itself, give it another name in {name}."
+        )
+
+
 def real_array(owner: str, name: str, value: Any) -> np.ndarray[Any, Any]:
     """Returns numbers, also nested lists or a tensor of them, as float64 on the host. Raises DTypeError for other objects."""
     try:
         found = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
-        if found.dtype.kind not in "c":
+        if found.dtype.kind in "fiubV" or (found.dtype.kind == "O" and all([is_number(x) for x in found.flat])):
             return found.astype(np.float64)
     except (TypeError, ValueError):
         pass
@@ -71,6 +101,36 @@ def listed(args: Any) -> list[Any]:
 def given_arguments(args: Any) -> Any:
     """Returns further arguments of the user's function: a dict of keyword arguments, or a list as `listed` returns it."""
     return {} if args is None else dict(args) if isinstance(args, Mapping) else listed(args)
+
+
+def _signature(f: Callable[..., Any]) -> inspect.Signature | None:
+    """Returns the arguments of f, or None if Python does not know them."""
+    try:
+        return inspect.signature(f)
+    except (TypeError, ValueError):
+        return None
+
+
+def fits(f: Callable[..., Any], positional: Sequence[Any], named: Mapping[str, Any]) -> bool:
+    """True unless Python would refuse to call f with these arguments, as far as it knows the signature."""
+    signature = _signature(f)
+    try:
+        if signature is not None:
+            signature.bind(*positional, **named)
+    except TypeError:
+        return False
+    return True
+
+
+def _names_parameters(f: Callable[..., Any], given: Mapping[Any, Any]) -> bool:
+    """True if all keys are names of parameters of f after its first one."""
+    signature = _signature(f)
+    return signature is not None and {*given} <= {*list(signature.parameters)[1:]}
+
+
+def signature_of(f: Callable[..., Any]) -> str:
+    """Returns the arguments of f as text, such as "(x, a)", or "" if Python does not know them."""
+    return str(_signature(f) or "")
 
 
 def check_finite(owner: str, name: str, x: np.ndarray[Any, Any]) -> None:

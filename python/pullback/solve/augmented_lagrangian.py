@@ -22,7 +22,7 @@ from ..ops.movement import concat, stack
 from ..ops.reduce import sum as total
 from ..tensors.creation import asarray, zeros
 from ..tensors.tensor import Tensor
-from .arguments import count, given_arguments, positive
+from .arguments import check_order, count, given_arguments, positive
 from .bounds import read_bounds
 from .descent import STALLED, Descent, Tolerances
 from .lbfgs import LBFGS
@@ -98,6 +98,7 @@ def augmented_lagrangian(
         >>> result = pb.solve.augmented_lagrangian(f, x0, ineq=[lambda x: pb.prod(x) - 25], eq=[lambda x: pb.sum(x * x) - 40])
     """
     owner = "augmented_lagrangian"
+    check_order(owner, "f", f, "params", params)
     unknowns = Unknowns(params, owner)
     limits = read_bounds(bounds, unknowns, owner)
     tol = (1e-8 if unknowns.dtype.itemsize == 8 else 1e-4) if tol is None else positive(owner, "tol", tol, ", or None")
@@ -145,9 +146,13 @@ class _Lagrangian:
     ) -> None:
         self.unknowns, self.limits = unknowns, limits
         self.loss = Objective(f, unknowns, args, None, capture=False)
+
+        def part(c: Any, name: str) -> Objective:
+            return Objective(c, unknowns, args, None, capture=False, residuals=True, constraint=name)
+
         self.parts = [
-            [Objective(c, unknowns, args, None, capture=False, residuals=True, constraint=True) for c in group]
-            for group in functions
+            [part(c, f"{name}[{i}]" if len(group) > 1 else name) for i, c in enumerate(group)]
+            for name, group in zip(("eq", "ineq"), functions)
         ]
         tree, given = unknowns.tree, self.loss.given
         found = [[part.value(tree, given) for part in group] for group in self.parts]

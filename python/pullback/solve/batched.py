@@ -320,7 +320,11 @@ def _result(
     room = np.where(g > 0, x - limits[0], limits[1] - x)
     with np.errstate(all="ignore"):
         optimality = np.max(np.abs(g) * np.where(np.isfinite(room), room, 1.0), axis=-1)
-    solution, values = of_least_squares(f, batch.unknowns, vector, args, batch.loss, free=mask == 0, batch=True)
+    open_, why = np.flatnonzero(status <= 0), ""
+    if open_.size:
+        first = MESSAGES[int(status[open_[0]])].rstrip(".")
+        why = f"{open_.size} of {status.size} problems did not converge. The first is number {open_[0]}: {first}"
+    solution, values = of_least_squares(f, batch.unknowns, vector, args, batch.loss, mask == 0, batch=True, unsolved=why)
     r, cost = values or (r, cost)
     solved = batch.unknowns.tree(solution, (batch.unknowns.count,))
     return LeastSquaresResult(

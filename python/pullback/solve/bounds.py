@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any
 
 import numpy as np
 
 from ..errors import ArgumentError, ShapeError
 from ..tensors.tensor import Tensor
-from ..tree import with_nones
+from ..tree import unflatten, with_nones
 from .arguments import real_array
 from .unknowns import Unknowns
 
@@ -34,8 +35,8 @@ def read_bounds(bounds: Any, unknowns: Unknowns, what: str) -> tuple[np.ndarray,
         raise ShapeError(f"{what}: bounds is a {type(bounds).__name__}. {FORMS}")
     if len(bounds) == unknowns.size and looks_like_pairs(bounds):
         _refuse_ambiguous(bounds, unknowns, what)
-        lower = np.array([-np.inf if low is None else low for low, _ in bounds], np.float64)
-        upper = np.array([np.inf if high is None else high for _, high in bounds], np.float64)
+        sides = [filled(side, sign * np.inf) for side, sign in zip(zip(*bounds), (-1, 1))]
+        lower, upper = [real_array(what, "bounds", side) for side in sides]
     elif len(bounds) == 2:
         lower, upper = [_flat(side, unknowns, what, sign) for side, sign in zip(bounds, (-1, 1))]
     else:
@@ -89,13 +90,15 @@ def _flat(side: Any, unknowns: Unknowns, what: str, sign: int) -> np.ndarray:
         return np.full(unknowns.size, sign * np.inf)
     whole = not isinstance(side, (list, tuple, dict))
     if len(unknowns.slots) == 1 and not isinstance(side, dict):
-        whole, side = True, _without_nones(side, sign)
-    entries = [side] * len(unknowns.slots) if whole else with_nones(side)
+        whole = True
+    entries = [side] * len(unknowns.slots) if whole else _entries(side, unknowns)
     if len(entries) != len(unknowns.slots):
-        raise ShapeError(f"{what}: {name} bounds for {len(entries)} tensors, but there are {len(unknowns.slots)}. {FORMS}")
+        raise ShapeError(
+            f"{what}: the {name} bounds {reprlib.repr(side)} do not fit the {len(unknowns.slots)} tensors of params. {FORMS}"
+        )
     found: list[np.ndarray] = []
     for i, (entry, shape) in enumerate(zip(entries, unknowns.shapes)):
-        value = real_array(what, "bounds", sign * np.inf if entry is None else entry)
+        value = real_array(what, "bounds", filled(entry, sign * np.inf))
         try:
             found.append(np.broadcast_to(value, shape).ravel())
         except ValueError:
@@ -106,8 +109,37 @@ def _flat(side: Any, unknowns: Unknowns, what: str, sign: int) -> np.ndarray:
     return np.concatenate(found)
 
 
-def _without_nones(side: Any, sign: int) -> Any:
-    return [sign * np.inf if x is None else x for x in side] if isinstance(side, (list, tuple)) else side
+def _entries(side: Any, unknowns: Unknowns) -> list[Any]:
+    """Returns the part of a side, which is a list, a tuple or a dict, for each unknown. If it has another structure than the
+    parameters, returns its entries, or nothing if it is a dict."""
+    held = prefix(unflatten(unknowns.spec, list(range(len(unknowns.held)))), side)
+    if len(held) == len(unknowns.held):
+        return [entry for entry, x in zip(held, unknowns.held) if x.trainable]
+    return [] if isinstance(side, dict) else with_nones(side)
+
+
+def filled(side: Any, value: float) -> Any:
+    """Returns the bounds of one tensor with a number in place of each None."""
+    if side is None:
+        return value
+    return [filled(x, value) for x in side] if isinstance(side, (list, tuple)) else side
+
+
+def prefix(tree: Any, given: Any) -> list[Any]:
+    """Returns the part of `given` that stands at the place of each leaf of nested lists, tuples and dicts, whose leaves are 0, 1, …
+
+    Returns fewer parts if `given` has another structure.
+    """
+    parts = dict(_placed(tree, given))
+    return [parts[i] for i in sorted(parts)]
+
+
+def _placed(tree: Any, given: Any) -> list[tuple[int, Any]]:
+    if isinstance(tree, dict) and isinstance(given, dict) and tree.keys() == given.keys():
+        return [part for key in tree for part in _placed(tree[key], given[key])]
+    if isinstance(tree, (list, tuple)) and isinstance(given, (list, tuple)) and len(tree) == len(given):
+        return [part for x, y in zip(tree, given) for part in _placed(x, y)]
+    return [(tree, given)] if isinstance(tree, int) else []
 
 
 def _check(lower: np.ndarray, upper: np.ndarray, what: str) -> None:

@@ -104,7 +104,7 @@ class Descent:
                 old = (at.x, at.gradient, before.x, before.gradient)
                 state = self.objective.call("remember", self._remembered, *old, *state, of_f=False)
                 at, before = self.objective.evaluate(at.x), None
-                self.objective.check_start(at)
+                self.objective.check_start(at, changed=True)
                 idle, least = 0, at.grad_norm
 
     def _remembered(self, x: Tensor, g: Tensor, x_before: Tensor, g_before: Tensor, *state: Tensor) -> State:

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from ..autodiff.batching import Batched
+from ..autodiff.error_text import name_of
 from ..autodiff.listeners import listeners
-from ..errors import LinAlgError
+from ..autodiff.site import warn
+from ..errors import ConvergenceWarning, LinAlgError, TapeError
 from ..ops.by_name import in_dtype
 from ..ops.conversion import constant
 from ..ops.elementwise import where
@@ -24,7 +26,7 @@ from ..ops.solves import solve
 from ..tensors import devices
 from ..tensors.creation import asarray, eye
 from ..tensors.tensor import Tensor
-from ..transforms.custom import custom_gradient
+from ..transforms.custom import with_pullback
 from ..transforms.jacobian import jacobian
 from ..transforms.vjp import grad, vjp
 from ..transforms.vmap import vmap
@@ -45,6 +47,7 @@ def implicit(
     reads: Callable[..., Any] | None = None,
     batch: bool = False,
     what: str = "the Hessian of the cost",
+    unsolved: str = "",
 ) -> Tensor:
     """Returns the solution x of condition(x, *args) = 0 as a value through which gradients flow to the tensors in args.
 
@@ -57,6 +60,7 @@ def implicit(
         reads: a cheap function f(x, *args) of the same tensors, which finds uses of watched tensors that are not in args; by
             default the condition.
         what: the matrix, for the message if it is singular.
+        unsolved: why x is no solution, for a ConvergenceWarning when a derivative is computed; "" if it is one.
 
     Raises LinAlgError when a gradient or a tangent is computed and the matrix is singular. A condition that uses a watched tensor
     that is not in args raises TapeError.
@@ -80,12 +84,13 @@ def implicit(
     each = vmap(one) if batch else one
     matrix = vmap(jacobian(one)) if batch else jacobian(one)
 
-    @custom_gradient
-    def solution(*chosen: Tensor) -> tuple[Tensor, Callable[[Tensor], Any]]:
+    def solve_at(*chosen: Tensor) -> tuple[Tensor, Callable[[Tensor], Any]]:
         touch = reads or condition
         (vmap(lambda z, *own: touch(z, *filled(own))) if batch else lambda z, *own: touch(z, *filled(own)))(value, *chosen)
 
         def pull(g: Tensor) -> tuple[Any, ...]:
+            if unsolved:
+                warn(_unsolved_text(owner, unsolved), ConvergenceWarning)
             z = solution(*chosen)
             w = _solved(owner, what, matrix(z, *chosen), g, mask)
             _, back = vjp(lambda *own: each(z, *own), *chosen)
@@ -93,8 +98,22 @@ def implicit(
 
         return value, pull
 
-    solution.__name__ = owner
+    solution = with_pullback(solve_at, lambda _, x: _not_in_args(owner, x))
     return solution(*[leaves[i] for i in real])
+
+
+def _not_in_args(owner: str, x: Tensor) -> TapeError:
+    return TapeError(
+        f"{owner}: the function uses {name_of(x)}, whose derivative is asked for and which is not in args, so that no gradient "
+        f"would reach it. Give it in args=, from which the function receives it, or use pb.stop_gradient of it."
+    )
+
+
+def _unsolved_text(owner: str, why: str) -> str:
+    return (
+        f"{owner}: a derivative was asked for at a point that is no solution (success is False): {why}. It is computed as if the "
+        f"point were a solution, and has no more correct digits than the point has. Let the solver converge first."
+    )
 
 
 def _solved(owner: str, what: str, a: Tensor, g: Tensor, mask: Tensor | None) -> Tensor:
@@ -132,8 +151,9 @@ def _refuse_singular(owner: str, what: str, a: Any) -> None:
 
 
 def of_least_squares(
-    f: Callable[..., Any], unknowns: Unknowns, x: Tensor, args: tuple[Any, ...], loss: Loss, free: Any, batch: bool = False
-) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+    f: Callable[..., Any], unknowns: Unknowns, x: Tensor, args: tuple[Any, ...], loss: Loss, free: Any, batch: bool = False,
+    unsolved: str = "",
+) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:  # fmt: skip
     """Returns the solution of least squares as a function of args: the gradient of the cost is 0 in its free elements.
 
     Returns also the residuals and the cost there, as functions of args, or None if nobody differentiates.
@@ -148,7 +168,7 @@ def of_least_squares(
     def cost(z: Tensor, *args: Any) -> Tensor:
         return half_sum(residuals(z, *args), z)
 
-    solution = implicit(unknowns.owner, x, grad(cost), args, free, reads=residuals, batch=batch)
+    solution = implicit(unknowns.owner, x, grad(cost), args, free, reads=residuals, batch=batch, unsolved=unsolved)
     if not listeners.differentiates:
         return solution, None
 
@@ -166,6 +186,8 @@ def _each(f: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
     return vmap(f, in_axes=(0, *axes))
 
 
-def of_minimum(owner: str, f: Callable[..., Tensor], x: Tensor, args: tuple[Any, ...], free: Any = None) -> Tensor:
-    """Returns the minimum x, a vector, of the scalar f(x, *args) as a function of args. free: as in `implicit`."""
-    return implicit(owner, x, grad(f), args, free, reads=f, what="the Hessian")
+def of_minimum(
+    owner: str, f: Callable[..., Tensor], x: Tensor, args: tuple[Any, ...], free: Any = None, unsolved: str = ""
+) -> Tensor:
+    """Returns the minimum x, a vector, of the scalar f(x, *args) as a function of args. free, unsolved: as in `implicit`."""
+    return implicit(owner, x, grad(f), args, free, reads=f, what="the Hessian", unsolved=unsolved)

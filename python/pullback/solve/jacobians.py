@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -25,8 +26,8 @@ from ..tensors.operand import converted
 from ..tensors.tensor import Tensor
 from ..transforms.jacobian import Mode, hessian, jacobian
 from ..tree import flatten, unflatten
-from .arguments import check_function, listed, real_array
-from .bounds import ambiguous, pairs_hint
+from .arguments import listed, real_array
+from .bounds import ambiguous, filled, pairs_hint, prefix
 from .rowwise import row_jacobian
 from .unknowns import in_one_dtype
 
@@ -167,8 +168,8 @@ class Unknowns:
                 f"{self.owner}: bounds must be a pair (lower, upper), each a number or like {self.title}; None stands for no bound."
                 f"{hint}"
             )
-        for side, given in zip((low, high), bounds):
-            self._fill(side, given)
+        for side, given, sign in zip((low, high), bounds, (-1, 1)):
+            self._fill(side, given, sign)
         self._check_limits(low, high, hint)
         if hint and self._may_be_pairs(bounds, low, high):
             raise ambiguous(bounds, len(self.sizes), self.owner)
@@ -207,21 +208,26 @@ class Unknowns:
         place = tuple([int(i) for i in np.argwhere(bad)[0]])
         return place, f"element {place[-1]} of {self.title}" + (f" of problem {place[0]}" if len(place) > 1 else "")
 
-    def _fill(self, side: Any, given: Any) -> None:
-        """Writes the bounds of one side, a number, a vector or a structure like x0, into `side`."""
+    def _fill(self, side: Any, given: Any, sign: int) -> None:
+        """Writes the bounds of one side, a number, a vector or a structure like x0, into `side`. sign: -1 for the lower side."""
         if given is None:
             return
         if isinstance(given, dict) or (isinstance(given, (list, tuple)) and self.spec is not None):
             parts = prefix(unflatten(self.spec, list(range(len(self.sizes)))), given)
         else:
             parts = [given] * len(self.sizes)
+        if len(self.sizes) == 1 and not parts:  # a list of numbers for the only tensor
+            parts = [given]
         if len(parts) != len(self.sizes):
+            name = "lower" if sign < 0 else "upper"
             raise ShapeError(
-                f"{self.owner}: {len(parts)} bounds for the {len(self.sizes)} tensors of {self.title}. Give one for each."
+                f"{self.owner}: bounds: the {name} side {reprlib.repr(given)} does not fit the {len(self.sizes)} tensors of "
+                f"{self.title}. Give one number for all, or the structure of {self.title}, with a number, None or an array for "
+                f"each tensor."
             )
         start = 0
         for part, shape, size in zip(parts, self.shapes, self.sizes):
-            bound = real_array(self.owner, "bounds", np.nan if part is None else part)
+            bound = real_array(self.owner, "bounds", filled(part, np.nan))
             if part is not None:
                 whole = (self.count, *shape) if self.batch else shape
                 try:
@@ -232,15 +238,6 @@ class Unknowns:
                         f"number, or an array that broadcasts to it."
                     ) from None
             start += size
-
-
-def prefix(tree: Any, given: Any) -> list[Any]:
-    """Returns the part of `given` that stands at the place of each leaf of nested lists, tuples and dicts."""
-    if isinstance(tree, dict) and isinstance(given, dict) and tree.keys() == given.keys():
-        return [part for key in sorted(tree) for part in prefix(tree[key], given[key])]
-    if isinstance(tree, (list, tuple)) and isinstance(given, (list, tuple)) and len(tree) == len(given):
-        return [part for x, y in zip(tree, given) for part in prefix(x, y)]
-    return [given] if isinstance(tree, int) else []
 
 
 def _vector(owner: str, x0: Any) -> Tensor:
@@ -269,7 +266,6 @@ class Residuals:
 
     def __init__(self, f: Callable[..., Any], unknowns: Unknowns, args: Sequence[Any], mode: Mode, capture: bool) -> None:
         owner = unknowns.owner
-        check_function(owner, "f" if owner == "root" else "residual_fn", f, "residuals")
         self._unknowns, self._args, self.length = unknowns, tuple(args), -1
         self.nfev = self.njev = 0
 
@@ -335,17 +331,7 @@ class Residuals:
     def refuse_unconnected(self, x: np.ndarray[Any, Any]) -> None:
         """Raises UnconnectedError if no residual depends on x."""
         vector = self.tensor(x)
-        tape = Tape(watch_parameters=False)
-        with Heard(()):
-            with tape:
-                tape.watch(vector)
-                r = self.values(vector, *self._args)
-            if tape.gradient(r, vector, output_gradients=ones_like(r), unconnected="none") is not None:
-                return
-        raise UnconnectedError(
-            f"{self._unknowns.owner}: the value of the function does not depend on x, or not through tensors. Compute it from x "
-            f"with functions of pb; where an op has no derivative, use pb.custom_gradient."
-        )
+        refuse_unconnected(self._unknowns.owner, "x", lambda: self.values(vector, *self._args), [vector])
 
     def hessian(self, x: np.ndarray[Any, Any], loss: Any) -> np.ndarray[Any, Any]:
         """Returns the Hessian of the cost at x."""
@@ -365,6 +351,21 @@ class Residuals:
                 f"{self._unknowns.owner}: the function returned {self.length} residuals at first and {r.size} now. Their number "
                 f"must not depend on x; give a residual that does not count the value 0."
             )
+
+
+def refuse_unconnected(owner: str, name: str, residuals: Callable[[], Tensor], sources: Sequence[Tensor]) -> None:
+    """Raises UnconnectedError if the value of `residuals` depends on no source. name: what the sources are called."""
+    tape = Tape(watch_parameters=False)
+    with Heard(()):
+        tape.watch(sources)
+        with tape:
+            r = residuals()
+        found = tape.gradient(r, sources, output_gradients=ones_like(r), unconnected="none")
+    if all([g is None for g in found]):
+        raise UnconnectedError(
+            f"{owner}: the value of the function does not depend on {name}, or not through tensors. Compute it from {name} with "
+            f"functions of pb; where an op has no derivative, use pb.custom_gradient."
+        )
 
 
 def in_vmap(owner: str) -> VmapError:

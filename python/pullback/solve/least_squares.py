@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from ..tensors.tensor import Tensor
 from ..transforms.jacobian import Mode
 from ..tree import map as mapped
 from ..typing import ArrayLike
-from .arguments import check_finite, check_start, count, not_negative, real_array
+from .arguments import check_call, check_finite, check_function, check_order, check_start, count, not_negative, real_array
 from .batched import solve_batch
 from .implicit import of_least_squares
 from .jacobians import MODES, Residuals, Unknowns, host, prepared, refuse_recording
@@ -184,7 +184,7 @@ class Search:
 def least_squares(
     residual_fn: Callable[..., Any],
     x0: Any,
-    args: Sequence[Any] | Tensor | float | None = (),
+    args: Sequence[Any] | Mapping[str, Any] | Tensor | float | None = (),
     bounds: Any = None,
     loss: str = "linear",
     f_scale: float = 1.0,
@@ -229,12 +229,15 @@ def least_squares(
     owner = "least_squares"
     refuse_recording(owner)
     one_of(owner, "mode", mode, MODES)
+    check_order(owner, "residual_fn", residual_fn, "x0", x0)
+    check_function(owner, "residual_fn", residual_fn, "residuals")
     batch, capture = flag(owner, "batch", batch), flag(owner, "capture", capture)
     unknowns = Unknowns(owner, x0, batch)
     rule = Loss(owner, loss, f_scale)
     low, high = unknowns.limits(bounds)
     stop = _tolerances(owner, ftol, xtol, gtol, max_nfev, unknowns.size)
     given = prepared(owner, args)
+    check_call(owner, "residual_fn", residual_fn, "x", given, "in args=")
     if batch:
         return solve_batch(residual_fn, unknowns, given, (low, high), rule, stop, mode)
     x, scale = host(unknowns.vector), _scale(owner, x_scale, unknowns)
@@ -295,11 +298,13 @@ def _result(search: Search, status: int, unknowns: Unknowns, f: Any, args: tuple
     x = search.x
     mask = np.where(x <= search.low, -1, np.where(x >= search.high, 1, 0))
     vector = search.residuals.tensor(x)
-    solution, values = of_least_squares(f, unknowns, vector, args, loss, free=mask == 0)
+    why = "" if status > 0 else f"{MESSAGES[status].rstrip('.')}, and the optimality is {search.optimality:.2g}"
+    solution, values = of_least_squares(f, unknowns, vector, args, loss, free=mask == 0, unsolved=why)
 
     placed = search.residuals.tensor
     fun, cost = values or (placed(search.r), search.cost)
-    flat = "" if search.j.any() or not search.r.any() else " The Jacobian is zero at x, so no step can be found from here."
+    end = ", so no step can be found from here" if search.r.any() else ", where all residuals are zero, too"
+    flat = "" if search.j.any() else f" The Jacobian is zero at x{end}."
     return LeastSquaresResult(
         x=unknowns.tree(solution), cost=cost, fun=fun, jac=placed(search.j), grad=placed(search.gradient),
         optimality=search.optimality, active_mask=mask, nfev=search.residuals.nfev, njev=search.residuals.njev, status=status,

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from ..autodiff.kept import Heard
-from ..errors import ArgumentError, DeviceError, DTypeError, LinAlgError
+from ..errors import ArgumentError, DeviceError, DTypeError, LinAlgError, PullbackError
 from ..interop.unknown_names import attach_hints
 from ..interop.wrong_calls import explain_call, one_of
 from ..ops._shapes import flag
@@ -28,9 +28,9 @@ from ..tensors.creation import asarray
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..tree import in_order
-from .arguments import check_function, count, positive
+from .arguments import check_call, check_function, count, positive
 from .dampened import linear_model
-from .jacobians import TensorNamespace, Unknowns, host
+from .jacobians import Unknowns, host
 from .linear import Linear
 from .losses import Loss
 from .normal import Launches
@@ -38,6 +38,7 @@ from .results import StepInfo
 
 Solver = Literal["auto", "cholesky", "qr", "cg"]
 SOLVERS: Final = ("auto", "cholesky", "qr", "cg")
+SETTABLE: Final = ("damping", "solver", "trials", "geodesic", "per_example", "capture")
 LEAST: Final = 1e-15  # the smallest and the largest damping
 MOST: Final = 1e15
 ACCELERATION: Final = 0.75  # the largest acceleration, relative to the step, that is used (Transtrum & Sethna)
@@ -66,6 +67,8 @@ class LevenbergMarquardt:
         capture: record the residuals and their Jacobian with `pb.capture`. Pass the same function at each step, and pass batches
             as arguments.
 
+    The attributes `damping`, `solver`, `trials`, `geodesic`, `per_example` and `capture` may be set between steps.
+
     A step computes one Jacobian. In rows, the memory is that of one square matrix and one block of rows. Raises ArgumentError,
     DTypeError, ShapeError, DeviceError.
     """
@@ -78,12 +81,9 @@ class LevenbergMarquardt:
     ) -> None:  # fmt: skip
         owner = "LevenbergMarquardt"
         self.parameters = _parameters(owner, params)
-        one_of(owner, "solver", solver, SOLVERS)
         one_of(owner, "scaling", scaling, ("none", "columns"))
-        self.solver, self.damping = solver, positive(owner, "damping", damping)
-        self.trials = count(owner, "trials", trials, 1, ": how many dampings a step tries")
-        self.geodesic, self.capture = flag(owner, "geodesic", geodesic), flag(owner, "capture", capture)
-        self.per_example = flag(owner, "per_example", per_example)
+        self.solver, self.damping, self.trials = solver, damping, trials
+        self.geodesic, self.per_example, self.capture = geodesic, per_example, capture
         self.loss, self.scaled = Loss(owner, loss, f_scale), scaling == "columns"
         self._growth = 2.0
         self._relative = True  # the damping is still relative: no step has been taken
@@ -97,6 +97,20 @@ class LevenbergMarquardt:
         self._refuse_outside(low, high)
         self.columns: Any = None  # the largest column norms so far
         self.recorded: Any = None  # the last residual function, with its recordings
+        self._made = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in SETTABLE:
+            value = _checked(name, value)
+            if name in ("per_example", "capture"):
+                self.recorded = None  # the recordings depend on both
+        elif "_made" in vars(self) and name[:1] != "_" and name not in ("columns", "recorded"):
+            settable = ", ".join(SETTABLE[:-1])
+            raise PullbackError(
+                f"LevenbergMarquardt.{name} cannot be set: {settable} and {SETTABLE[-1]} can, all else is as it was made. Make a "
+                f"new LevenbergMarquardt, whose first damping is then relative again."
+            )
+        object.__setattr__(self, name, value)
 
     def _refuse_outside(self, low: Any, high: Any) -> None:
         x = host(self._unknowns.vector)
@@ -117,13 +131,17 @@ class LevenbergMarquardt:
         lower the cost is tried again with more damping, up to `trials` times; if none does, the Parameters are as before, bit for
         bit, and the next step begins with that damping. The arguments may differ from step to step, as with mini-batches.
 
-        Raises ArgumentError for residuals that are not finite, and LinAlgError if no damping makes the system solvable.
+        Raises ArgumentError for residuals that are not finite, UnconnectedError if they do not depend on the Parameters, and
+        LinAlgError if no damping makes the system solvable.
         """
         check_function("LevenbergMarquardt", "residual_fn", residual_fn, "residuals")
         if self.per_example and not args:
             raise ArgumentError("LevenbergMarquardt: per_example=True needs a batch of examples: lm.step(residual_fn, x, y).")
+        check_call("LevenbergMarquardt", "residual_fn", residual_fn, "", args, "after residual_fn in step")
         with Heard(()), devices.working(self.device):
             model = linear_model(self, residual_fn, args)
+            if not bool(model.gradient.any()):
+                model.refuse_unconnected()
             if self._relative:
                 self.damping, self._relative = self._clipped(self.damping * model.largest), False
             before = [copy(p) for p in self.parameters]
@@ -135,6 +153,7 @@ class LevenbergMarquardt:
 
     def _trials(self, model: Linear, before: list[Tensor]) -> StepInfo:
         ratio, failure, count = -math.inf, None, 0
+        rounding = float(np.finfo(self.dtype).eps) * model.cost
         for count in range(1, self.trials + 1):
             used = self.damping
             try:
@@ -145,14 +164,18 @@ class LevenbergMarquardt:
                 continue
             predicted, cost = self._moved(model, before, delta)
             gained = model.cost - cost
-            ratio = gained / predicted if predicted > 0 and math.isfinite(gained) else -math.inf
-            if gained > 0:
+            if gained > 0:  # where nothing was predicted, the model is not at fault
+                ratio = gained / predicted if predicted > 0 else math.inf
                 self._lower_damping(ratio)
                 return StepInfo(cost, True, self.damping, ratio, count, model.cost, model.solver)
+            ratio = gained / predicted if predicted > 0 and math.isfinite(gained) else -math.inf
             self._restore(before)
-            if gained == 0 == predicted:  # the gradient is zero
+            if abs(predicted) > rounding or abs(gained) > rounding:
+                self._raise_damping()
+            elif predicted == 0 or self.damping <= model.largest:  # the gradient is zero, up to rounding
                 break
-            self._raise_damping()
+            else:  # the damping is so large that nothing moves
+                self.damping, self._growth = self._clipped(model.largest), 2.0
         if failure is not None and ratio == -math.inf and self.damping >= MOST:
             raise LinAlgError(
                 f"LevenbergMarquardt: the system of the step is singular; {model.tried} with dampings up to {self.damping:.1e} "
@@ -177,9 +200,7 @@ class LevenbergMarquardt:
                 value = minimum(maximum(value, low), high)
             p.assign(value)
             place += p.size
-        r = model.residuals()
-        cost = 0.5 * float(sum(self.loss.values(TensorNamespace, r)))
-        return predicted, cost if math.isfinite(cost) else math.inf
+        return predicted, self.loss.cost(host(model.residuals()))
 
     def _accelerated(self, model: Linear, delta: Any, change: Tensor) -> Tensor:
         """Adds half the acceleration of a geodesic to the step, unless it is large beside the step."""
@@ -207,6 +228,17 @@ class LevenbergMarquardt:
 
     def __repr__(self) -> str:
         return f"LevenbergMarquardt({len(self.parameters)} Parameters, damping={self.damping:.3g}, solver={self.solver!r})"
+
+
+def _checked(name: str, value: Any) -> Any:
+    """Returns a value for an attribute in SETTABLE. Raises ArgumentError or DTypeError for what it cannot have."""
+    owner = "LevenbergMarquardt"
+    if name == "solver":
+        one_of(owner, name, value, SOLVERS)
+        return value
+    if name == "damping":
+        return positive(owner, name, value)
+    return count(owner, name, value, 1, ": how many dampings a step tries") if name == "trials" else flag(owner, name, value)
 
 
 def _parameters(owner: str, params: Any) -> list[Parameter]:

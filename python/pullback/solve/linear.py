@@ -19,7 +19,7 @@ from ..transforms.jvp import jvp
 from ..transforms.vjp import vjp
 from ..transforms.vmap import vmap
 from .arguments import check_finite, check_start
-from .jacobians import TensorNamespace, flat, host
+from .jacobians import TensorNamespace, flat, host, refuse_unconnected
 from .normal import Launches
 from .rowwise import row_jacobian
 
@@ -124,6 +124,10 @@ class Linear:
         self.largest, self.solver, self.tried = 1.0, "cholesky", "Cholesky"
         self.scale: Any = None  # 1 / D, the unit of each element
         self.free: Any = None  # 0 where an element is held by a bound, otherwise 1
+
+    def refuse_unconnected(self) -> None:
+        """Raises UnconnectedError if no residual depends on a Parameter."""
+        refuse_unconnected("LevenbergMarquardt", "the Parameters", lambda: self.recorded.plain(*self.args), self.lm.parameters)
 
     def residuals(self) -> Tensor:
         """Returns the residuals at the Parameters as they are now."""

@@ -14,7 +14,7 @@ from ..interop.wrong_calls import explain_call, one_of
 from ..ops._shapes import flag
 from ..ops.conversion import copy
 from ..tensors.tensor import Tensor
-from .arguments import count, given_arguments, listed, not_negative
+from .arguments import check_order, count, given_arguments, listed, not_negative
 from .bounds import read_bounds
 from .descent import Descent, Stop, Tolerances
 from .jacobians import refuse_recording
@@ -42,22 +42,36 @@ class Iteration:
         loss: the value of f.
         grad_norm: the largest absolute element of the gradient; with bounds, of the part of it that does not point out of them.
         nit, nfev: the number of iterations and of evaluations of f so far.
-        args: the arguments of f. A changed entry holds from the next iteration on.
+        args: the arguments of f, which the loop may change. The new ones hold from the next iteration on.
     """
 
-    def __init__(self, at: At, nit: int, nfev: int, args: Any, unknowns: Unknowns) -> None:
-        self.loss, self.grad_norm, self.nit, self.nfev, self.args = at.loss, at.grad_norm, nit, nfev, args
-        self._at, self._unknowns = at, unknowns
+    def __init__(self, at: At, nit: int, objective: Objective) -> None:
+        vars(self).update(loss=at.loss, grad_norm=at.grad_norm, nit=nit, nfev=objective.nfev, _at=at, _objective=objective)
+
+    loss: float
+    grad_norm: float
+    nit: int
+    nfev: int
+    _at: At
+    _objective: Objective
+
+    @property
+    def args(self) -> Any:
+        """The arguments of f: the dict, or a list. Both may be changed in place, and assigned."""
+        return self._objective.args
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _set_args(self, name, value)
 
     @cached_property
     def x(self) -> Any:
         """The point, in the structure of the parameters. The Parameters that were given hold it, too."""
-        return self._unknowns.structured(self._at.x)
+        return self._objective.unknowns.structured(self._at.x)
 
     @cached_property
     def jac(self) -> Any:
         """The gradient, in the structure of the parameters."""
-        return self._unknowns.structured(self._at.gradient)
+        return self._objective.unknowns.structured(self._at.gradient)
 
     def __repr__(self) -> str:
         return f"Iteration({self.nit}: loss={self.loss:.6g}, grad_norm={self.grad_norm:.3g}, nfev={self.nfev})"
@@ -69,9 +83,10 @@ class MinimizeResult(Result):
     """The result of a minimisation, with the names of `scipy.optimize.OptimizeResult`.
 
     Attributes:
-        x: the point, in the structure of the parameters. Gradients flow through it to the tensors in `args` (see `minimize`).
+        x: the point, in the structure of the parameters. Gradients flow through x, fun and jac to the tensors in `args`, if f takes
+            the parameters (see `minimize`).
         jac: the gradient there, in the structure of the parameters.
-        fun: the loss there.
+        fun: the loss there. It is a number, or a tensor if gradients flow through it.
         grad_norm: the largest absolute element of the gradient, without what points out of the bounds.
         nit, nfev, njev, nhev: the number of iterations, and of evaluations of f, of its gradient and of products with the Hessian.
         status: 0 if it converged, 1 after `maxiter` or `maxfun`, 2 if it stalled before.
@@ -79,7 +94,7 @@ class MinimizeResult(Result):
     """
 
     x: Any
-    fun: float
+    fun: Any
     jac: Any
     grad_norm: float
     nit: int
@@ -105,6 +120,17 @@ class Minimization:
         """The arguments of f, as in an Iteration."""
         return self._objective.args
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name[:1] == "_":
+            object.__setattr__(self, name, value)
+        else:
+            _set_args(self, name, value)
+
+    def __repr__(self) -> str:
+        objective = self._objective
+        done = "ended" if self._result is not None else f"after {objective.nfev} evaluations" if objective.nfev else "not begun"
+        return f"<a minimisation of {objective.unknowns.size} unknowns, {done}: .result() runs it to the end, a loop step by step>"
+
     def __iter__(self) -> Minimization:
         return self
 
@@ -127,8 +153,10 @@ class Minimization:
             raise PullbackError("minimize: there is no result, because the minimisation was ended. Call minimize again to go on.")
         if not listeners.stack:
             return self._result
-        x = self._objective.unknowns.structured(self._objective.dependent(self._vector))
-        return replace(self._result, x=x)
+        done, structured = self._result, self._objective.unknowns.structured
+        why = "" if done.success else f"{done.message.rstrip('.')}, and grad_norm is {done.grad_norm:.2g}"
+        found = self._objective.dependent(self._vector, why)
+        return done if found is None else replace(done, x=structured(found[0]), fun=found[1], jac=structured(found[2]))
 
     def _iterations(self) -> Generator[Iteration, None, None]:
         objective, unknowns = self._objective, self._objective.unknowns
@@ -144,7 +172,7 @@ class Minimization:
                 stop = step.stop or self._ended(nit)
                 if not step.counts:
                     break
-                yield Iteration(at, nit, objective.nfev, objective.args, unknowns)
+                yield Iteration(at, nit, objective)
                 changed = objective.args_changed()
                 if stop is not None and not (changed and stop.success):
                     break
@@ -167,6 +195,14 @@ class Minimization:
         self._vector = at.x
         x, jac = o.unknowns.structured(at.x), o.unknowns.structured(at.gradient)
         return MinimizeResult(x, at.loss, jac, at.grad_norm, nit, o.nfev, o.njev, o.nhev, *stop)
+
+
+def _set_args(owner: Any, name: str, value: Any) -> None:
+    """Implements `__setattr__` of what `minimize` gives. Raises AttributeError for all names but args."""
+    if name != "args":
+        text = f"{type(owner).__name__}.{name} cannot be set: only .args can. Call minimize again to begin at another point."
+        raise AttributeError(text, name=name, obj=None)
+    owner._objective.args = given_arguments(value)
 
 
 @explain_call
@@ -211,7 +247,8 @@ def minimize(
             derivative is ours. It gets the args of f, or "args" of the constraint, or none if it takes the parameters alone.
 
     The iterations are not recorded by tapes. If f takes the parameters, gradients flow through `result().x` to the tensors in args
-    by the implicit function theorem, so that their memory does not depend on the number of iterations; give a small gtol.
+    by the implicit function theorem, so that their memory does not depend on the number of iterations; give a small gtol. Gradients
+    flow through its fun and jac, too. A ConvergenceWarning tells of a derivative where the minimisation has not converged.
 
     Raises: ArgumentError, ShapeError or DTypeError for bounds that cross or do not fit, for a loss that is no scalar or is not
     finite at the start, for parameters that are not float32 or float64, and for unknown methods.
@@ -222,6 +259,7 @@ def minimize(
     """
     refuse_recording("minimize")
     _check_name(method)
+    check_order("minimize", "f", f, "params", params)
     unknowns = Unknowns(params, "minimize")
     limits = read_bounds(bounds, unknowns, "minimize")
     _check_numbers(gtol, ftol, memory, maxiter, maxfun)

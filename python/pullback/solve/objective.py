@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..autodiff.batching import Batch, Batched
 from ..autodiff.kept import Heard
 from ..autodiff.listeners import listeners
 from ..autodiff.tape import Tape
@@ -26,8 +26,9 @@ from ..tensors.operand import converted, own
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..transforms.jvp import jvp
+from ..transforms.vjp import value_and_grad
 from ..tree import flatten, unflatten
-from .arguments import check_finite, check_function
+from .arguments import check_finite, check_function, fits, signature_of
 from .implicit import of_minimum
 from .unknowns import Unknowns
 
@@ -51,19 +52,21 @@ class Objective:
         bounds: the flat lower and upper bounds, or None.
         capture: False runs f eagerly on each call. The vector algebra of a method is captured even then.
         residuals: f returns residuals, and the loss is half the sum of their squares.
-        constraint: f is a constraint, which may leave the arguments out, as SciPy's constraints do.
+        constraint: what f is called if it is a constraint, which may leave the arguments out, as SciPy's constraints do.
     """
 
     def __init__(
         self, f: Callable[..., Any], unknowns: Unknowns, args: Any, bounds: Any, *, capture: bool = True, residuals: bool = False,
-        constraint: bool = False,
+        constraint: str = "",
     ) -> None:  # fmt: skip
         self.f, self.unknowns, self.args, self.what = f, unknowns, args, unknowns.what
-        check_function(self.what, "f", f, "the loss")
+        self.name, self._constraint = constraint or "f", bool(constraint)
+        check_function(self.what, self.name, f, "the values of the constraint" if constraint else "the loss")
         self.residuals, self.eager = residuals, not capture
         self.nfev = self.njev = self.nhev = 0
         self.bounds = None if bounds is None else [asarray(side, dtype=unknowns.dtype, device=unknowns.device) for side in bounds]
-        self._takes_params, self._takes_args = _calls(f, unknowns, args, constraint)
+        self._takes_params = self._takes_args = True
+        self._spec: Any = None
         self._functions: dict[Any, Callable[..., Any]] = {}
         self._fixed: tuple[list[Any], Any] = ([], None)  # the arguments that are no tensors, and the structure
         self.zero, self.one = self.scalar(0.0), self.scalar(1.0)
@@ -77,19 +80,24 @@ class Objective:
 
     def _read_args(self) -> None:
         """Takes the values of `args`. Numbers with a fraction and arrays become tensors, so that a change needs no recording."""
-        self._leaves, self._spec = flatten(self.args)
+        self._leaves, spec = flatten(self.args)
+        if spec != self._spec:
+            self._takes_params, self._takes_args = self._calls()
+            self._spec = spec
         self._seen = [_seen(x) for x in self._leaves]
         self._tensors = [self._tensor(x) for x in self._leaves]
         self.given = tuple([x for x in self._tensors if x is not None])
         fixed = [x for x, t in zip(self._leaves, self._tensors) if t is None]
-        before, spec = self._fixed
-        if spec != self._spec or len(before) != len(fixed) or not all([_equal(a, b) for a, b in zip(before, fixed)]):
+        before, former = self._fixed
+        if former != spec or len(before) != len(fixed) or not all([_equal(a, b) for a, b in zip(before, fixed)]):
             self._functions.clear()
-        self._fixed = (fixed, self._spec)
+        self._fixed = (fixed, spec)
 
     def _tensor(self, x: Any) -> Tensor | None:
         if isinstance(x, (Parameter, bool, int, str)):
             return None
+        if isinstance(x, Batched):
+            raise _in_vmap(self.what)
         if isinstance(x, Tensor):
             return x
         if isinstance(x, (float, np.floating)):
@@ -130,11 +138,9 @@ class Objective:
 
     def _scalar(self, result: Any) -> Tensor:
         if result is None or isinstance(result, (tuple, list, dict, str)):
-            raise DTypeError(
-                f"{self.what}: f returned {'None' if result is None else f'a {type(result).__name__}'}, and must return the loss, "
-                f"one number as a tensor."
-            )
-        loss = converted(self.what, "the value of f", result, own)
+            found = "None" if result is None else f"a {type(result).__name__}"
+            raise DTypeError(f"{self.what}: {self.name} returned {found}, and must return the loss, one number as a tensor.")
+        loss = converted(self.what, f"the value of {self.name}", result, own)
         if loss.size != 1:
             raise ShapeError(
                 f"{self.what}: f returned shape {loss.shape}, and only a scalar can be minimised. Sum it (pb.sum), or use "
@@ -143,9 +149,10 @@ class Objective:
         return reshape(loss, ()) if loss.ndim else loss
 
     def _flat_residuals(self, result: Any) -> Tensor:
-        parts = [reshape(converted(self.what, "the value of f", x, own), (-1,)) for x in flatten(result)[0]]
+        parts = [reshape(converted(self.what, f"the value of {self.name}", x, own), (-1,)) for x in flatten(result)[0]]
         if not parts:
-            raise DTypeError(f"{self.what}: f returned {result!r} and no residuals. Return a tensor of them.")
+            kind = "values of the constraint" if self._constraint else "residuals"
+            raise DTypeError(f"{self.what}: {self.name} returned {result!r} and no {kind}. Return a tensor of them.")
         return parts[0] if len(parts) == 1 else concat(parts)
 
     def _loss(self, tree: Any, leaves: Sequence[Any]) -> Tensor:
@@ -256,13 +263,14 @@ class Objective:
         self.nhev += 1
         return self.call("curvature", self.curvature, x, v, *self.given)
 
-    def dependent(self, x: Tensor) -> Tensor:
-        """Returns the minimum x as a value that depends on the tensors in `args`, for tapes and forward mode.
+    def dependent(self, x: Tensor, unsolved: str) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Returns the minimum x, the loss and the gradient there as values that depend on the tensors in `args`.
 
-        It is x itself if f reads Parameters instead of taking them: f can then not be called at other values.
+        They are for tapes and forward mode. Returns None if f reads Parameters instead of taking them: it can then not be called at
+        other values. unsolved: as in `implicit`.
         """
         if not self._takes_params or self.unknowns.is_module:
-            return x
+            return None
         free = None
         if self.bounds is not None:
             low, high = [side.numpy() for side in self.bounds]
@@ -271,53 +279,64 @@ class Objective:
         def loss(z: Tensor, *leaves: Any) -> Tensor:
             return self._loss(self.unknowns.structured(z), leaves)
 
-        return of_minimum(self.what, loss, x, self.given, free)
+        z = of_minimum(self.what, loss, x, self.given, free, unsolved)
+        return z, *value_and_grad(loss)(z, *self.given)
 
-    def check_start(self, at: At) -> None:
-        """Raises ArgumentError if the loss or the gradient is not finite where the minimisation begins."""
+    def check_start(self, at: At, changed: bool = False) -> None:
+        """Raises ArgumentError if the loss or the gradient is not finite where the minimisation begins.
+
+        changed: it goes on from there, with arguments that the loop has changed.
+        """
+        where = "with the args that the loop has changed" if changed else "at the start"
         if not math.isfinite(at.loss):
             check_finite(self.what, "params", at.x.numpy())
+            remedy = "Give args with which f is finite at the present point" if changed else "Begin where f is finite"
             raise ArgumentError(
-                f"{self.what}: the loss is {at.loss} at the start. Begin where f is finite, or change f (a log or root of a "
-                f"negative number?); pb.debug_nans() finds the op."
+                f"{self.what}: the loss is {at.loss} {where}. {remedy}, or change f (a log or root of a negative number?); "
+                f"pb.debug_nans() finds the op."
             )
         if not math.isfinite(at.grad_norm):
             wrong = [i for i, g in enumerate(at.gradient.numpy().tolist()) if not math.isfinite(g)]
+            remedy = "Give other args" if changed else "Begin elsewhere"
             raise ArgumentError(
-                f"{self.what}: the gradient of element {wrong[0] if wrong else 0} is not finite at the start, though the loss is. "
-                f"Begin elsewhere, or find the op by pb.debug_nans()."
+                f"{self.what}: the gradient of element {wrong[0] if wrong else 0} is not finite {where}, though the loss is. "
+                f"{remedy}, or find the op by pb.debug_nans()."
             )
+
+    def _calls(self) -> tuple[bool, bool]:
+        """Returns two flags: f takes the parameters, which it otherwise reads itself, and f takes the arguments.
+
+        Raises ArgumentError if f takes neither way the arguments that there are.
+        """
+        args, unknowns = self.args, self.unknowns
+        positional, named = ((), args) if isinstance(args, dict) else (tuple(args), {})
+        tree = unknowns.tree
+        ways: list[tuple[tuple[Any, ...], bool]] = [((tree,), True)]
+        if unknowns.shared:
+            ways.append(((), True))
+        if self._constraint:  # f(x) could take a positional argument for its x, but not one that has a name
+            ways.insert(len(ways) if named else 1, ((tree,), False))
+        for first, takes_args in ways:
+            if fits(self.f, (*first, *(positional if takes_args else ())), named if takes_args else {}):
+                return bool(first), takes_args
+        given = ", ".join(map(str, args)) or "nothing" if isinstance(args, dict) else f"{len(args)} of them"
+        also = " nor the arguments alone" * unknowns.shared + " nor the parameters alone" * self._constraint
+        takes = f"takes neither (params, arguments){also}" if also else "does not take (params, arguments)"
+        raise ArgumentError(
+            f"{self.what}: {self.name}{signature_of(self.f)} {takes}; args has {given}. Give in args= what "
+            f"{'f and the constraints take' if self._constraint else 'f takes'} after the parameters."
+        )
 
 
 def unrecorded(what: str) -> Any:
     """Makes tapes and other listeners of this thread receive nothing. Returns the state for `listeners.restore`."""
-    if listeners.batches:
-        raise VmapError(f"{what}: cannot run under vmap, because each example needs iterations of its own. Loop over the examples.")
+    if any([isinstance(listener, Batch) and not listener.directions for listener in listeners.stack]):
+        raise _in_vmap(what)
     return Heard(())
 
 
-def _calls(f: Any, unknowns: Unknowns, args: Any, constraint: bool) -> tuple[bool, bool]:
-    """Returns two flags: f takes the parameters, which it otherwise reads itself, and f takes the arguments."""
-    try:
-        signature = inspect.signature(f)
-    except (TypeError, ValueError):  # Python does not know the signature.
-        return True, True
-    positional, named = ((), args) if isinstance(args, dict) else (tuple(args), {})
-    tree = unknowns.tree
-    ways: list[tuple[tuple[Any, ...], bool]] = [((tree,), True)]
-    if unknowns.shared:
-        ways.append(((), True))
-    if constraint:  # f(x) could take a positional argument for its x, but not one that has a name
-        ways.insert(len(ways) if named else 1, ((tree,), False))
-    for first, takes_args in ways:
-        try:
-            signature.bind(*first, *(positional if takes_args else ()), **(named if takes_args else {}))
-        except TypeError:
-            continue
-        return bool(first), takes_args
-    given = ", ".join(map(str, args)) or "nothing" if isinstance(args, dict) else f"{len(args)} of them"
-    fits = "takes neither (params, arguments) nor the arguments alone" if unknowns.shared else "does not take (params, arguments)"
-    raise ArgumentError(f"{unknowns.what}: f{signature} {fits}; args has {given}. Give in args= what f takes after the parameters.")
+def _in_vmap(what: str) -> VmapError:
+    return VmapError(f"{what}: cannot run under vmap, because each example needs iterations of its own. Loop over the examples.")
 
 
 def _seen(x: Any) -> Any:

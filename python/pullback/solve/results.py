@@ -116,7 +116,8 @@ class StepInfo:
         cost: half the sum of rho of the squared residuals after the step; the cost before it if the step was rejected.
         accepted: False if the Parameters are unchanged, because no trial lowered the cost.
         damping: the damping for the next step.
-        gain_ratio: the decrease of the cost, divided by the decrease that the linear model predicted, of the last trial.
+        gain_ratio: the decrease of the cost, divided by the decrease that the linear model predicted, of the last trial. It is inf
+            if the cost fell where none was predicted, and -inf if the cost is not finite or did not fall as none was predicted.
         trials: how many steps were tried, each with another damping.
         previous_cost: the cost before the step.
         solver: the factorisation of the last trial: "cholesky", "dual cholesky", "qr" or "cg".

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -12,7 +12,7 @@ from ..interop.wrong_calls import explain_call, one_of
 from ..ops._shapes import flag
 from ..tensors.tensor import Tensor
 from ..transforms.jacobian import Mode
-from .arguments import check_finite, check_start, count, is_number, not_negative
+from .arguments import check_call, check_finite, check_function, check_order, check_start, count, is_number, not_negative
 from .implicit import implicit
 from .jacobians import MODES, Residuals, Unknowns, host, prepared, refuse_recording
 from .least_squares import Search, Tolerances, settled
@@ -37,7 +37,7 @@ MESSAGES: Final = {
 def root(
     f: Callable[..., Any],
     x0: Any,
-    args: Sequence[Any] | Tensor | float | None = (),
+    args: Sequence[Any] | Mapping[str, Any] | Tensor | float | None = (),
     method: Literal["hybrid", "newton"] = "hybrid",
     xtol: float = 1e-10,
     max_nfev: int | None = None,
@@ -63,6 +63,8 @@ def root(
     """
     owner = "root"
     refuse_recording(owner)
+    check_order(owner, "f", f, "x0", x0)
+    check_function(owner, "f", f, "residuals")
     unknowns = Unknowns(owner, x0)
     one_of(owner, "method", method, ("hybrid", "newton"))
     one_of(owner, "mode", mode, MODES)
@@ -71,6 +73,7 @@ def root(
     ftol = None if ftol is None else not_negative(owner, "ftol", ftol, ", or None")
     most = 100 * unknowns.size if max_nfev is None else count(owner, "max_nfev", max_nfev, 1, ", or None")
     given = prepared(owner, args)
+    check_call(owner, "f", f, "x", given, "in args=")
     residuals = Residuals(f, unknowns, settled(given), mode, flag(owner, "capture", capture))
     x = host(unknowns.vector)
     check_finite(owner, "x0", x)
@@ -138,7 +141,8 @@ def _trust_region(residuals: Residuals, x: Array, start: Array, xtol: float, zer
 def _result(
     unknowns: Unknowns, residuals: Residuals, x: Array, values: Array, j: Array, status: int, args: tuple[Any, ...]
 ) -> RootResult:
-    solution = implicit("root", residuals.tensor(x), residuals.values, args, what="the Jacobian of f")
+    why = "" if status > 0 else f"{MESSAGES[status].rstrip('.')}, and the length of f(x) is {np.linalg.norm(values):.2g}"
+    solution = implicit("root", residuals.tensor(x), residuals.values, args, what="the Jacobian of f", unsolved=why)
     return RootResult(
         x=unknowns.tree(solution), fun=residuals.tensor(values), jac=residuals.tensor(j), nfev=residuals.nfev, njev=residuals.njev,
         status=status, message=MESSAGES[status], success=status > 0,

@@ -186,32 +186,31 @@ class ScipySolver:
     def _constraint(self, given: Any) -> Any:
         """Returns a function that makes SciPy's form of a constraint, whose values the first thread computes."""
         nonlinear = hasattr(given, "fun")  # a NonlinearConstraint
+        _check_constraint(given)
         if not isinstance(given, dict) and not nonlinear:
-            _require_bounds(given)
             return given  # a LinearConstraint, on the flat vector
-        if isinstance(given, dict) and ("fun" not in given or given.get("type") not in ("eq", "ineq")):
-            raise ArgumentError(
-                f'minimize: a constraint is {given!r}; it needs "type" ("eq", or "ineq" for what must not be negative) and "fun".'
-            )
         objective = self.objective
         fun = given["fun"] if isinstance(given, dict) else given.fun
         own = given.get("args") if isinstance(given, dict) else None
         args = objective.args if own is None else list(own) if isinstance(own, (tuple, list)) else [own]
-        inner = Objective(fun, objective.unknowns, args, None, capture=False, residuals=True, constraint=True)
+        inner = Objective(fun, objective.unknowns, args, None, capture=False, residuals=True, constraint="fun of a constraint")
+
+        def value() -> Tensor:
+            inner.args = objective.args if own is None else args  # the loop may have assigned those of f
+            inner.args_changed()
+            return inner.value(objective.unknowns.tree, inner.given)
 
         def values(x: Any) -> Any:
             objective.unknowns.place(self._tensor(x))
-            inner.args_changed()
-            return host(inner.value(objective.unknowns.tree, inner.given))
+            return host(value())
 
         def rows(x: Any) -> Any:
             objective.unknowns.place(self._tensor(x))
-            inner.args_changed()
             slots = objective.unknowns.slots
             tape = GradientTape(watch_parameters=False)
             tape.watch(slots)
             with tape:
-                found = inner.value(objective.unknowns.tree, inner.given)
+                found = value()
             parts = [host(part).reshape(found.size, -1) for part in tape.jacobian(found, slots, unconnected="zero")]
             return np.concatenate(parts, axis=1)
 
@@ -226,9 +225,15 @@ class ScipySolver:
         return made
 
 
-def _require_bounds(constraint: Any) -> None:
-    """Raises DTypeError for an object that is no constraint of SciPy."""
-    if not hasattr(constraint, "lb"):
+def _check_constraint(constraint: Any) -> None:
+    """Raises DTypeError for an object that is no constraint of SciPy, and ArgumentError for a dict that lacks an entry."""
+    if isinstance(constraint, dict):
+        if "fun" not in constraint or constraint.get("type") not in ("eq", "ineq"):
+            raise ArgumentError(
+                f'minimize: a constraint is {constraint!r}; it needs "type" ("eq", or "ineq" for what must not be negative) and '
+                f'"fun".'
+            )
+    elif not hasattr(constraint, "fun") and not hasattr(constraint, "lb"):
         raise DTypeError(
             f"minimize: constraints has a {type(constraint).__name__}. Give SciPy's constraints: {{'type': 'ineq', 'fun': c}} for "
             f"c(x) >= 0, or a NonlinearConstraint or LinearConstraint of scipy.optimize."

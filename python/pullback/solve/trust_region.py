@@ -40,7 +40,7 @@ class TrustRegion:
                 before, at = at, new
                 if (yield Step(at, self.tolerances.reached(before, at))):
                     at = objective.evaluate(at.x)
-                    objective.check_start(at)
+                    objective.check_start(at, changed=True)
             elif not radius > objective.epsilon * self._size(at.x):
                 objective.unknowns.place(at.x)
                 yield Step(at, STALLED, False)

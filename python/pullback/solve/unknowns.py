@@ -21,9 +21,18 @@ from ..tree import flatten, paths, unflatten
 
 
 def in_one_dtype(leaves: list[Any]) -> list[Any]:
-    """Returns the leaves, in which Python floats have the dtype of the first tensor or array among them, or else float64."""
+    """Returns the leaves, in which Python floats have the dtype of the first tensor or array among them, or else float64.
+
+    Arrays of other libraries, which have DLPack or `__array__`, become tensors.
+    """
+    leaves = [own(x) if _is_foreign(x) else x for x in leaves]
     found = [x.dtype for x in leaves if hasattr(x, "dtype") and dtypes.is_float(x.dtype)]
     return [asarray(x, dtype=found[0] if found else dtypes.float64) if isinstance(x, float) else x for x in leaves]
+
+
+def _is_foreign(x: Any) -> bool:
+    """True for an array that is neither a tensor nor NumPy's."""
+    return not isinstance(x, (Tensor, np.ndarray, np.generic)) and (hasattr(x, "__dlpack__") or hasattr(x, "__array__"))
 
 
 class Unknowns:
@@ -70,6 +79,10 @@ class Unknowns:
         return leaves, spec, [f"params{path}" for path in (paths(params) if leaves else ())]
 
     def _slot(self, x: Any, name: str) -> Parameter:
+        if isinstance(x, complex) or getattr(getattr(x, "dtype", None), "kind", "") == "c":
+            raise DTypeError(
+                f"{self.what}: {name} is complex, and solvers work with real numbers. Give real and imaginary parts apart."
+            )
         try:
             value = own(x)
         except PullbackError as error:
@@ -79,8 +92,8 @@ class Unknowns:
             ) from None
         if not dtypes.is_float(value.dtype):
             raise DTypeError(
-                f"{self.what}: {name} has dtype {value.dtype}, and only float32 and float64 can change by small steps. Convert it: "
-                f"x.astype(pb.float64)."
+                f"{self.what}: {name} has dtype {value.dtype}, and only float32 and float64 can change by small steps. Give "
+                f"floats: x.astype(pb.float64) of an array, or [1.0, 2.0] for [1, 2]."
             )
         return Parameter(value)
 

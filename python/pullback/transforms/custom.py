@@ -75,16 +75,29 @@ def custom_gradient(f: Callable[P, tuple[R, Callable[..., Any]]]) -> Callable[P,
     Raises: TapeError, ShapeError if the pullback returns a structure or a shape that differs from the arguments'.
     """
 
+    return with_pullback(f, _used_from_outside)
+
+
+def with_pullback(f: Callable[P, tuple[R, Callable[..., Any]]], outside: Callable[[str, Tensor], TapeError]) -> Callable[P, R]:
+    """Does what `custom_gradient` does. outside(name, x): the error for a function that uses a watched x from outside."""
+
     @wraps(f)
     def call(*args: P.args, **options: P.kwargs) -> R:
         if not listeners.differentiates:
             return _pair(f(*args, **options), called(f))[0]
-        return _recorded(f, args, options)
+        return _recorded(f, args, options, outside)
 
     return call
 
 
-def _recorded(f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _used_from_outside(name: str, x: Tensor) -> TapeError:
+    return TapeError(
+        f"custom_gradient: {name} uses {name_of(x)}, whose derivative is asked for and which is not an argument, so that "
+        f"no gradient would reach it. Pass it as an argument, or use pb.stop_gradient of it."
+    )
+
+
+def _recorded(f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], outside: Callable[..., TapeError]) -> Any:
     """Returns the value of f, which tapes record as one call with the pullback that f returned."""
     name, reads, stack = called(f), Reads(), listeners.stack
     arguments, form = flatten(args)
@@ -111,7 +124,7 @@ def _recorded(f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, A
     leaves, spec, pull = with_listeners((*inside, reads), lambda: run(arguments))
     places = [place for place, x in enumerate(arguments) if is_real(x)]
     inputs = [arguments[place] for place in places]
-    _refuse_closures(name, reads, [*arguments, *flatten(options)[0]])
+    _refuse_closures(name, reads, [*arguments, *flatten(options)[0]], outside)
     batches = batches_of([*inputs, *leaves])
     outputs = with_listeners(
         [listener for listener in stack if isinstance(listener, Batch)],
@@ -136,7 +149,7 @@ def _pair(result: Any, name: str) -> tuple[Any, Callable[..., Any]]:
     return result
 
 
-def _refuse_closures(name: str, reads: Reads, given: Sequence[Any]) -> None:
+def _refuse_closures(name: str, reads: Reads, given: Sequence[Any], outside: Callable[[str, Tensor], TapeError]) -> None:
     """Raises TapeError if f read a watched value that is not an argument, because its gradient would silently be missing."""
     known: set[int] = set()
     for x in given:
@@ -145,10 +158,7 @@ def _refuse_closures(name: str, reads: Reads, given: Sequence[Any]) -> None:
             x = x.value if isinstance(x, Batched) else None
     for x in reads.values.values():
         if x.serial in reads.live - known and listeners.know(x):
-            raise TapeError(
-                f"custom_gradient: {name} uses {name_of(x)}, whose derivative is asked for and which is not an argument, so that "
-                f"no gradient would reach it. Pass it as an argument, or use pb.stop_gradient of it."
-            )
+            raise outside(name, x)
 
 
 def conforming(result: Any, args: Sequence[Any], name: str, *, rule: str) -> list[Any]:

@@ -57,9 +57,12 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "jac": "the gradient of f is pb.grad(f)(result.x); that of the Lagrangian has the largest element .grad_norm.",
         "result": "this is the result.",
     },
-    "Minimization": dict.fromkeys(
-        ("x", "fun", "jac", "grad_norm", "nit", "nfev", "njev", "nhev", "status", "message", "success", "hess_inv", "loss"), RUN
-    ),
+    "Minimization": {
+        **dict.fromkeys(("run", "solve", "minimize", "step", "fit"), "call .result(), or loop over it."),
+        **dict.fromkeys(
+            ("x", "fun", "jac", "grad_norm", "nit", "nfev", "njev", "nhev", "status", "message", "success", "hess_inv", "loss"), RUN
+        ),
+    },
     "Iteration": {
         **_called("loss", "fun", "cost", "value"), **_called("jac", "grad", "gradient"), **_called("x", "params"),
         **dict.fromkeys(("success", "status", "message"), "the result has it, after the last iteration: run.result()."),
