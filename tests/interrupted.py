@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -42,11 +43,9 @@ def interrupted_after(lines: int, run: Callable[[], Any]) -> bool:
         if left < 0:
             raise KeyboardInterrupt
 
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         traced(run, count)
-    except KeyboardInterrupt:
-        return True
-    return False
+    return left < 0  # also if the interrupt was lost in a finalizer
 
 
 def for_ever(run: Callable[[], Any]) -> None:

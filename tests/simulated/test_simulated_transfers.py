@@ -158,7 +158,7 @@ def test_epochs_that_are_interrupted_anywhere_leave_nothing_that_slows_down_or_s
             break
         assert lines < 4000, "each interrupt leaves memory behind, at which later epochs look again and again"
     assert len(kept) == len(wanted)
-    assert len(leases._pending) <= leases.MOST + 2 * len(wanted)
+    assert len(leases._pending) + len(leases._unknown) <= leases.MOST + 2 * len(wanted)
 
 
 def test_a_full_gpu_is_told_in_the_batchs_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

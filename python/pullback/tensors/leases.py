@@ -8,7 +8,6 @@ is dropped, the lease keeps the memory until every stream that may use it has do
 from __future__ import annotations
 
 import threading
-from collections import deque
 from typing import Any, Final
 
 from ..errors import DeviceError
@@ -19,52 +18,57 @@ LEGACY: Final = 1  # CUDA's default stream, as DLPack numbers it
 UNKNOWN: Final = -1  # an unknown stream, or one that may not exist any more: the host waits for the whole device
 
 BUDGET: Final = 256 << 20  # the most bytes that may wait for unknown streams; above it the host waits for the whole device
-MOST: Final = 64  # the most pieces of memory that may wait for unknown streams, because each call of `settle` looks at all of them
+MOST: Final = 64  # the most pieces of memory that may wait for unknown streams
 
-_pending: deque[_Pending] = deque()  # any thread appends to it, also from the garbage collector
+# Any thread adds to these, also from the garbage collector. Memory that is in both waits for the whole device.
+_pending: set[_Pending] = set()  # memory that waits for events in known streams
+_unknown: set[_Pending] = set()  # memory that waits for the whole device
 _settling: Final = threading.RLock()  # reentrant, because releasing memory can run code that shares memory
 
 
 class _Pending:
-    """Memory whose arrays are gone, and the events that must pass before the memory may be used again."""
+    """The memory of an array, and the events that must pass before it may be used again."""
 
-    __slots__ = ("array", "moments", "number", "unknown")
+    __slots__ = ("array", "moments", "nbytes", "number")
 
-    def __init__(self, array: Any, number: int, moments: list[Any], unknown: bool) -> None:
-        self.array, self.number, self.moments, self.unknown = array, number, moments, unknown
+    def __init__(self, array: Any) -> None:
+        self.array, self.number, self.nbytes = array, int(array.device.id), int(array.nbytes)
+        self.moments: list[Any] = []
 
     def over(self, order: Any) -> bool:
-        """True once no stream can be using the memory."""
-        unknown, self.unknown, waiting = self.unknown, True, []  # if Ctrl-C interrupts this, the streams are unknown
+        """True once the events have passed."""
+        waiting: list[Any] = []
         while self.moments:
             moment = self.moments.pop()  # first, because `passed` frees a moment that has passed
             if not order.passed(moment):
                 waiting.append(moment)
-        self.moments, self.unknown = waiting, unknown
-        return not waiting and not unknown
+        self.moments = waiting
+        return not waiting
 
 
 class Lease:
-    """The owner of shared memory. It keeps `array`, and thereby the memory, until the streams have done their work on it.
+    """The owner of shared memory. It keeps the memory until the streams have done their work on it.
 
     Attributes:
         streams: numbers of the streams that may use the memory.
     """
 
-    __slots__ = ("__weakref__", "_array", "_gpu", "_number", "streams")
+    __slots__ = ("__weakref__", "_memory", "_order", "streams")
 
     def __init__(self, found: Any, array: Any, stream: int) -> None:
-        self.streams, self._gpu, self._array, self._number = {stream}, found, array, int(array.device.id)
+        self.streams, self._order, self._memory = {stream}, found.order, _Pending(array)
 
     def __del__(self) -> None:
-        if not hasattr(self, "_number"):  # Ctrl-C has interrupted __init__
+        if not hasattr(self, "_memory"):  # Ctrl-C has interrupted __init__
             return
-        pending = _Pending(self._array, self._number, [], True)
-        _pending.append(pending)  # first, because an exception, such as that of Ctrl-C, would free the memory too early
-        order = self._gpu.order
-        moments = [order.moment(self._number, stream) for stream in self.streams if stream != UNKNOWN]
-        pending.moments = [moment for moment in moments if moment]
-        pending.unknown = UNKNOWN in self.streams or not all(moments)  # a moment is 0 if the driver could not record it
+        memory = self._memory
+        _unknown.add(memory)  # first, because an exception, such as that of Ctrl-C, would free the memory too early
+        if UNKNOWN in self.streams:
+            return
+        memory.moments = [self._order.moment(memory.number, stream) for stream in self.streams]
+        if all(memory.moments):  # a moment is 0 if the driver could not record it
+            _pending.add(memory)
+            _unknown.discard(memory)
 
 
 def leased(array: Any, stream: int) -> Any:
@@ -90,43 +94,51 @@ def settle(wait: bool = False) -> None:
 
     With `wait`, or if more than BUDGET bytes or MOST pieces wait for unknown streams, the host waits for the devices.
     """
-    if not _pending or not _settling.acquire(blocking=wait):
+    if not (_pending or _unknown) or not _settling.acquire(blocking=wait):
         return
     try:
         order = gpu.need().order
-        while _pending:
-            found = list(_pending)
-            unknown = [pending for pending in found if pending.unknown]
-            if wait or len(unknown) > MOST or sum([int(pending.array.nbytes) for pending in unknown]) > BUDGET:
-                for number in {pending.number for pending in (found if wait else unknown)}:
-                    _wait_for_all(order, number, unknown)
-            dropped = 0
-            for _ in range(len(found)):  # other threads append on the right; only this loop pops on the left
-                if _pending and _pending[0].over(order):
-                    _pending.popleft()
-                    dropped += 1
-                else:
-                    _pending.rotate(-1)
-            found.clear()  # frees the memory; if that drops other leases, the next round handles them
-            unknown.clear()
-            if not wait or not dropped:
-                return
+        while _release_what_waited_for_all(order, wait) + _release_what_has_passed(order) and wait:
+            pass  # the memory that was released may have owned other leases
     finally:
         _settling.release()
 
 
-def _wait_for_all(order: Any, number: int, unknown: list[_Pending]) -> None:
-    try:
-        order.wait_for_all(number)
-    except DeviceError:  # a graph is being captured on some stream: a later call waits
-        return
-    for pending in unknown:
-        pending.unknown = pending.unknown and pending.number != number
+def _release_what_waited_for_all(order: Any, wait: bool) -> int:
+    """Waits for the devices if `wait`, or if much memory waits for unknown streams. Returns the number of pieces released."""
+    unknown, released = list(_unknown), 0
+    if not wait and len(unknown) <= MOST and sum([pending.nbytes for pending in unknown]) <= BUDGET:
+        return 0
+    for number in {pending.number for pending in ([*unknown, *_pending] if wait else unknown)}:
+        try:
+            order.wait_for_all(number)
+        except DeviceError:  # a graph is being captured on some stream: a later call waits
+            continue
+        waited = [pending for pending in unknown if pending.number == number]
+        _unknown.difference_update(waited)
+        released += len(waited)
+    return released
+
+
+def _release_what_has_passed(order: Any) -> int:
+    """Releases the memory whose events have passed. Returns the number of pieces released."""
+    released = 0
+    for pending in list(_pending):
+        if pending not in _pending:  # releasing memory has called `settle` again
+            continue
+        _unknown.add(pending)  # if Ctrl-C interrupts this, the streams are unknown
+        _pending.discard(pending)
+        if pending.over(order):
+            released += 1
+        else:
+            _pending.add(pending)
+        _unknown.discard(pending)
+    return released
 
 
 def waiting_bytes(number: int) -> int:
     """Returns the bytes of that GPU that wait for streams of other libraries."""
-    return sum([int(pending.array.nbytes) for pending in list(_pending) if pending.number == number])
+    return sum([pending.nbytes for pending in {*_pending, *_unknown} if pending.number == number])
 
 
 def make_room() -> None:
