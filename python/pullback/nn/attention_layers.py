@@ -6,7 +6,7 @@ import math
 from typing import Any, Final
 
 from ..errors import DTypeError, PullbackError, ShapeError
-from ..ops._shapes import flag
+from ..ops._shapes import flag, probability
 from ..ops.elementwise import logical_and, logical_not, where
 from ..ops.linear import linear
 from ..ops.reduce import mean
@@ -19,7 +19,7 @@ from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
 from . import init
 from .attention import attend, base_of, mask_for, turn
-from .layers import Linear, positive_lengths, probability
+from .layers import Linear, positive_lengths
 from .module import Module
 from .norms import RMSNorm
 
