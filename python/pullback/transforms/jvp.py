@@ -15,7 +15,7 @@ from ..autodiff.listeners import listeners
 from ..autodiff.primitive import ZERO
 from ..autodiff.site import Site, call_site, warn
 from ..autodiff.tape import Tape
-from ..errors import DTypeError, ShapeError, TapeError, ZeroGradientWarning
+from ..errors import ArgumentError, DTypeError, ShapeError, TapeError, ZeroGradientWarning
 from ..interop.wrong_calls import with_title
 from ..launch import door
 from ..ops.conversion import alias
@@ -176,8 +176,8 @@ def _direction(name: str, x: Tensor, tangent: Any) -> Tensor:
     """Returns a tangent as a tensor like x, its primal. Raises DTypeError, ShapeError."""
     try:
         t = own(tangent, dtype=x.dtype, device=x.device)
-    except DTypeError as error:
-        raise DTypeError(with_title(name, error, tangent)) from None
+    except (ArgumentError, DTypeError) as error:
+        raise type(error)(with_title(name, error, tangent)) from None
     if t.shape != x.shape:
         raise ShapeError(f"{name}: a tangent has shape {t.shape}, its primal {x.shape}. They must be equal.")
     return t

@@ -9,8 +9,9 @@ from typing import Any, Final, Literal, NoReturn, TypeVar, overload
 import numpy as np
 
 from ..autodiff.tape import Tape
-from ..errors import DTypeError, PullbackError, ShapeError, TapeError
+from ..errors import ArgumentError, DTypeError, PullbackError, ShapeError, TapeError
 from ..interop.unknown_names import unexpected
+from ..interop.wrong_calls import argument_named
 from ..ops.conversion import alias, copy
 from ..tensors import dtypes
 from ..tensors.creation import asarray, zeros_like
@@ -199,6 +200,9 @@ def variables_of(leaves: Sequence[Any], args: Sequence[Any], what: str, places: 
     for x in leaves:
         try:
             found.append(_floating(x) if isinstance(x, Parameter) else made_of(x, alias(_variable(x))))
+        except ArgumentError as error:
+            words = str(error).removeprefix(argument_named(x))
+            raise ArgumentError(f"{what}: {_leaf_name(args, places, len(found))}: {words}") from None
         except PullbackError as error:
             raise type(error)(f"{what}: {_leaf_name(args, places, len(found))} {error}") from None
     return found
