@@ -73,6 +73,19 @@ NAMED: dict[str, Callable[[], Any]] = {
     "linearize: a str ": lambda: pb.linearize(pb.sin, X)[1]("a"),
     "linearize: a tangent has shape (3,), its primal (2, 3)": lambda: pb.linearize(pb.sin, X)[1](pb.ones(3)),
     "GRU: x: the nested lists do not have equal lengths": lambda: NN.GRU(3, 5)([X, [1, 2]]),
+    "vmap: argument k has shape (), and no axis 0 for the examples. The axis of a keyword argument is always the first.": (
+        lambda: pb.vmap(lambda x, k: x * k)(X, k=pb.tensor(2.0))
+    ),
+    'vmap: argument 1["u"] has shape (), and no axis 0 for the examples. Pass in_axes=None': (
+        lambda: pb.vmap(lambda x, y: x * y["u"])(X, {"u": pb.tensor(2.0)})
+    ),
+    "vmap: the arguments have different numbers of examples: argument 0 has 2, argument k has 4.": (
+        lambda: pb.vmap(lambda x, k: x)(X, k=STEPS)
+    ),
+    "vmap: out_axes: axis 5 of a tensor with 2 axes ": lambda: pb.vmap(pb.sin, out_axes=5)(X),
+    "vmap: out_axes=(0, 1) does not have the structure ": lambda: pb.vmap(pb.sin, out_axes=(0, 1))(X),
+    "vmap: what the function returned: a str ": lambda: PB.vmap(lambda x: "a")(X),
+    "vmap: argument 0: dtype complex64 ": lambda: pb.vmap(pb.sin)(COMPLEX),
     "clip: min: a str ": lambda: PB.clip(X, "a", 3),
     "minimize: params is a str. Give tensors, Parameters, arrays or numbers: a str ": (
         lambda: PB.solve.minimize(lambda p: p, "a").result()
@@ -153,6 +166,25 @@ def test_a_value_that_is_no_number_or_flag_is_refused_by_name(words: str) -> Non
         with pytest.raises(pb.PullbackError) as caught:
             NUMBERS[words](bad)
         assert str(caught.value).startswith(words)
+
+
+BOOLS: dict[str, Callable[[Any], Any]] = {
+    "scaled_dot_product_attention: dropout_p": lambda true: SDPA(HEADS, HEADS, HEADS, None, true),
+    "dropout: p": lambda true: F.dropout(X, true, False),
+    "Dropout: p": lambda true: NN.Dropout(true),
+    "GRU: dropout": lambda true: NN.GRU(3, 5, 2, dropout=true),
+    "GRU: num_layers": lambda true: NN.GRU(4, 6, true),
+    "Linear: out_features": lambda true: NN.Linear(4, true),
+    "MultiHeadAttention: num_kv_heads": lambda true: NN.MultiHeadAttention(8, 2, true),
+}
+
+
+@pytest.mark.parametrize("words", BOOLS)
+def test_a_bool_is_neither_a_probability_nor_a_length(words: str) -> None:
+    for true in (True, np.bool_(True)):
+        text = refusal(lambda true=true: BOOLS[words](true))
+        assert text.startswith(f"{words}={true!r} ")
+        assert "is not a probability" in text or "must be an integer of 1 or more" in text
 
 
 def test_a_number_that_is_a_tensor_is_refused_because_it_would_lose_its_gradient() -> None:

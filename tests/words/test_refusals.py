@@ -163,7 +163,7 @@ SHAPES: list[tuple[str, Any]] = [
     ("vmap", lambda: pb.vmap(pb.sin, in_axes=2)(ROWS)),
     ("vmap", lambda: pb.vmap(pb.sin, in_axes=None)(ROWS)),
     ("vmap", lambda: pb.vmap(pb.add)(ROWS, SIX)),
-    ("in_axes", lambda: pb.vmap(lambda t: t[0], in_axes=([0],))((ROWS, ROWS))),
+    ("vmap: in_axes", lambda: pb.vmap(lambda t: t[0], in_axes=([0],))((ROWS, ROWS))),
     ("scan", lambda: pb.scan(lambda c, x: (c, x), ONE, [ROWS, SIX])),
     ("scan", lambda: pb.scan(lambda c, x: (c, x), ONE)),
     ("scan", lambda: pb.scan(lambda c, x: (c, x), ONE, pb.ones((0, 2)))),

@@ -126,7 +126,7 @@ class _Record:
         self.tape = Tape(persistent=True, watch_parameters=False)
         inside, self.sources, self.spec = variables(args, argnums, self.tape, "per-example gradients")
         axes = _axes(args, argnums)
-        self.batch, one, _ = examples(args, {}, axes)
+        self.batch, one, _ = examples("per-example gradients", args, {}, axes)
         with self.batch, self.tape:
             self.value = asarray(f(*[x if axis is None else y for x, y, axis in zip(inside, one, axes)], **options))
         open_calls(self.tape)
