@@ -237,7 +237,7 @@ def test_a_tensor_of_torch_that_requires_grad_is_refused_by_name() -> None:
         "jvp: tangents": lambda: pb.jvp(pb.sin, (x,), (w,)),
         "vmap: argument 0": lambda: pb.vmap(pb.sin)(w),
         "vmap: argument k": lambda: pb.vmap(lambda x, k: x * k)(x, k=w),
-        "vmap: what the function returned": lambda: pb.vmap(lambda x: w)(x),
+        "vmap: the result of the function": lambda: pb.vmap(lambda x: w)(x),
     }
     for words, call in calls.items():
         with pytest.raises(pb.ArgumentError) as caught:

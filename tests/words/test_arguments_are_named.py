@@ -23,6 +23,8 @@ COMPLEX = np.ones((2, 4, 8), np.complex64)
 SDPA = F.scaled_dot_product_attention
 ATTENTION, TORCHS = NN.MultiHeadAttention(8, 2), NN.MultiheadAttention(8, 2)
 STATE = pb.zeros((1, 2, 5))
+INTS = pb.tensor([1, 2])
+WEIGHTS = [pb.Parameter([1.0, 2.0])]
 
 
 def refusal(call: Callable[[], Any]) -> str:
@@ -70,7 +72,7 @@ NAMED: dict[str, Callable[[], Any]] = {
     "associative_scan: xs: a str ": lambda: PB.associative_scan(pb.add, {"x": "a"}),
     "scan: xs: a str ": lambda: pb.scan(lambda c, x: (c, x), X, ["a"]),
     "jvp: tangents: a str ": lambda: pb.jvp(pb.sin, (X,), ("a",)),
-    "linearize: a str ": lambda: pb.linearize(pb.sin, X)[1]("a"),
+    "linearize: a tangent: a str ": lambda: pb.linearize(pb.sin, X)[1]("a"),
     "linearize: a tangent has shape (3,), its primal (2, 3)": lambda: pb.linearize(pb.sin, X)[1](pb.ones(3)),
     "GRU: x: the nested lists do not have equal lengths": lambda: NN.GRU(3, 5)([X, [1, 2]]),
     "vmap: argument k has shape (), and no axis 0 for the examples. The axis of a keyword argument is always the first.": (
@@ -84,8 +86,50 @@ NAMED: dict[str, Callable[[], Any]] = {
     ),
     "vmap: out_axes: axis 5 of a tensor with 2 axes ": lambda: pb.vmap(pb.sin, out_axes=5)(X),
     "vmap: out_axes=(0, 1) does not have the structure ": lambda: pb.vmap(pb.sin, out_axes=(0, 1))(X),
-    "vmap: what the function returned: a str ": lambda: PB.vmap(lambda x: "a")(X),
+    "vmap: the result of the function: a str ": lambda: PB.vmap(lambda x: "a")(X),
     "vmap: argument 0: dtype complex64 ": lambda: pb.vmap(pb.sin)(COMPLEX),
+    "vjp: a cotangent has shape (2,), its value (2, 3).": lambda: pb.vjp(pb.sin, X)[1](pb.ones(2)),
+    "vjp: the cotangent is None, and the value has shape (2, 3).": lambda: pb.vjp(pb.sin, X)[1](None),
+    "vjp: a cotangent: a str ": lambda: pb.vjp(lambda x: (x, x), X)[1]((X, "a")),
+    "vjp: <lambda> returned None, and only tensors have cotangents.": lambda: pb.vjp(lambda x: None, X)[1](1.0),
+    "linearize: takes a function, and was given a int. Pass the function itself, not its value: pb.linearize(f, x).": (
+        lambda: PB.linearize(3, X)
+    ),
+    "linearize: argument 0 has dtype int64": lambda: pb.linearize(pb.sin, INTS),
+    "linearize: <lambda> returned a float, and only tensors": lambda: pb.linearize(lambda x: 3.0, X),
+    "hessian: argument 0 has dtype int64": lambda: pb.hessian(pb.sum)(INTS),
+    "hessian: <lambda> returned shape (2, 3); only a scalar": lambda: pb.hessian(lambda x: x)(X),
+    "hessian: <lambda> returned None, and no scalar": lambda: pb.hessian(lambda x: None)(X),
+    "hessian: the result of <lambda>: a str ": lambda: pb.hessian(lambda x: "a")(X),
+    "hessian: sum returned a Tensor; with has_aux=True": lambda: pb.hessian(pb.sum, has_aux=True)(X),
+    "hessian: argnums=3, but": lambda: pb.hessian(pb.sum, 3)(X),
+    "hessian: chunk=0; it must be the number of rows or columns": lambda: pb.hessian(pb.sum, chunk=0),
+    "jacobian: chunk=True; it must be the number": lambda: pb.jacobian(pb.sum, chunk=True),
+    "batch_jacobian: chunk='a'; it must be": lambda: PB.GradientTape().batch_jacobian(X, X, "a"),
+    "jacobian: <lambda> returned a int, and only tensors": lambda: pb.jacobian(lambda x: 3, mode="forward")(X),
+    "hvp: a tangent has shape (2,), its primal (2, 3).": lambda: pb.hvp(pb.sum, X, pb.ones(2)),
+    "hvp: argument 0 has dtype int64": lambda: pb.hvp(pb.sum, INTS, INTS),
+    "hvp: sin returned shape (2, 3); only a scalar": lambda: pb.hvp(pb.sin, X, X),
+    "hvp: tangents: a str ": lambda: pb.hvp(pb.sum, X, "a"),
+    "value_and_grad: sin returned shape (2, 3); only a scalar": lambda: pb.value_and_grad(pb.sin)(X),
+    "value_and_grad: takes a function, and was given a int": lambda: PB.value_and_grad(3),
+    "grad: the result of <lambda>: a str ": lambda: pb.grad(lambda x: "a")(X),
+    "per_example_grad: argument 1 has shape (), and no axis 0 for the examples. What is the same": (
+        lambda: pb.per_example_grad(lambda w, x: pb.sum(w * x))(X, pb.tensor(1.0))
+    ),
+    "per_example_grad: <lambda> returned shape (3,); only a scalar": lambda: pb.per_example_grad(lambda w, x: x)(X, X),
+    "per_example_norm: <lambda> returned shape (3,) for one example": lambda: pb.per_example_norm(lambda w, x: x)(X, X),
+    "weighted_grad: argument 0 has dtype int64": lambda: pb.weighted_grad(lambda w, x: x, X)(INTS, X),
+    "Adam: lr=-1.0; it must be a finite number of 0 or more, or a schedule.": lambda: pb.optim.Adam(WEIGHTS, lr=-1),
+    "Adam: lr=nan; it must be a finite number of 0 or more": lambda: pb.optim.Adam(WEIGHTS, lr=math.nan),
+    "SGD: lr=-0.5; it must be a finite number of 0 or more": lambda: pb.optim.SGD(WEIGHTS, lr=[0.1, -0.5]),
+    "Adam: lr is a str; it must be a number or one of optim.schedules": lambda: PB.optim.Adam(WEIGHTS, lr="a"),
+    "SGD: lr=-2.0; it must be ": lambda: setattr(pb.optim.SGD(WEIGHTS), "lr", -2),
+    "Cosine: base=-1; a learning rate must be 0 or more": lambda: pb.optim.schedules.Cosine(-1, 10),
+    "Product: schedule is a str; it must be a number": lambda: PB.optim.schedules.Product("a"),
+    "Adam: betas=(-0.1, 0.9); each number must be in [0, 1), such as 0.9.": lambda: pb.optim.Adam(WEIGHTS, betas=(-0.1, 0.9)),
+    "Adam: betas=(0.9, 'a'); each number must be in [0, 1), such as 0.9.": lambda: PB.optim.Adam(WEIGHTS, betas=(0.9, "a")),
+    "Adam: eps=-1; it must be a finite number of 0 or more, or one for each member.": lambda: pb.optim.Adam(WEIGHTS, eps=-1),
     "clip: min: a str ": lambda: PB.clip(X, "a", 3),
     "minimize: params is a str. Give tensors, Parameters, arrays or numbers: a str ": (
         lambda: PB.solve.minimize(lambda p: p, "a").result()

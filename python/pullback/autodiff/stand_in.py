@@ -59,6 +59,7 @@ def refuse_examples(what: str, value: Any) -> None:
     """Raises VmapError for the value of a Parameter that is a Batched tensor. `what`: the value, for the message."""
     if isinstance(getattr(value, "array", None), StandIn):
         raise VmapError(
-            f"{what} differs from example to example, because this runs inside vmap, and a Parameter holds one value for all "
-            f"examples. Make Parameters and layers outside of the function that vmap runs, or pass it tensors instead."
+            f"{what} differs from example to example, because a function of one example runs (under pb.vmap or "
+            f"pb.per_example_grad), and a Parameter holds one value for all of them. Make Parameters and layers outside of the "
+            f"function, or pass it tensors instead."
         )

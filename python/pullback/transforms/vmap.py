@@ -55,22 +55,26 @@ def vmap(
 
     @wraps(f)
     def for_all(*args: P.args, **options: P.kwargs) -> R:
-        batch, positional, named = examples("vmap", args, options, in_axes)
-        with batch:
-            results, spec = flatten(f(*positional, **named))
-        axes = prefix_leaves(out_axes, spec, results, "vmap: out_axes")
-        return unflatten(spec, [_outside(y, batch, axis) for y, axis in zip(results, axes)])
+        return run_on_examples("vmap", f, args, options, in_axes, out_axes)
 
     return for_all
+
+
+def run_on_examples(
+    what: str, f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], in_axes: Any, out_axes: Any = 0
+) -> Any:
+    """Returns vmap(f, in_axes, out_axes)(*args, **options). what: the function that the user called, for messages."""
+    batch, positional, named = examples(what, args, options, in_axes)
+    with batch:
+        results, spec = flatten(f(*positional, **named))
+    axes = prefix_leaves(out_axes, spec, results, f"{what}: out_axes")
+    return unflatten(spec, [_outside(what, y, batch, axis) for y, axis in zip(results, axes)])
 
 
 def examples(
     what: str, args: tuple[Any, ...], options: dict[str, Any], in_axes: Any
 ) -> tuple[Batch, tuple[Any, ...], dict[str, Any]]:
-    """Returns a batch, and the arguments as values of one example of this batch. `what`: the caller, for messages.
-
-    Raises ShapeError.
-    """
+    """Returns a batch, and the arguments as values of one example of this batch. Raises ShapeError."""
     given = [*args, *options.values()]
     leaves, spec = flatten(given)
     axes = _input_axes(what, in_axes, args, options)
@@ -110,9 +114,9 @@ def _common_length(what: str, leaves: list[Any], axes: list[int | None], args: t
         if axis is None:
             continue
         if not -len(x.shape) <= axis < len(x.shape):
-            positional = place < len(flatten(args)[0])
             rest = (
-                "Pass in_axes=None for what is the same for every example." if positional
+                "What is the same for every example is given by keyword." if what != "vmap"
+                else "Pass in_axes=None for what is the same for every example." if place < len(flatten(args)[0])
                 else "The axis of a keyword argument is always the first. Give what is the same for every example by position, "
                 "with None for it in in_axes, or use it in f without passing it."
             )  # fmt: skip
@@ -135,12 +139,12 @@ def _labels(args: tuple[Any, ...], options: dict[str, Any]) -> list[str]:
     return [f"argument {name}{path}" for name, x in named for path in paths(x)]
 
 
-def _outside(y: Any, batch: Batch, axis: int | None) -> Tensor:
+def _outside(what: str, y: Any, batch: Batch, axis: int | None) -> Tensor:
     """Returns a result of one example as a tensor with the results of all examples."""
-    y = converted("vmap", "what the function returned", y, own)
+    y = converted(what, "the result of the function", y, own)
     if axis is None:
         if belongs(y, batch):
-            raise VmapError(f"vmap: out_axes is None for a result of shape {y.shape} that differs from example to example.")
+            raise VmapError(f"{what}: out_axes is None for a result of shape {y.shape} that differs from example to example.")
         return y
     rows = of_all(y, batch)
-    return rows if axis == 0 else moveaxis(rows, 0, normalize_axis("vmap: out_axes", axis, rows.ndim))
+    return rows if axis == 0 else moveaxis(rows, 0, normalize_axis(f"{what}: out_axes", axis, rows.ndim))
