@@ -300,6 +300,12 @@ CALLS: dict[str, Callable[[], Any]] = {
     "associative_scan: <lambda> returned (*, *, *), with 3 tensor(s), for arguments like (*, *), with 2": (
         lambda: PB.associative_scan(lambda a, b: (*a, b[0]), (STEPS, STEPS))
     ),
+    "associative_scan() got an unexpected keyword argument 'combine_mode': every function of tensors can combine": (
+        lambda: PB.associative_scan(pb.add, STEPS, combine_mode="generic")
+    ),
+    "scan() got an unexpected keyword argument 'axis': the steps are along the first axis; move another one there": (
+        lambda: PB.scan(lambda c, x: (c, x), X, STEPS, axis=1)
+    ),
     "scan: takes a function, and was given a Tensor.": lambda: PB.scan(STEPS, lambda c, x: (c, x), X),
     "scan: the carry went from a tensor to 'a' in step 0.": lambda: PB.scan(lambda c, x: ("a", x), X, STEPS),
     "scan: <lambda> returned a str in y.": lambda: PB.scan(lambda c, x: (c, "a"), X, STEPS),

@@ -70,10 +70,12 @@ KEYWORDS_OF: Final[dict[str, dict[str, str]]] = {
     "cross": dict.fromkeys(("axisa", "axisb", "axisc"), "axis= is the same for all: move the others with pb.moveaxis."),
     "associative_scan": {
         "fn": "it is combine= here.", "f": "it is combine= here.", "combine_fn": "it is combine= here.", "elems": "it is xs= here.",
+        "combine_mode": "every function of tensors can combine, so there is no choice of a mode.",
     },
     "scan": {
         "fn": "it is f= here.", "combine_fn": "it is f= here.", "elems": "it is xs= here.",
         "initializer": "it is init= here.",
+        **dict.fromkeys(("axis", "dim"), "the steps are along the first axis; move another one there with pb.moveaxis(xs, axis, 0)."),
     },
     "linear_recurrence": dict.fromkeys(("h0", "init", "carry", "x0", "y0"), "the y before the first step is initial= here."),
     "scaled_dot_product_attention": {
