@@ -238,6 +238,17 @@ def test_a_number_that_is_a_tensor_is_refused_because_it_would_lose_its_gradient
     assert np.isnan(host(F.threshold(-X, 0.0, math.nan))).all()  # where NaN may be meant
 
 
+def test_that_a_layer_takes_one_x_is_said_only_if_three_were_given() -> None:
+    one = "The layer takes one x, which is query, key and value; nn.MultiheadAttention takes three."
+    key, value, wrong = pb.ones((2, 4, 8)), pb.ones((2, 4, 8)), pb.ones((3, 3))
+    assert one in refusal(lambda: ATTENTION(HEADS, key, value))
+    assert one in refusal(lambda: ATTENTION(HEADS, mask=key))
+    assert one not in refusal(lambda: ATTENTION(HEADS, mask=wrong))
+    text = refusal(lambda: ATTENTION(HEADS, positions=[0, 1, 2, 3]))
+    assert one not in text
+    assert "Make the layer with rotary=True." in text
+
+
 # ---- calls that do not fit
 
 CALLS: dict[str, Callable[[], Any]] = {
@@ -263,6 +274,16 @@ CALLS: dict[str, Callable[[], Any]] = {
         lambda: ATTENTION(HEADS, is_causal=True)
     ),
     "MultiHeadAttention: x was given as the mask, too. The layer takes one x": lambda: ATTENTION(HEADS, HEADS),
+    "MultiHeadAttention: x has shape (2, 3); it must be (batch, T, 8) or (T, 8).": lambda: ATTENTION(X),
+    "MultiHeadAttention: rotary=None must be True, False for no rotary positions, or a number": (
+        lambda: NN.MultiHeadAttention(8, 2, rotary=None)
+    ),
+    "GRU.forward() missing 1 required positional argument: 'x'": lambda: NN.GRU(3, 5).forward(),
+    "LSTMCell.forward() got an unexpected keyword argument 'h'": lambda: NN.LSTMCell(3, 5).forward(X, h=X),
+    "ReLU.forward() takes 2 positional arguments but 3 were given": lambda: NN.ReLU().forward(X, X),
+    "BatchNorm1d.forward() missing 1 ": lambda: NN.BatchNorm1d(3).forward(),
+    "Linear.forward() missing 1 ": lambda: NN.Linear(3, 5).forward(),
+    "matmul: shapes (2, 3) and (2, 3) do not fit: the last axis of a has length 3, axis -2 of b has 2.": lambda: X @ X,
     "MultiHeadAttention: mask has shape (2, 4, 8)": lambda: ATTENTION(HEADS, pb.ones((2, 4, 8))),
     "MultiHeadAttention() got an unexpected keyword argument 'kdim': the layer takes one x": (
         lambda: NN.MultiHeadAttention(8, 2, kdim=8)

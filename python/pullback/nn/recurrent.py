@@ -154,7 +154,7 @@ class _Layers(_Recurrent):
                 (num_layers * directions, batch, hidden_size), without the batch for one sequence.
 
         Returns: h of the last layer at every step, both directions side by side, in the layout of x; and the states after the last
-        step, in the form of hx.
+        step, in the form of hx. Sequences of no steps have no h, and leave the states as they were.
         Raises: ShapeError, DTypeError, PullbackError.
         """
         x = as_tensor(x)

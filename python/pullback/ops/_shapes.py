@@ -96,7 +96,7 @@ def probability(name: str, what: str, p: Any) -> Any:
 
     A bool is most often meant for the argument beside.
     """
-    if isinstance(p, (bool, np.bool_, str)) or not 0 <= real(name, what, p) <= 1:
+    if isinstance(p, (bool, np.bool_)) or not 0 <= real(name, what, p) <= 1:
         raise PullbackError(f"{name}: {what}={p!r} is not a probability; it must be from 0 to 1.")
     return p
 

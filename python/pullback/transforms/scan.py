@@ -151,7 +151,7 @@ def _step(f: Callable[[Any, Any], Any], carry: Any, x: Any, i: int) -> tuple[Any
     for place, (a, b) in enumerate(zip(old, new)):
         if isinstance(a, Tensor) and isinstance(b, (Tensor, int, float, str)):
             _keeps(a, b, f"leaf {place} of the carry" if len(old) > 1 else "the carry", i)
-            if not isinstance(b, Tensor):
+            if not isinstance(b, (Tensor, str)):
                 made[place] = asarray(b, dtype=a.dtype, device=a.device)
     carry = unflatten(after, [made.get(place, b) for place, b in enumerate(new)]) if made else result[0]
     return carry, result[1]

@@ -75,7 +75,8 @@ KEYWORDS_OF: Final[dict[str, dict[str, str]]] = {
     "scan": {
         "fn": "it is f= here.", "combine_fn": "it is f= here.", "elems": "it is xs= here.",
         "initializer": "it is init= here.",
-        **dict.fromkeys(("axis", "dim"), "the steps are along the first axis; move another one there with pb.moveaxis(xs, axis, 0)."),
+        **dict.fromkeys(("axis", "dim"),
+                        "the steps are along the first axis; move another one there with pb.moveaxis(xs, axis, 0)."),
     },
     "linear_recurrence": dict.fromkeys(("h0", "init", "carry", "x0", "y0"), "the y before the first step is initial= here."),
     "scaled_dot_product_attention": {
