@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -324,6 +325,28 @@ CALLS: dict[str, Callable[[], Any]] = {
     "associative_scan() got an unexpected keyword argument 'combine_mode': every function of tensors can combine": (
         lambda: PB.associative_scan(pb.add, STEPS, combine_mode="generic")
     ),
+    "hessian() got an unexpected keyword argument 'vectorize': all rows or columns are computed in one": (
+        lambda: PB.hessian(pb.sum, vectorize=True)
+    ),
+    "hessian() got an unexpected keyword argument 'outer_jacobian_strategy': it is always the Jacobian of the gradient": (
+        lambda: PB.hessian(pb.sum, outer_jacobian_strategy="forward-mode")
+    ),
+    "jacobian() got an unexpected keyword argument 'strategy': it is mode= here": lambda: PB.jacobian(pb.sin, strategy="a"),
+    "jacobian() got an unexpected keyword argument 'chunk_size': it is chunk= here.": lambda: PB.jacobian(pb.sin, chunk_size=2),
+    "vjp() got an unexpected keyword argument 'v': pb.vjp(f, x) returns the value and a function": lambda: PB.vjp(pb.sin, X, v=X),
+    "hvp() got an unexpected keyword argument 'v': the direction is tangents= here.": lambda: PB.hvp(pb.sum, X, v=X),
+    "jvp() got an unexpected keyword argument 'strict': an argument that": lambda: PB.jvp(
+        pb.sin, (X,), (X,), strict=True
+    ),
+    "MultiheadAttention() got an unexpected keyword argument 'key_dim': a head has embed_dim / num_heads features": (
+        lambda: NN.MultiheadAttention(8, 2, key_dim=4)
+    ),
+    "GRU() got an unexpected keyword argument 'reset_after': the reset gate acts after the matrix product": (
+        lambda: NN.GRU(3, 5, reset_after=True)
+    ),
+    "LSTM() got an unexpected keyword argument 'stateful': give the last state to the next call": (
+        lambda: NN.LSTM(3, 5, stateful=True)
+    ),
     "scan() got an unexpected keyword argument 'axis': the steps are along the first axis; move another one there": (
         lambda: PB.scan(lambda c, x: (c, x), X, STEPS, axis=1)
     ),
@@ -336,6 +359,19 @@ CALLS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("words", CALLS)
 def test_a_call_that_does_not_fit_is_told_as_the_user_wrote_it(words: str) -> None:
     assert refusal(CALLS[words]).startswith(words)
+
+
+def test_torchs_names_of_recurrent_layers_and_attention_are_answered() -> None:
+    gru = NN.GRU(3, 5)
+    for call, words in (
+        (lambda: F.multi_head_attention_forward, "nn.MultiheadAttention is the layer"),
+        (lambda: NN.RNNBase, "the layers are nn.RNN, nn.LSTM and nn.GRU"),
+        (lambda: gru.flatten_parameters(), "need no such call"),
+        (lambda: gru.all_weights, "it is net.parameters() here."),
+        (lambda: gru.reset_parameters(), "make the layer again"),
+    ):
+        with pytest.raises(AttributeError, match=re.escape(words)):
+            call()
 
 
 def test_a_module_of_the_user_is_named_when_its_call_does_not_fit() -> None:

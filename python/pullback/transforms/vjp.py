@@ -11,7 +11,7 @@ import numpy as np
 from ..autodiff.tape import Tape
 from ..errors import ArgumentError, DTypeError, PullbackError, ShapeError, TapeError
 from ..interop.unknown_names import unexpected
-from ..interop.wrong_calls import argument_named, with_title
+from ..interop.wrong_calls import argument_named, explain_call, with_title
 from ..ops.conversion import alias, copy
 from ..tensors import dtypes
 from ..tensors.creation import ones_like, zeros_like
@@ -143,6 +143,7 @@ def _shown(result: Any) -> str:
 def vjp(f: Callable[..., R], *primals: Any, has_aux: Literal[False] = False) -> tuple[R, Callable[..., tuple[Any, ...]]]: ...
 @overload
 def vjp(f: Callable[..., tuple[R, A]], *primals: Any, has_aux: Literal[True]) -> tuple[R, Callable[..., tuple[Any, ...]], A]: ...
+@explain_call
 def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Returns the value of f and its pullback, which maps cotangents in the structure of the value to those of the primals.
 
