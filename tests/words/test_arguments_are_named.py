@@ -136,6 +136,7 @@ NAMED: dict[str, Callable[[], Any]] = {
         lambda: PB.solve.minimize(lambda p: p, "a").result()
     ),
     "softmax: x: a str ": lambda: F.softmax("a"),
+    "at[...].set: values: a str ": lambda: PB.ones(3).at[0].set("a"),
     "sin: x: a str ": lambda: PB.sin("a"),
     "add: b: None ": lambda: PB.add(X, None),
     "concat: arrays: a str ": lambda: PB.concat([X, "a"]),
@@ -335,9 +336,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "jacobian() got an unexpected keyword argument 'chunk_size': it is chunk= here.": lambda: PB.jacobian(pb.sin, chunk_size=2),
     "vjp() got an unexpected keyword argument 'v': pb.vjp(f, x) returns the value and a function": lambda: PB.vjp(pb.sin, X, v=X),
     "hvp() got an unexpected keyword argument 'v': the direction is tangents= here.": lambda: PB.hvp(pb.sum, X, v=X),
-    "jvp() got an unexpected keyword argument 'strict': an argument that": lambda: PB.jvp(
-        pb.sin, (X,), (X,), strict=True
-    ),
+    "jvp() got an unexpected keyword argument 'strict': an argument that": lambda: PB.jvp(pb.sin, (X,), (X,), strict=True),
     "MultiheadAttention() got an unexpected keyword argument 'key_dim': a head has embed_dim / num_heads features": (
         lambda: NN.MultiheadAttention(8, 2, key_dim=4)
     ),

@@ -78,10 +78,7 @@ def _jacobian_of(
     what: str, f: Callable[..., Any], argnums: int | Sequence[int], mode: Any, chunk: Any, has_aux: bool
 ) -> Callable[..., Any]:
     """Returns what `jacobian` does. what: the function that the user called, for messages."""
-    check_function(what, f)
-    _check_chunk(what, chunk)
-    if mode not in ("auto", "forward", "reverse"):
-        raise TapeError(f'{what}: mode={mode!r}; use "auto", "forward" or "reverse".')
+    _check_options(what, f, mode, chunk)
     tall: set[Any] = set()  # the shapes of arguments for which "auto" has chosen forward mode
 
     def result(blocks: Any, form: Any, spec: Any, aux: Any) -> Any:
@@ -99,11 +96,10 @@ def _jacobian_of(
             return with_aux(what, f, out) if has_aux else (out, None)
 
         def forward() -> Any:
-            @wraps(f)
             def of_leaves(*xs: Any) -> tuple[Any, Any]:
                 return pair(_with(args, argnums, spec, xs))
 
-            blocks, form, aux, unused = _pushed(what, of_leaves, sources, chunk)
+            blocks, form, aux, unused = _pushed(what, wraps(f)(of_leaves), sources, chunk)
             _warn_of(tape, unused)
             return result(blocks, form, spec, aux)
 
@@ -179,6 +175,13 @@ def _tensors(what: str, f: Any, out: Any) -> tuple[list[Tensor], Any]:
         if not isinstance(y, Tensor):
             raise TapeError(f"{what}: {name_of(f)} returned a {type(y).__name__}, and only tensors have derivatives.")
     return targets, form
+
+
+def _check_options(what: str, f: Any, mode: Any, chunk: Any) -> None:
+    check_function(what, f)
+    _check_chunk(what, chunk)
+    if mode not in ("auto", "forward", "reverse"):
+        raise TapeError(f'{what}: mode={mode!r}; use "auto", "forward" or "reverse".')
 
 
 def _check_chunk(what: str, chunk: Any) -> None:
