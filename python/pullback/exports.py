@@ -35,3 +35,17 @@ def adopt(value: Any, package: str) -> None:
         here = value.__module__
         if here not in _PUBLIC or package.count(".") < here.count("."):
             value.__module__ = package
+        if isinstance(value, type):
+            _name_forward(value)
+
+
+def _name_forward(layer: Any) -> None:
+    """Gives a layer its own copy of a `forward` that it inherits: Python's messages name the class that defines a function."""
+    forward = getattr(layer, "forward", None)
+    if not isinstance(forward, FunctionType) or "forward" in vars(layer):
+        return
+    own = FunctionType(forward.__code__, forward.__globals__, "forward", forward.__defaults__, forward.__closure__)
+    own.__kwdefaults__, own.__doc__ = forward.__kwdefaults__, forward.__doc__
+    own.__annotations__, own.__module__ = forward.__annotations__, forward.__module__
+    own.__qualname__ = f"{layer.__qualname__}.forward"
+    layer.forward = own

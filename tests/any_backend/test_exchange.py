@@ -213,10 +213,40 @@ def test_bfloat16_goes_to_torch_and_comes_back() -> None:
 @pytest.mark.usefixtures("on_cpu")
 def test_an_unknown_dtype_is_refused_in_words() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    with pytest.raises(pb.DTypeError, match=r"from_dlpack: a Tensor cannot be taken.*Convert it first"):
+    with pytest.raises(pb.DTypeError, match=r"^from_dlpack: x: a Tensor cannot be taken.*Convert it first"):
         pb.from_dlpack(torch.ones(3, dtype=torch.float8_e4m3fn))
-    with pytest.raises(BufferError, match="detach"):
-        pb.from_dlpack(torch.ones(3, dtype=torch.bfloat16, requires_grad=True))
+    with pytest.raises(pb.ArgumentError, match=r"^tensor: obj: a Tensor of torch cannot be taken.*torch.strided.*Convert it first"):
+        pb.tensor(torch.eye(2).to_sparse())
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_a_tensor_of_torch_that_requires_grad_is_refused_by_name() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    w = torch.ones((2, 2), requires_grad=True)
+    x = pb.ones((2, 2))
+    calls: dict[str, Callable[[], Any]] = {
+        "from_dlpack: x": lambda: pb.from_dlpack(w.to(torch.bfloat16)),
+        "tensor: obj": lambda: pb.tensor(w),
+        "asarray: obj": lambda: pb.asarray([[w[0, 0], 1.0]]),
+        "sin: x": lambda: pb.sin(w),
+        "add: a": lambda: w + x,
+        "add: b": lambda: x + w,
+        "Linear: x": lambda: pb.nn.Linear(2, 3)(w),
+        'grad: argument 1["b"]': lambda: pb.grad(lambda a, b: pb.sum(b["b"]), 1)(x, {"b": w}),
+        "vjp: argument 0": lambda: pb.vjp(pb.sin, w),
+        "jvp: tangents": lambda: pb.jvp(pb.sin, (x,), (w,)),
+        "vmap: argument 0": lambda: pb.vmap(pb.sin)(w),
+        "vmap: argument k": lambda: pb.vmap(lambda x, k: x * k)(x, k=w),
+        "vmap: the result of the function": lambda: pb.vmap(lambda x: w)(x),
+    }
+    for words, call in calls.items():
+        with pytest.raises(pb.ArgumentError) as caught:
+            call()
+        text = str(caught.value)
+        assert text.startswith(f"{words}: a Tensor of torch requires grad, and gradients do not pass"), text
+        assert "Call .detach() on it" in text
+    close = np.testing.assert_array_equal
+    close(pb.tensor(w.detach()).numpy(), np.ones((2, 2), np.float32))
 
 
 # ---- GPUs

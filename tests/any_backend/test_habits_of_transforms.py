@@ -84,7 +84,7 @@ def test_has_aux_passes_on_the_second_value() -> None:
         ("jvp", lambda: pb.jvp(cubes, (X,), (X,), has_aux=True)),
         ("jacobian", lambda: pb.jacobian(cubes, has_aux=True)(X)),
         ("jacobian", lambda: pb.jacobian(cubes, mode="forward", has_aux=True)(X)),
-        ("grad", lambda: pb.hessian(cubes, has_aux=True)(X)),
+        ("hessian", lambda: pb.hessian(cubes, has_aux=True)(X)),
     ],
 )
 def test_has_aux_without_a_second_value_is_named(name: str, run: Callable[[], Any]) -> None:

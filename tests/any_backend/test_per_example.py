@@ -280,7 +280,7 @@ def test_refusals() -> None:
     with pytest.raises(pb.ShapeError, match="one for each of 5"):
         pb.weighted_grad(lambda q, v: pb.sum(q * v), pb.ones(4))(w, x)
     running = pb.Parameter(np.zeros(3))
-    with pytest.raises(pb.VmapError, match="differ from example to example"):
+    with pytest.raises(pb.VmapError, match="differs from example to example"):
         pb.per_example_grad(lambda q, v: pb.sum(q * (v - running.assign(v))))(w, x)
 
 

@@ -123,9 +123,13 @@ def test_lengths_that_differ_are_named() -> None:
     a, b = pb.ones((3, 2)), pb.ones(4)
     with pytest.raises(pb.ShapeError, match=r"equally long.*\(3, 2\), \(4,\)"):
         pb.scan(lambda c, x: (c, x), 0.0, (a, b))
-    with pytest.raises(pb.ShapeError, match="length=5"):
+    with pytest.raises(pb.ShapeError, match=r"xs has 3 steps along its first axis, but length=5\. Leave length out"):
         pb.scan(lambda c, x: (c, x), 0.0, a, length=5)
-    with pytest.raises(pb.ShapeError, match="no length"):
+    with pytest.raises(pb.ShapeError, match=r"shapes \[\(\)\], and a number has no axis.*first carry comes before xs"):
+        pb.scan(lambda c, x: (c, x), a, 0.0)
+    with pytest.raises(pb.ShapeError, match=r"shapes \[\(\), \(\)\], and a number has no axis.*A list is a tree of tensors"):
+        pb.scan(lambda c, x: (c, x), a, [1.0, 2.0])
+    with pytest.raises(pb.ShapeError, match=r"xs has no tensors, and there is no length.*length="):
         pb.scan(lambda c, x: (c, x), 0.0)
     with pytest.raises(pb.ShapeError, match="no steps"):
         pb.scan(lambda c, x: (c, x), 0.0, pb.ones((0, 2)))
@@ -161,5 +165,18 @@ def test_a_carry_keeps_its_dtype_and_a_number_takes_one() -> None:
         pb.scan(lambda c, x: (0.0, c), pb.zeros(2), halves)
     last, ys = pb.scan(add, 0, halves)
     assert (last.item(), last.dtype, ys.tolist()) == (1.0, pb.float32, [0.0, 0.5])
-    _, ys = pb.scan(lambda c, x: (c + 1, 0.25 if c else 3), 0, halves)
+    last, ys = pb.scan(lambda c, x: (c + 1, 0.25 if c else 3), 0, halves)
+    assert (last.item(), last.dtype, last.shape) == (2, pb.int64, ())
     assert ys.tolist() == [3.0, 0.25]  # as np.array([3, 0.25])
+
+
+def test_the_last_carry_has_tensors_where_all_steps_returned_numbers() -> None:
+    last, ys = pb.scan(lambda h, x: (h + 1, h), 0.0, length=5)
+    assert (last.shape, last.dtype, last.item(), ys.tolist()) == ((), pb.float32, 5.0, [0.0, 1.0, 2.0, 3.0, 4.0])
+    start = {"n": 2, "done": False, "name": "a", "none": None}
+    for checkpoint in (False, 2):
+        last, _ = pb.scan(lambda c, x: ({**c, "n": c["n"] * 2}, x), start, pb.ones(3), checkpoint=checkpoint)
+        assert (last["n"].item(), last["n"].dtype, last["done"].dtype) == (16, pb.int64, pb.bool)
+        assert (last["name"], last["none"]) == ("a", None)
+    last, ys = pb.scan(lambda c, x: (2.0, c), pb.tensor(1.0, dtype=pb.float64), length=2)
+    assert (last.dtype, last.item(), ys.tolist()) == (pb.float64, 2.0, [1.0, 2.0])

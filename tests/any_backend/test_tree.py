@@ -125,7 +125,7 @@ def test_a_tangent_may_be_none_where_a_value_is() -> None:
 def test_errors_name_the_way_to_a_leaf(argument: Any, words: str) -> None:
     for name, ask in {
         "grad": pb.grad(lambda p: 0.0), "vjp": lambda p: pb.vjp(lambda p: p, p), "jvp": lambda p: pb.jvp(lambda p: p, (p,), (p,)),
-        "jacobian": pb.jacobian(lambda p: p), "per-example gradients": lambda p: pb.per_example_norm(lambda p, x: x)(p, W),
+        "jacobian": pb.jacobian(lambda p: p), "per_example_norm": lambda p: pb.per_example_norm(lambda p, x: x)(p, W),
     }.items():  # fmt: skip
         with pytest.raises((pb.TapeError, pb.DTypeError), match=f"^{name}: {words}"):
             ask(argument)

@@ -305,6 +305,22 @@ def test_lengths_and_axes_are_checked() -> None:
         pb.vmap(lambda x: x, out_axes=None)(pb.ones(2))
 
 
+def test_keyword_arguments_come_in_any_order() -> None:
+    x = pb.tensor([[1.0, 2.0], [3.0, 4.0]])
+    y = pb.vmap(lambda x, b, a: x * a + b["n"], in_axes=1)(x, b={"n": pb.tensor([10.0, 20.0]), "m": 3.0}, a=2.0)
+    np.testing.assert_array_equal(host(y), [[12.0, 16.0], [24.0, 28.0]])
+
+
+def test_a_parameter_cannot_be_made_of_one_example() -> None:
+    for make in (nn.Linear(3, 2).weight.assign, pb.Parameter):
+        with pytest.raises(pb.VmapError, match=r"value.* differs from example to example.* a Parameter holds one value"):
+            pb.vmap(make)(pb.ones((4, 2, 3)))
+    with pytest.raises(pb.VmapError, match="Make Parameters and layers outside"):
+        pb.vmap(lambda x: nn.GRU(3, 5)(x)[0])(pb.ones((4, 2, 3)))
+    shared = pb.vmap(lambda x: x + pb.Parameter([1.0, 2.0]))(pb.ones((4, 2)))  # the same for every example
+    np.testing.assert_array_equal(host(shared), [[2.0, 3.0]] * 4)
+
+
 def test_a_value_that_left_its_vmap_is_refused() -> None:
     kept: list[Tensor] = []
     pb.vmap(lambda x: kept.append(x) or x)(pb.ones(3))

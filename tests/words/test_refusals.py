@@ -163,7 +163,7 @@ SHAPES: list[tuple[str, Any]] = [
     ("vmap", lambda: pb.vmap(pb.sin, in_axes=2)(ROWS)),
     ("vmap", lambda: pb.vmap(pb.sin, in_axes=None)(ROWS)),
     ("vmap", lambda: pb.vmap(pb.add)(ROWS, SIX)),
-    ("in_axes", lambda: pb.vmap(lambda t: t[0], in_axes=([0],))((ROWS, ROWS))),
+    ("vmap: in_axes", lambda: pb.vmap(lambda t: t[0], in_axes=([0],))((ROWS, ROWS))),
     ("scan", lambda: pb.scan(lambda c, x: (c, x), ONE, [ROWS, SIX])),
     ("scan", lambda: pb.scan(lambda c, x: (c, x), ONE)),
     ("scan", lambda: pb.scan(lambda c, x: (c, x), ONE, pb.ones((0, 2)))),
@@ -262,7 +262,7 @@ OTHERS: list[tuple[type[Exception], str, Any]] = [
     (pb.PullbackError, "nesterov", lambda: optim.SGD([parameter(2)], momentum=0.9, dampening=0.1, nesterov=True)),
     (pb.PullbackError, "betas", lambda: optim.Adam([parameter(2)], betas=(1.0, 0.9))),
     (pb.PullbackError, "eps", lambda: optim.Adam([parameter(2)], eps=-1.0)),
-    (pb.PullbackError, "learning rate", lambda: optim.SGD([parameter(2)], lr=-1.0)),
+    (pb.PullbackError, "^SGD: lr=-1.0; it must be", lambda: optim.SGD([parameter(2)], lr=-1.0)),
     (pb.PullbackError, "lr", lambda: optim.SGD([parameter(2)], lr="fast")),  # pyright: ignore[reportArgumentType]
     (pb.PullbackError, "Cosine", lambda: schedules.Cosine(0.1, steps=0)),
     (pb.PullbackError, "Step", lambda: schedules.Step(0.1, every=0)),

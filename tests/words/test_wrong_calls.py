@@ -32,7 +32,7 @@ LAYERS: dict[str, tuple[Callable[[], Any], str]] = {
     "a number as a flag": (lambda: nn.LayerNorm(3, 1e-5, 3), "elementwise_affine=3 must be True or False"),  # type: ignore[arg-type]
     "RMSNorm's flag": (lambda: nn.RMSNorm(3, None, "no"), "elementwise_affine='no' must be True or False"),  # type: ignore[arg-type]
     "LayerNorm's bias": (lambda: nn.LayerNorm(3, bias=pb.ones(3)), "must be True or False"),  # type: ignore[arg-type]
-    "a string as a probability": (lambda: nn.Dropout("0.5"), "p='0.5' is not a probability"),  # type: ignore[arg-type]
+    "a string as a probability": (lambda: nn.Dropout("0.5"), "p='0.5' is not a real number"),  # type: ignore[arg-type]
     "a mode as a probability": (lambda: nn.Dropout(True), "p=True is not a probability"),
     "a class for a layer": (lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU), "item 1 is the class ReLU; give a layer"),
     "data for a mode": (lambda: NET.train(X), "training itself is a loop around opt.minimize(f)"),  # type: ignore[arg-type]

@@ -53,3 +53,13 @@ class StandIn:
             f"differ from example to example. Keep to pb.* functions inside (pb.where instead of if), or return the tensor "
             f"and read it outside."
         )
+
+
+def refuse_examples(what: str, value: Any) -> None:
+    """Raises VmapError for the value of a Parameter that is a Batched tensor. `what`: the value, for the message."""
+    if isinstance(getattr(value, "array", None), StandIn):
+        raise VmapError(
+            f"{what} differs from example to example, because a function of one example runs (under pb.vmap or "
+            f"pb.per_example_grad), and a Parameter holds one value for all of them. Make Parameters and layers outside of the "
+            f"function, or pass it tensors instead."
+        )

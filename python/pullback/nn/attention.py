@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..interop.wrong_calls import explain_call
-from ..ops._shapes import flag, real
+from ..ops._shapes import flag, probability, real
 from ..ops.attention import attention
 from ..ops.attention_parts import composed
 from ..ops.by_name import in_dtype, repeated, reshaped, widened
@@ -50,13 +50,12 @@ def scaled_dot_product_attention(
     Raises: ShapeError, DTypeError, PullbackError. Sources: Vaswani et al. 2017; Dao et al. 2022 for the backward pass.
     """
     causal, shares = flag(NAME, "is_causal", is_causal), flag(NAME, "enable_gqa", enable_gqa)
+    dropped = probability(NAME, "dropout_p", dropout_p)
     factor = None if scale is None else real(NAME, "scale", scale, "Multiply the query by it, and pass scale=1.0.")
-    if not 0 <= real(NAME, "dropout_p", dropout_p) <= 1:
-        raise PullbackError(f"{NAME}: dropout_p={dropout_p} is not a probability; it must be from 0 to 1.")
     given = [as_tensor(x) for x in (query, key, value)]
     q, k, v = _operands(given, shares)
     mask = None if attn_mask is None else mask_for(NAME, "attn_mask", attn_mask, q, k)
-    y, _ = attend(q, k, v, mask, dropout_p, causal, factor)
+    y, _ = attend(q, k, v, mask, dropped, causal, factor)
     return squeeze(y, axis=0) if given[0].ndim == 2 else y
 
 

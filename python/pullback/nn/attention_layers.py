@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+import numpy as np
+
 from ..errors import DTypeError, PullbackError, ShapeError
-from ..ops._shapes import flag
+from ..ops._shapes import flag, probability
 from ..ops.elementwise import logical_and, logical_not, where
 from ..ops.linear import linear
 from ..ops.reduce import mean
@@ -19,7 +21,7 @@ from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
 from . import init
 from .attention import attend, base_of, mask_for, turn
-from .layers import Linear, positive_lengths, probability
+from .layers import Linear, positive_lengths
 from .module import Module
 from .norms import RMSNorm
 
@@ -193,6 +195,17 @@ def _checked(name: str, mask: Any, shapes: list[tuple[int, ...]]) -> Tensor:
 _ONE: Final = "The layer takes one x, which is query, key and value; nn.MultiheadAttention takes three."
 
 
+def _base(name: str, rotary: Any) -> float | None:
+    """Returns the base of the angles of rotary positions, or None for none. Raises DTypeError, PullbackError."""
+    if isinstance(rotary, (bool, np.bool_)):
+        return 10000.0 if rotary else None
+    if rotary is None or isinstance(rotary, str):
+        raise DTypeError(
+            f"{name}: rotary={rotary!r} must be True, False for no rotary positions, or a number, the base of the angles."
+        )
+    return base_of(name, "rotary", rotary)
+
+
 class MultiHeadAttention(_Projected):
     """Self-attention of sequences (batch, T, embed_dim), in one launch between the projections.
 
@@ -228,7 +241,7 @@ class MultiHeadAttention(_Projected):
         if self.num_heads % self.num_kv_heads:
             raise ShapeError(f"{name}: num_kv_heads={num_kv_heads} does not divide num_heads={num_heads}.")
         self.dropout, self.causal = float(probability(name, "dropout", dropout)), flag(name, "causal", causal)
-        self.rotary = 10000.0 if rotary is True else None if rotary is False else base_of(name, "rotary", rotary)
+        self.rotary = _base(name, rotary)
         self.interleaved = flag(name, "interleaved", interleaved)
         if self.rotary is not None and self.head_dim % 2:
             raise ShapeError(f"{name}: rotary positions turn pairs of features. head_dim={self.head_dim} must be even.")
@@ -252,8 +265,11 @@ class MultiHeadAttention(_Projected):
         if mask is x and mask is not None:
             raise PullbackError(f"MultiHeadAttention: x was given as the mask, too. {_ONE}")
         x = as_tensor(x)
+        three = f" {_ONE}" if getattr(mask, "shape", None) == x.shape else ""  # called like nn.MultiheadAttention
         if x.ndim not in (2, 3) or x.shape[-1] != self.embed_dim:
-            raise ShapeError(f"MultiHeadAttention: x has shape {x.shape}; it must be (batch, T, {self.embed_dim}) or (T, …).")
+            raise ShapeError(
+                f"MultiHeadAttention: x has shape {x.shape}; it must be (batch, T, {self.embed_dim}) or (T, {self.embed_dim})."
+            )
         alone = x.ndim == 2
         y = linear(expand_dims(x) if alone else x, self.in_proj_weight, self.in_proj_bias)  # type: ignore[arg-type]
         first, second = self.num_heads, self.num_heads + self.num_kv_heads  # heads of keys and of values begin here
@@ -266,8 +282,8 @@ class MultiHeadAttention(_Projected):
                 for t in (q, k)
             ]
         elif positions is not None:
-            raise PullbackError(f"MultiHeadAttention: positions are for rotary positions. Make the layer with rotary=True. {_ONE}")
-        seen = None if mask is None else mask_for("MultiHeadAttention", "mask", mask, q, k, f" {_ONE}")
+            raise PullbackError(f"MultiHeadAttention: positions are for rotary positions. Make the layer with rotary=True.{three}")
+        seen = None if mask is None else mask_for("MultiHeadAttention", "mask", mask, q, k, three)
         z, _ = attend(q, k, v, seen, self.dropout if self.training else 0.0, self.causal)
         z = self.out_proj(_merged(z))
         return squeeze(z, axis=0) if alone else z

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+import numpy as np
+
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..launch import capturing
-from ..ops._shapes import flag, integer, normalize_axis, real
+from ..ops._shapes import flag, integer, normalize_axis, probability
 from ..ops.conversion import stop_gradient
 from ..ops.elementwise import equal, where
 from ..ops.gather import take
@@ -67,16 +69,9 @@ class Linear(Module):
 
 def positive_lengths(layer: str, **lengths: Any) -> list[int]:
     for name, value in lengths.items():
-        if not hasattr(value, "__index__") or index(value) < 1:
+        if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__") or index(value) < 1:
             raise ShapeError(f"{layer}: {name}={value!r} must be an integer of 1 or more.")
     return [index(value) for value in lengths.values()]
-
-
-def probability(layer: str, name: str, p: Any) -> Any:
-    """Returns p. Raises PullbackError if it is not from 0 to 1, DTypeError if it is no number."""
-    if isinstance(p, (bool, str)) or not 0 <= real(layer, name, p) <= 1:
-        raise PullbackError(f"{layer}: {name}={p!r} is not a probability; it must be from 0 to 1.")
-    return p
 
 
 # The activation modules that `linear` can fuse: a Linear followed by one of these runs as one launch. The result has the same bits

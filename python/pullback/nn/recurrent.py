@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from ..autodiff.site import warn
 from ..errors import PullbackError, ShapeError
 from ..interop.wrong_calls import explain_call
-from ..ops._shapes import flag, integer
+from ..ops._shapes import flag, integer, probability
 from ..ops.linear import linear
 from ..ops.movement import concat, stack
 from ..ops.random import dropout as dropped
@@ -21,7 +21,7 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
 from . import init
-from .layers import positive_lengths, probability
+from .layers import positive_lengths
 from .module import Module
 
 Nonlinearity = Literal["tanh", "relu"]
@@ -154,7 +154,7 @@ class _Layers(_Recurrent):
                 (num_layers * directions, batch, hidden_size), without the batch for one sequence.
 
         Returns: h of the last layer at every step, both directions side by side, in the layout of x; and the states after the last
-        step, in the form of hx.
+        step, in the form of hx. Sequences of no steps have no h, and leave the states as they were.
         Raises: ShapeError, DTypeError, PullbackError.
         """
         x = as_tensor(x)

@@ -91,6 +91,16 @@ def real(name: str, what: str, value: Any, instead: str = "", nan: bool = False)
     return number
 
 
+def probability(name: str, what: str, p: Any) -> Any:
+    """Returns p. Raises PullbackError if it is not from 0 to 1, DTypeError if it is no number.
+
+    A bool is most often meant for the argument beside.
+    """
+    if isinstance(p, (bool, np.bool_)) or not 0 <= real(name, what, p) <= 1:
+        raise PullbackError(f"{name}: {what}={p!r} is not a probability; it must be from 0 to 1.")
+    return p
+
+
 def flag(name: str, what: str, value: Any, instead: str = "") -> bool:
     """Returns True or False. Raises DTypeError for any other value; `instead` is a sentence that the message ends with."""
     if isinstance(value, (bool, np.bool_)):

@@ -16,7 +16,7 @@ from ..autodiff.primitive import apply
 from ..errors import DTypeError, ShapeError, VmapError
 from ..launch import capturing, door
 from ..tensors import devices, dtypes
-from ..tensors.operand import as_tensor, steady
+from ..tensors.operand import as_tensor, converted, steady
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, IndexLike
 from .by_name import in_dtype, view
@@ -191,7 +191,8 @@ class At:
         x = self._x
         rows, indices = _places(x, _key(self._index)[0])
         shape = (*indices.shape, *rows.shape[1:])
-        given = values if isinstance(values, Tensor) else as_tensor(values, device=x.device)
+        name = f"at[...].{op.name.partition('_')[2]}"
+        given = values if isinstance(values, Tensor) else converted(name, "values", values, lambda v: as_tensor(v, device=x.device))
         if isinstance(values, Tensor) or dtypes.promote(given.dtype, x.dtype).kind != x.dtype.kind:
             updates = self._same(given)
         else:  # numbers and arrays of the same kind as the tensor are converted to its dtype
@@ -200,8 +201,7 @@ class At:
             updates = broadcast_to(updates, shape)
         except ShapeError:
             raise ShapeError(
-                f"at[...].{op.name.partition('_')[2]}: the index selects shape {shape}, the values have shape "
-                f"{updates.shape}. They must broadcast to it."
+                f"{name}: the index selects shape {shape}, the values have shape {updates.shape}. They must broadcast to it."
             ) from None
         return reshape(apply(op, (rows, updates, indices), (0,)), x.shape)
 

@@ -122,8 +122,8 @@ def matmul(a: ArrayLike, b: ArrayLike, /, **unknown: NoReturn) -> Tensor:
     inner = b.array.shape[0 if columns == 1 else -2]
     if a.array.shape[-1] != inner:
         raise ShapeError(
-            f"matmul: shapes {a.shape} and {b.shape} do not fit: the last axis of the first has length {a.shape[-1]}, axis "
-            f"{0 if columns == 1 else -2} of the second has {inner}. They must be equal; transpose one of them (x.mT)?"
+            f"matmul: shapes {a.shape} and {b.shape} do not fit: the last axis of a has length {a.shape[-1]}, axis "
+            f"{0 if columns == 1 else -2} of b has {inner}. They must be equal; transpose one of them (x.mT)?"
         )
     if rows > 1 and columns > 1:
         if rows > 2 or columns > 2:

@@ -21,7 +21,7 @@ from ..tensors import devices, dtypes
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike, ShapeLike
-from ._shapes import Shape, flag, length, real
+from ._shapes import Shape, flag, length, probability
 from .by_name import per_example
 from .conversion import settled, to_device
 from .draws import (
@@ -274,8 +274,7 @@ def dropout(
     """
     if unknown:
         raise unexpected(unknown)
-    if not 0 <= real("dropout", "p", p) <= 1:
-        raise PullbackError(f"dropout: p={p} is not a probability; it must be from 0 to 1.")
+    probability("dropout", "p", p)
     if not flag("dropout", "training", training) or p == 0:
         return settled(own(x))
     x = as_tensor(x)

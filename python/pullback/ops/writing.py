@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..autodiff.listeners import listeners
+from ..autodiff.stand_in import refuse_examples
 from ..backends import kernels_on
 from ..errors import ShapeError, TapeError
 from ..launch import capturing, door
@@ -42,6 +43,7 @@ def write(target: Any, value: Any, *, shares: bool = False) -> None:
 def assign(p: Parameter, value: Any) -> Parameter:
     """Implements `p.assign(value)`: sets the value of a Parameter in place and returns it. Raises ShapeError, TapeError."""
     _refuse_watched(p, value)
+    refuse_examples(f"assign: the new value of {p.label()}", value)
     source = value.array if isinstance(value, Tensor) else asarray(value).array
     if source.shape != p.shape:
         raise ShapeError(

@@ -138,7 +138,7 @@ class Adjustable:
         """Returns a hyper-parameter as the sets need it. Raises PullbackError."""
         rule = type(self).__name__
         if name == "lr":
-            value = g.schedules_of(value)
+            value = g.schedules_of(rule, value)
         elif name == "clip_value":
             value = unlimited(rule, name, value)
         elif name == "ema" and value is None:

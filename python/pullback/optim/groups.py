@@ -37,12 +37,12 @@ def checked(rule: str, name: str, value: Any, count: int, *, signed: bool = Fals
     if not isinstance(parts, (list, tuple)) or len(parts) != count:
         raise PullbackError(f"{rule}: {name}={value!r}; it must be a {'pair' if count == 2 else 'tuple'} of numbers.")
     floats = [_numbers(part) for part in parts]
+    share, it = not signed and name in SHARES, "it" if count == 1 else "each of them"
     for part in floats:
-        if part is None or not np.all((signed | (np.asarray(part) >= 0)) & np.isfinite(part)):
-            least = "" if signed else " of 0 or more"
-            raise PullbackError(f"{rule}: {name}={value!r}; it must be a finite number{least}, or one for each member.")
-        if not signed and name in SHARES and not np.all(np.asarray(part) < 1):
-            raise PullbackError(f"{rule}: {name}={value!r}; each number must be in [0, 1), such as 0.9.")
+        least, bound = (-np.inf if signed else 0, 1 if share else np.inf)
+        if part is None or not np.all((np.asarray(part) >= least) & (np.asarray(part) < bound) & np.isfinite(part)):
+            must = f"{it} must be a finite number" + ("" if signed else " of 0 or more") + ", or one for each member"
+            raise PullbackError(f"{rule}: {name}={value!r}; {'each number must be in [0, 1), such as 0.9' if share else must}.")
     return floats[0] if count == 1 else tuple(floats)
 
 
@@ -61,16 +61,15 @@ def _numbers(value: Any) -> Any:
     return array if array.ndim else float(array)
 
 
-def schedules_of(lr: Any) -> Schedule | list[Schedule]:
+def schedules_of(rule: str, lr: Any) -> Schedule | list[Schedule]:
     """Returns the schedule of a learning rate, or a list of one for each member. Raises PullbackError."""
+    what = f"{rule}: lr"
     if isinstance(lr, (list, tuple)) and any([isinstance(x, Schedule) for x in lr]):
-        return [as_schedule(x) for x in lr]
+        return [as_schedule(what, x) for x in lr]
     numbers = None if isinstance(lr, Schedule) else _numbers(lr)
-    if numbers is not None and not np.all(np.isfinite(numbers)):
-        raise PullbackError(f"lr={lr}; it must be a finite number of 0 or more, or a schedule.")
     if isinstance(numbers, np.ndarray):
-        return [as_schedule(float(x)) for x in numbers]
-    return as_schedule(lr if numbers is None else numbers)
+        return [as_schedule(what, float(x)) for x in numbers]
+    return as_schedule(what, lr if numbers is None else numbers)
 
 
 def of_members(lr: Schedule | list[Schedule], members: int) -> list[Schedule]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..errors import ArgumentError, DTypeError
 from . import dtypes
 
 # The byte offset of the type code in a capsule's structure (dlpack.h, on a 64-bit machine).
@@ -26,10 +27,31 @@ def exported(array: Any, **options: Any) -> Any:
 
 
 def taken(obj: Any, take: Callable[[Any], Any]) -> Any:
-    """Returns take(obj), an array over the memory of a DLPack object. Handles bfloat16, which `take` itself may not support."""
+    """Returns take(obj), an array over the memory of a DLPack object. Handles bfloat16, which `take` itself may not support.
+
+    Raises DTypeError if `take` does not have the dtype, ArgumentError if the object's own library refuses to export it.
+    """
     shown = _Shown(obj)
-    array = take(shown)
+    try:
+        array = take(shown)
+    except (RuntimeError, BufferError) as error:
+        if "dtype" in str(error):
+            raise DTypeError(f"a {type(obj).__name__} cannot be taken ({error.args[0]}) Convert it first.") from error
+        if isinstance(error, BufferError):
+            raise not_exported(obj, error) from error
+        raise
     return array.view(dtypes.bfloat16()) if shown.is_bfloat16 else array
+
+
+def not_exported(obj: Any, error: Exception) -> ArgumentError:
+    """Returns the error for an object that its own library refuses to export."""
+    kind = f"a {type(obj).__name__} of {type(obj).__module__.partition('.')[0]}"
+    if getattr(obj, "requires_grad", False):
+        return ArgumentError(
+            f"{kind} requires grad, and gradients do not pass from one library to the other. Call .detach() on it, and give the "
+            f"result. A tape of pullback, or pb.grad, differentiates what is computed from it here."
+        )
+    return ArgumentError(f"{kind} cannot be taken, because its library does not export it ({error}). Convert it first.")
 
 
 class _Shown:

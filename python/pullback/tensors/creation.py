@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..errors import DeviceError, DTypeError, OutOfMemoryError, ShapeError, check_room
+from ..errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, ShapeError, check_room
 from ..interop.unknown_names import unexpected
 from ..interop.wrong_calls import argument_named, explain_call
 from ..launch import door
@@ -115,7 +115,7 @@ def _placed(obj: Any, wanted: Any, device: str | None) -> tuple[Any, Any]:
         array = _to_array(obj, wanted)
         if array.dtype.kind == "V" or not dtypes.is_supported(array.dtype):
             dtypes.as_dtype(array.dtype)  # registers bfloat16 with the kernels, and raises DTypeError for other dtypes
-    except (DTypeError, ShapeError) as error:
+    except (ArgumentError, DTypeError, ShapeError) as error:
         raise type(error)(f"{argument_named(obj)}{error}") from error.__cause__
     dtype = array.dtype
     if dtype.kind in "fiu" and not dtype.isnative:
@@ -172,13 +172,7 @@ def _to_array(obj: Any, dtype: Any) -> Any:
 def _from_dlpack(x: Any) -> Any:
     kind = int(x.__dlpack_device__()[0])
     if kind == devices.KDL_CPU:
-        try:
-            return capsules.taken(x, np.from_dlpack)
-        except (RuntimeError, BufferError) as error:
-            if "dtype" not in str(error):  # the exporter refuses
-                raise
-            # NumPy does not have the dtype.
-            raise DTypeError(f"from_dlpack: a {type(x).__name__} cannot be taken ({error.args[0]}) Convert it first.") from error
+        return capsules.taken(x, np.from_dlpack)
     if kind == devices.KDL_CUDA or hasattr(x, "__cuda_array_interface__"):  # for example managed memory
         return devices.taken_over(x)
     raise DeviceError(f"from_dlpack: DLPack device type {kind} is not the CPU (1) or CUDA (2). Move the data there first.")
@@ -188,11 +182,11 @@ def from_dlpack(x: SupportsDLPack, /, *, device: str | None = None, copy: bool |
     """Returns a tensor over the memory of any DLPack object, without copying it unless `device` or `copy` require a copy.
 
     Raises DeviceError if the memory is neither on the CPU nor on a CUDA device, or if `device` cannot be used; DTypeError if x
-    is not a DLPack object or its dtype is not supported; ValueError if a copy is needed and copy=False.
+    is not a DLPack object or its dtype is not supported; ValueError if a copy is needed and copy=False, or if its library refuses.
     """
     if not hasattr(x, "__dlpack_device__"):
         raise DTypeError(f"from_dlpack: a {type(x).__name__} does not export its memory by DLPack. Use pb.asarray.")
-    return asarray(x if isinstance(x, Tensor) else _from_dlpack(x), device=device, copy=copy)
+    return asarray(x, device=device, copy=copy)
 
 
 # ---- tensors filled with numbers

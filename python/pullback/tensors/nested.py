@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import DTypeError, ShapeError
 from . import devices, dtypes
+from .capsules import not_exported
 from .escape import LIST, report_escape
 from .tensor import Tensor
 
@@ -20,6 +21,9 @@ def as_array(obj: Any, dtype: Any) -> Any:
         array = np.array(plain)
     except (ValueError, TypeError) as error:
         raise ShapeError(f"the nested lists do not have equal lengths ({error}).") from error
+    except RuntimeError as error:
+        refused = [x for x in _flat(plain) if getattr(x, "requires_grad", False)]
+        raise not_exported(refused[0], error) if refused else error from None
     if dtype == dtypes.uint64 and array.dtype == dtypes.float64 and all([isinstance(x, int) for x in _flat(plain)]):
         return _fitting(np.array(plain, object), dtype)  # NumPy turns a mix of large and small integers into floats
     if array.dtype.hasobject or array.dtype.kind not in "fiub":

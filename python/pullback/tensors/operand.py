@@ -9,7 +9,7 @@ import numpy as np
 
 from ..autodiff.listeners import listeners
 from ..backends import native
-from ..errors import DTypeError, PullbackError
+from ..errors import ArgumentError, DTypeError, PullbackError
 from ..interop.wrong_calls import with_title
 from ..launch import capturing
 from . import devices, gpu
@@ -50,8 +50,8 @@ def operand(x: Any, *, op: str = "this op") -> Any:
         return Number(x.item())
     try:
         return as_tensor(x)
-    except DTypeError as error:
-        raise DTypeError(with_title(op, error, x)) from None
+    except (ArgumentError, DTypeError) as error:
+        raise type(error)(with_title(op, error, x)) from None
 
 
 def as_tensor(x: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:

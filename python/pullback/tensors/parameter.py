@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ..autodiff.stand_in import refuse_examples
 from ..errors import PullbackError
 from ..interop.wrong_calls import explain_call
 from ..launch import capturing
@@ -49,6 +50,7 @@ class Parameter(Tensor):
         device: str | None = None,
     ) -> None:
         value = asarray(obj, dtype=dtype, device=device, copy=True)
+        refuse_examples("Parameter: the value", value)
         dtypes.check_trainable(value.dtype, trainable)
         super().__init__(value.array)
         self.serial = new_serial()

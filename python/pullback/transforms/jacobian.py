@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Literal, NoReturn, TypeVar, overload
 
+import numpy as np
+
 from ..autodiff.batching import Batch, Batched
 from ..autodiff.error_text import silent_zeros
 from ..autodiff.node import all_kept, named, needed_by
 from ..autodiff.site import warn
 from ..autodiff.tape import Tape
-from ..errors import ShapeError, TapeError, ZeroGradientWarning
+from ..errors import ArgumentError, ShapeError, TapeError, ZeroGradientWarning
 from ..interop.unknown_names import unexpected
 from ..ops.by_name import of_all
 from ..ops.movement import concat
@@ -21,7 +23,7 @@ from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from ..typing import Derivative, P
 from .jvp import Forward, pushed
-from .vjp import check_function, check_places, grad, name_of, variables, with_aux
+from .vjp import check_function, check_places, gradient_of, name_of, variables, with_aux
 
 A = TypeVar("A")
 
@@ -69,7 +71,14 @@ def jacobian(
     if unknown:
         raise unexpected(unknown)
     check_places("jacobian", argnums)
-    _check_options(f, mode, chunk)
+    return _jacobian_of("jacobian", f, argnums, mode, chunk, has_aux)
+
+
+def _jacobian_of(
+    what: str, f: Callable[..., Any], argnums: int | Sequence[int], mode: Any, chunk: Any, has_aux: bool
+) -> Callable[..., Any]:
+    """Returns what `jacobian` does. what: the function that the user called, for messages."""
+    _check_options(what, f, mode, chunk)
     tall: set[Any] = set()  # the shapes of arguments for which "auto" has chosen forward mode
 
     def result(blocks: Any, form: Any, spec: Any, aux: Any) -> Any:
@@ -79,15 +88,18 @@ def jacobian(
     @wraps(f)
     def all_derivatives(*args: Any, **options: Any) -> Any:
         tape = Tape(watch_parameters=False)
-        inside, sources, spec = variables(args, argnums, tape, "jacobian")
+        inside, sources, spec = variables(args, argnums, tape, what)
         shapes = tuple([x.shape for x in sources])
 
         def pair(args: tuple[Any, ...]) -> tuple[Any, Any]:
             out = f(*args, **options)
-            return with_aux("jacobian", f, out) if has_aux else (out, None)
+            return with_aux(what, f, out) if has_aux else (out, None)
 
         def forward() -> Any:
-            blocks, form, aux, unused = _pushed(lambda *xs: pair(_with(args, argnums, spec, xs)), sources, chunk)
+            def of_leaves(*xs: Any) -> tuple[Any, Any]:
+                return pair(_with(args, argnums, spec, xs))
+
+            blocks, form, aux, unused = _pushed(what, wraps(f)(of_leaves), sources, chunk)
             _warn_of(tape, unused)
             return result(blocks, form, spec, aux)
 
@@ -95,7 +107,7 @@ def jacobian(
             return forward()
         with tape:
             out, aux = pair(inside)
-        targets, form = _tensors(f, out)
+        targets, form = _tensors(what, f, out)
         rows, columns = sum([y.size for y in targets]), sum([x.size for x in sources])
         if mode == "auto" and columns < rows and not _has_formulas(tape):
             tall.add(shapes)
@@ -129,7 +141,7 @@ def hessian(
         raise unexpected(unknown)
     check_places("hessian", argnums)
     check_function("hessian", f)
-    return jacobian(grad(f, argnums, has_aux), argnums, mode="forward", chunk=chunk, has_aux=has_aux)
+    return _jacobian_of("hessian", gradient_of("hessian", f, argnums, has_aux), argnums, "forward", chunk, has_aux)
 
 
 def _has_formulas(tape: Tape) -> bool:
@@ -157,24 +169,27 @@ def _with(args: tuple[Any, ...], argnums: int | Sequence[int], spec: Any, leaves
     return tuple(replaced)
 
 
-def _tensors(f: Any, out: Any) -> tuple[list[Tensor], Any]:
+def _tensors(what: str, f: Any, out: Any) -> tuple[list[Tensor], Any]:
     targets, form = flatten(out)
     for y in targets:
         if not isinstance(y, Tensor):
-            raise TapeError(f"jacobian: {name_of(f)} returned a {type(y).__name__}, and only tensors have derivatives.")
+            raise TapeError(f"{what}: {name_of(f)} returned a {type(y).__name__}, and only tensors have derivatives.")
     return targets, form
 
 
-def _check_options(f: Any, mode: Any, chunk: Any) -> None:
-    check_function("jacobian", f)
-    _check_chunk(chunk)
+def _check_options(what: str, f: Any, mode: Any, chunk: Any) -> None:
+    check_function(what, f)
+    _check_chunk(what, chunk)
     if mode not in ("auto", "forward", "reverse"):
-        raise TapeError(f'jacobian: mode={mode!r}; use "auto", "forward" or "reverse".')
+        raise TapeError(f'{what}: mode={mode!r}; use "auto", "forward" or "reverse".')
 
 
-def _check_chunk(chunk: Any) -> None:
-    if chunk != "auto" and (not isinstance(chunk, int) or chunk < 1):
-        raise ValueError(f'chunk={chunk!r}: how many rows or columns at once; a positive integer, or "auto".')
+def _check_chunk(what: str, chunk: Any) -> None:
+    if chunk != "auto" and (isinstance(chunk, bool) or not isinstance(chunk, (int, np.integer)) or chunk < 1):
+        raise ArgumentError(
+            f"{what}: chunk={chunk!r}; it must be the number of rows or columns to compute at once, an integer of 1 or more, or "
+            f'"auto".'
+        )
 
 
 def _at_once(chunk: Chunk, count: int, bytes_each: int) -> int:
@@ -231,7 +246,7 @@ def batched_pull(
 
 
 def _pushed(
-    f: Callable[..., tuple[Any, Any]], sources: list[Tensor], chunk: Chunk
+    what: str, f: Callable[..., tuple[Any, Any]], sources: list[Tensor], chunk: Chunk
 ) -> tuple[list[list[Tensor]], Any, Any, list[Tensor]]:
     """Returns for each target and each source the Jacobian, the structure of the targets, aux, and the sources that no op used.
 
@@ -242,6 +257,7 @@ def _pushed(
     unused: list[Tensor] = []
     aux: Any = None
 
+    @wraps(f)
     def value(*xs: Any) -> Any:
         nonlocal aux
         y, aux = f(*xs)
@@ -252,7 +268,7 @@ def _pushed(
         start, chunks = 0, []
         while start < x.size or not (chunks or columns):
             stop = min(start + at_once, x.size)
-            targets, form, tangents, listener = _push(value, sources, i, start, stop)
+            targets, form, tangents, listener = _push(what, value, sources, i, start, stop)
             chunks.append(tangents)
             at_once, start = _at_once(chunk, x.size, listener.bytes), stop
             if start == x.size and not listener.used:
@@ -270,7 +286,7 @@ def _pushed(
 
 
 def _push(
-    f: Callable[..., Any], sources: list[Tensor], i: int, start: int, stop: int
+    what: str, f: Callable[..., Any], sources: list[Tensor], i: int, start: int, stop: int
 ) -> tuple[list[Tensor], Any, list[Tensor], Forward]:
     """Pushes elements `start` to `stop` of source i forward.
 
@@ -280,8 +296,8 @@ def _push(
     x, n = sources[i], stop - start
     basis = reshape(eye(n, x.size, k=start, dtype=x.dtype, device=x.device), (n, *x.shape))
     with Batch(n, directions=True) as batch:
-        out, tangents, listener = pushed(f, sources, [Batched(batch, basis) if k == i else None for k in range(len(sources))])
-    targets, form = _tensors(f, out)
+        out, tangents, listener = pushed(f, sources, [Batched(batch, basis) if k == i else None for k in range(len(sources))], what)
+    targets, form = _tensors(what, f, out)
     return targets, form, [of_all(t, batch) for t in flatten(tangents)[0]], listener
 
 
@@ -290,7 +306,7 @@ def _push(
 
 def tape_jacobian(tape: Tape, target: Any, source: Any, chunk: Chunk, unconnected: str) -> Any:
     """Implements tape.jacobian."""
-    _check_chunk(chunk)
+    _check_chunk("jacobian", chunk)
     if not isinstance(target, Tensor):
         raise TapeError(f"jacobian: the target is a {type(target).__name__}; it must be one tensor.")
     sources, spec = flatten(source)
@@ -300,7 +316,7 @@ def tape_jacobian(tape: Tape, target: Any, source: Any, chunk: Chunk, unconnecte
 
 def batch_jacobian(tape: Tape, target: Tensor, source: Tensor, chunk: Chunk, unconnected: str) -> Tensor:
     """Implements tape.batch_jacobian. One cotangent serves all rows, because each row of the target depends only on its own row."""
-    _check_chunk(chunk)
+    _check_chunk("batch_jacobian", chunk)
     if not target.ndim or not source.ndim or target.shape[0] != source.shape[0]:
         raise ShapeError(
             f"batch_jacobian: target {target.shape} and source {source.shape} must have the same number of rows, one per example."

@@ -15,17 +15,16 @@ from ..autodiff.listeners import listeners
 from ..autodiff.primitive import ZERO
 from ..autodiff.site import Site, call_site, warn
 from ..autodiff.tape import Tape
-from ..errors import DTypeError, ShapeError, TapeError, ZeroGradientWarning
-from ..interop.wrong_calls import with_title
+from ..errors import ShapeError, TapeError, ZeroGradientWarning
+from ..interop.wrong_calls import explain_call
 from ..launch import door
 from ..ops.conversion import alias
 from ..tensors.creation import asarray, zeros_like
-from ..tensors.operand import own
 from ..tensors.tensor import Tensor, new_serial
 from ..tree import beside, flatten, unflatten
 from ..typing import R, SupportsArray, X
 from .linearity import Transposing
-from .vjp import check_function, grad, name_of, variables_of, vjp, with_aux
+from .vjp import check_function, gradient_of, like, name_of, pulled_back, variables_of, with_aux
 
 if TYPE_CHECKING:
     from ..autodiff.primitive import Op
@@ -101,6 +100,11 @@ class Forward(Listening):
         if self._cuts:
             warn(error_text.silent_zero("the arguments", self._cuts), ZeroGradientWarning)
 
+    def warn_if_unused(self) -> None:
+        """Issues a warning if there were tangents, and no op has read one."""
+        if self.bytes and not self.used:
+            warn(error_text.unused("the arguments"), ZeroGradientWarning)
+
 
 @overload
 def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any], has_aux: Literal[False] = False) -> tuple[R, R]: ...
@@ -108,6 +112,7 @@ def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any], ha
 def jvp(
     f: Callable[..., tuple[R, A]], primals: Sequence[Any], tangents: Sequence[Any], has_aux: Literal[True]
 ) -> tuple[R, R, A]: ...
+@explain_call
 def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """Computes the value of f at the primals and its derivative in the direction of the tangents, in one pass.
 
@@ -131,13 +136,12 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
         return y
 
     out, derivative, forward = pushed(value if has_aux else f, primals, tangents)
-    if forward.bytes and not forward.used:
-        warn(error_text.unused("the arguments"), ZeroGradientWarning)
+    forward.warn_if_unused()
     return (out, derivative, aux) if has_aux else (out, derivative)
 
 
-def pushed(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any, Forward]:
-    """Returns the results of `jvp`, and the listener that computed the tangents."""
+def pushed(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], what: str = "jvp") -> tuple[Any, Any, Forward]:
+    """Returns the results of `jvp`, and the listener that computed the tangents. what: the user's function, for messages."""
     for name, given in (("primals", primals), ("tangents", tangents)):
         if not isinstance(given, (tuple, list)):
             raise TapeError(
@@ -148,12 +152,12 @@ def pushed(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any
     leaves, spec = flatten(whole)
     directions = beside(whole, tuple(tangents))
     if len(leaves) != len(directions):
-        raise ShapeError(_unlike("jvp", len(directions), len(leaves)))
-    inside = variables_of(leaves, whole, "jvp")
+        raise ShapeError(_unlike(what, len(directions), len(leaves)))
+    inside = variables_of(leaves, whole, what)
     with Forward() as forward:
         for x, t in zip(inside, directions):
             if t is not None:
-                forward.give(x, _direction("jvp", x, t))
+                forward.give(x, like(what, "tangent", "primal", x, t))
         out = f(*unflatten(spec, list(inside)))
     values, spec = flatten(out)
     ends = [asarray(y) for y in values]
@@ -172,17 +176,6 @@ def _unlike(name: str, tangents: int, primals: int) -> str:
     return f"{name}: {tangents} tangents for {primals} primals. Give one for each, in the same structure; None stands for zero."
 
 
-def _direction(name: str, x: Tensor, tangent: Any) -> Tensor:
-    """Returns a tangent as a tensor like x, its primal. Raises DTypeError, ShapeError."""
-    try:
-        t = own(tangent, dtype=x.dtype, device=x.device)
-    except DTypeError as error:
-        raise DTypeError(with_title(name, error, tangent)) from None
-    if t.shape != x.shape:
-        raise ShapeError(f"{name}: a tangent has shape {t.shape}, its primal {x.shape}. They must be equal.")
-    return t
-
-
 def linearize(f: Callable[..., R], *primals: Any) -> tuple[R, Callable[..., R]]:
     """Returns the value of f, and its derivative: a function from tangents (one per primal) to the tangent of the value.
 
@@ -190,7 +183,7 @@ def linearize(f: Callable[..., R], *primals: Any) -> tuple[R, Callable[..., R]]:
     is recorded. A tangent may be None, as in `jvp`. Raises TapeError if a primal cannot be differentiated; the derivative raises
     ShapeError if the tangents do not match the primals.
     """
-    out, pullback = vjp(f, *primals)
+    out, pullback, _ = pulled_back("linearize", f, primals)
     targets, spec = flatten(out)
     zero = [alias(zeros_like(y)) for y in targets]
     with Transposing(persistent=True) as tape:
@@ -201,7 +194,7 @@ def linearize(f: Callable[..., R], *primals: Any) -> tuple[R, Callable[..., R]]:
         given = beside(primals, tangents)
         if len(given) != len(cotangents):
             raise ShapeError(_unlike("linearize", len(given), len(cotangents)))
-        moved = [(c, _direction("linearize", c, t)) for c, t in zip(cotangents, given) if t is not None]
+        moved = [(c, like("linearize", "tangent", "primal", c, t)) for c, t in zip(cotangents, given) if t is not None]
         if not moved:
             return unflatten(spec, [zeros_like(y) for y in zero])
         return unflatten(spec, tape.gradient([c for c, _ in moved], zero, [t for _, t in moved], unconnected="zero"))
@@ -215,6 +208,7 @@ def hvp(f: Callable[..., Any], primals: SupportsArray, tangents: Any) -> Tensor:
 def hvp(f: Callable[..., Any], primals: X, tangents: Any) -> X: ...
 @overload
 def hvp(f: Callable[..., Any], primals: Any, tangents: Any) -> Any: ...
+@explain_call
 def hvp(f: Callable[..., Any], primals: Any, tangents: Any) -> Any:
     """Computes the product of the Hessian of a scalar function with a direction, in the structure of the primals.
 
@@ -231,7 +225,8 @@ def hvp(f: Callable[..., Any], primals: Any, tangents: Any) -> Any:
     if several:
         _check_several(f, primals, tangents)
     points, directions = (tuple(primals), tuple(tangents)) if several else ((primals,), (tangents,))
-    _, products = jvp(grad(f, argnums=tuple(range(len(points)))), points, directions)
+    _, products, forward = pushed(gradient_of("hvp", f, tuple(range(len(points)))), points, directions, "hvp")
+    forward.warn_if_unused()
     return products[0] if not several else list(products) if isinstance(primals, list) else products
 
 

@@ -24,8 +24,8 @@ from ..tensors.dtypes import result_type
 from ..tensors.tensor import Tensor
 from ..tree import unflatten
 from ..typing import ArrayLike, Gradient, P
-from .vjp import check_function, check_places, grad, name_of, variables
-from .vmap import examples, vmap
+from .vjp import check_function, check_places, gradient_of, name_of, variables
+from .vmap import examples, run_on_examples
 
 Weights = ArrayLike | Callable[[Tensor], ArrayLike]
 TRANSPOSE: Final = "permute_dims"  # the op that `_with_transposes` looks through
@@ -51,8 +51,8 @@ def per_example_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0) ->
 
     @wraps(f)
     def gradients(*args: Any, **options: Any) -> Any:
-        one = grad(lambda *inside: f(*inside, **options), argnums)
-        return vmap(one, in_axes=_axes(args, argnums))(*args)
+        one = gradient_of("per_example_grad", lambda *inside: f(*inside, **options), argnums)
+        return run_on_examples("per_example_grad", one, args, {}, _axes(args, argnums))
 
     return gradients
 
@@ -72,7 +72,7 @@ def per_example_norm(f: Callable[P, Any], argnums: int | Sequence[int] = 0) -> C
 
     @wraps(f)
     def norms(*args: P.args, **options: P.kwargs) -> Tensor:
-        record = _Record(f, argnums, args, options)
+        record = _Record("per_example_norm", f, argnums, args, options)
         connected(record.tape, [record.value], record.sources, "zero")  # for its warnings
         with door.charged_to(door.BACKWARD):
             found = record.norms(record.pull(record.seed()))
@@ -103,7 +103,7 @@ def weighted_grad(f: Callable[..., Any], weights: Weights, argnums: int | Sequen
 
     @wraps(f)
     def gradient(*args: Any, **options: Any) -> Any:
-        record = _Record(f, argnums, args, options)
+        record = _Record("weighted_grad", f, argnums, args, options)
         connected(record.tape, [record.value], record.sources, "zero")  # for its warnings
         with door.charged_to(door.BACKWARD):
             given = weights(record.norms(record.pull(record.seed(), retain=True))) if callable(weights) else weights
@@ -122,18 +122,18 @@ def _axes(args: tuple[Any, ...], argnums: int | Sequence[int]) -> tuple[int | No
 class _Record:
     """The record of one forward pass for all examples. Its backward passes leave the gradients of the sources in factors."""
 
-    def __init__(self, f: Callable[..., Any], argnums: int | Sequence[int], args: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def __init__(
+        self, what: str, f: Callable[..., Any], argnums: int | Sequence[int], args: tuple[Any, ...], options: dict[str, Any]
+    ) -> None:  # fmt: skip
         self.tape = Tape(persistent=True, watch_parameters=False)
-        inside, self.sources, self.spec = variables(args, argnums, self.tape, "per-example gradients")
+        inside, self.sources, self.spec = variables(args, argnums, self.tape, what)
         axes = _axes(args, argnums)
-        self.batch, one, _ = examples(args, {}, axes)
+        self.batch, one, _ = examples(what, args, {}, axes)
         with self.batch, self.tape:
             self.value = asarray(f(*[x if axis is None else y for x, y, axis in zip(inside, one, axes)], **options))
         open_calls(self.tape)
         if self.value.size != 1:
-            raise ShapeError(
-                f"per-example gradients: {name_of(f)} returned shape {self.value.shape} for one example; it must be a scalar."
-            )
+            raise ShapeError(f"{what}: {name_of(f)} returned shape {self.value.shape} for one example; it must be a scalar.")
 
     def seed(self, weights: Any = None) -> Tensor:
         """Returns the cotangent of the losses: each example's weight, or 1 by default."""

@@ -47,7 +47,8 @@ def scan(
 
     Args:
         f: must keep the structure, the shapes and the dtypes of the carry; x and y may be nested lists, tuples, dicts.
-        init: the first carry. A Python number in it takes the dtype of what the first step returns for it.
+        init: the first carry. A Python number in it stays one until a step returns a tensor in its place, of any dtype. In the
+            last carry it is a tensor in any case.
         xs: a tensor, or nested tensors whose first axes have equal lengths; None if the steps take no x.
         length: the number of steps, required if xs is None.
         reverse: runs from the last x to the first; each y keeps the position of its x.
@@ -63,7 +64,7 @@ def scan(
     leaves, spec = flatten(xs)
     first, form = flatten(init)
     carry = unflatten(form, [own(x) if hasattr(x, "shape") else x for x in first])
-    n = _length(leaves, length)
+    n = _length(xs, leaves, length, any([getattr(x, "shape", ()) for x in first]))
     columns = [_slices(own(x)) for x in leaves]
     steps = [(i, unflatten(spec, [column[i] for column in columns])) for i in range(n)]
     if reverse:
@@ -82,6 +83,8 @@ def scan(
     for start in range(0, n, size):
         carry, found = run(carry, steps[start : start + size])
         ys += found
+    last, form = flatten(carry)
+    carry = unflatten(form, [own(x) if hasattr(x, "shape") or isinstance(x, (int, float)) else x for x in last])
     return carry, _stacked(ys[::-1] if reverse else ys, called(f))
 
 
@@ -94,19 +97,24 @@ def _steps_between(checkpoint: Any, n: int) -> int:
     return int(checkpoint)
 
 
-def _length(leaves: Sequence[Any], length: int | None) -> int:
+def _length(xs: Any, leaves: Sequence[Any], length: int | None, init_has_axes: bool) -> int:
     """Returns the number of steps. Raises ShapeError if the lengths differ, or if there are no steps."""
     shapes = [as_tensor(x).shape for x in leaves]
-    given = set() if length is None else {check_length("scan", "length", length)}
-    lengths = {shape[0] if shape else None for shape in shapes} | given
-    if len(lengths) != 1 or None in lengths:
-        told = f"and length={length}" if length is not None else "and no length"
-        hint = " A list is a tree of tensors: pb.tensor(xs) has one number per step." if shapes and not any(shapes) else ""
-        raise ShapeError(
-            f"scan: the first axes of xs must be equally long, and say the number of steps; xs has the shapes {shapes}, "
-            f"{told}.{hint}"
-        )
-    (n,) = lengths
+    n = None if length is None else check_length("scan", "length", length)
+    if not shapes and n is None:
+        raise ShapeError("scan: xs has no tensors, and there is no length. Give the number of steps, length=.")
+    if () in shapes:
+        hint = " A list is a tree of tensors: pb.tensor(xs) has one number per step." if isinstance(xs, (list, tuple)) else ""
+        if not hint and init_has_axes:
+            hint = " The first carry comes before xs: pb.scan(f, init, xs)."
+        raise ShapeError(f"scan: xs has the shapes {shapes}, and a number has no axis of steps.{hint}")
+    lengths = {shape[0] for shape in shapes}
+    if len(lengths) > 1:
+        raise ShapeError(f"scan: the first axes of xs, the steps, must be equally long; xs has the shapes {shapes}.")
+    if n is not None and lengths - {n}:
+        (steps,) = lengths
+        raise ShapeError(f"scan: xs has {steps} steps along its first axis, but length={n}. Leave length out, or cut xs.")
+    n = lengths.pop() if lengths else n
     if not n:
         raise ShapeError("scan: there are no steps, so that the shapes of what f returns are not known. Give at least one.")
     return n
@@ -139,10 +147,14 @@ def _step(f: Callable[[Any, Any], Any], carry: Any, x: Any, i: int) -> tuple[Any
         raise PullbackError(
             f"scan: the carry changed its structure in step {i}, from {shown(carry)} to {shown(result[0])}. It must keep it."
         )
+    made = {}
     for place, (a, b) in enumerate(zip(old, new)):
         if isinstance(a, Tensor) and isinstance(b, (Tensor, int, float, str)):
             _keeps(a, b, f"leaf {place} of the carry" if len(old) > 1 else "the carry", i)
-    return result[0], result[1]
+            if not isinstance(b, (Tensor, str)):
+                made[place] = asarray(b, dtype=a.dtype, device=a.device)
+    carry = unflatten(after, [made.get(place, b) for place, b in enumerate(new)]) if made else result[0]
+    return carry, result[1]
 
 
 def _keeps(a: Tensor, b: Any, where: str, i: int) -> None:

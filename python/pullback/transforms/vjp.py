@@ -9,12 +9,13 @@ from typing import Any, Final, Literal, NoReturn, TypeVar, overload
 import numpy as np
 
 from ..autodiff.tape import Tape
-from ..errors import DTypeError, PullbackError, ShapeError, TapeError
+from ..errors import ArgumentError, DTypeError, PullbackError, ShapeError, TapeError
 from ..interop.unknown_names import unexpected
+from ..interop.wrong_calls import argument_named, explain_call, with_title
 from ..ops.conversion import alias, copy
 from ..tensors import dtypes
-from ..tensors.creation import asarray, zeros_like
-from ..tensors.operand import own
+from ..tensors.creation import ones_like, zeros_like
+from ..tensors.operand import converted, own
 from ..tensors.parameter import Parameter
 from ..tensors.precision import made_of
 from ..tensors.tensor import Tensor
@@ -49,7 +50,12 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool 
     if unknown:
         raise unexpected(unknown)
     check_places("grad", argnums)
-    both = value_and_grad(f, argnums, has_aux)
+    return gradient_of("grad", f, argnums, has_aux)
+
+
+def gradient_of(what: str, f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """Returns what `grad` does. what: the function that the user called, for messages."""
+    both = _both_of(what, f, argnums, has_aux)
 
     @wraps(f)
     def gradient(*args: Any, **options: Any) -> Any:
@@ -78,19 +84,23 @@ def value_and_grad(
     if unknown:
         raise unexpected(unknown)
     check_places("value_and_grad", argnums)
-    check_function("grad", f)
+    return _both_of("value_and_grad", f, argnums, has_aux)
+
+
+def _both_of(what: str, f: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool) -> Callable[..., Any]:
+    check_function(what, f)
 
     @wraps(f)
     def both(*args: Any, **options: Any) -> Any:
         tape = Tape(watch_parameters=False)
-        args, sources, spec = variables(args, argnums, tape, "grad")
+        args, sources, spec = variables(args, argnums, tape, what)
         with tape:
             result = f(*args, **options)
-        result, aux = with_aux("grad", f, result) if has_aux else (result, None)
-        y = _value(f, result)
+        result, aux = with_aux(what, f, result) if has_aux else (result, None)
+        y = _value(what, f, result)
         if y.size != 1:
             raise ShapeError(
-                f"grad: {name_of(f)} returned shape {y.shape}; only a scalar has a gradient. Sum it (pb.sum), or ask for all of "
+                f"{what}: {name_of(f)} returned shape {y.shape}; only a scalar has a gradient. Sum it (pb.sum), or ask for all of "
                 f"it with pb.jacobian, or for one combination with pb.vjp."
             )
         found = tape.gradient(y, sources, unconnected="zero")
@@ -110,9 +120,9 @@ def with_aux(what: str, f: Callable[..., Any], result: Any) -> tuple[Any, Any]:
     return result[0], result[1]
 
 
-def _value(f: Callable[..., Any], result: Any) -> Tensor:
+def _value(what: str, f: Callable[..., Any], result: Any) -> Tensor:
     """Returns the scalar to differentiate from the result of f. Raises TapeError if there is none."""
-    returned = f"grad: {name_of(f)} returned {_shown(result)}"
+    returned = f"{what}: {name_of(f)} returned {_shown(result)}"
     if isinstance(result, (tuple, list, dict)):
         raise TapeError(
             f"{returned}, and only one scalar has a gradient. Return the scalar alone; with has_aux=True also a pair of it and "
@@ -120,7 +130,7 @@ def _value(f: Callable[..., Any], result: Any) -> Tensor:
         )
     if result is None:
         raise TapeError(f"{returned}, and no scalar. Does it lack a return?")
-    return own(result)
+    return converted(what, f"the result of {name_of(f)}", result, own)
 
 
 def _shown(result: Any) -> str:
@@ -133,6 +143,7 @@ def _shown(result: Any) -> str:
 def vjp(f: Callable[..., R], *primals: Any, has_aux: Literal[False] = False) -> tuple[R, Callable[..., tuple[Any, ...]]]: ...
 @overload
 def vjp(f: Callable[..., tuple[R, A]], *primals: Any, has_aux: Literal[True]) -> tuple[R, Callable[..., tuple[Any, ...]], A]: ...
+@explain_call
 def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Returns the value of f and its pullback, which maps cotangents in the structure of the value to those of the primals.
 
@@ -141,23 +152,51 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     the result is (value, pullback, anything else).
     Raises: TapeError if a primal is not floating-point; the pullback raises ShapeError for a cotangent of the wrong shape.
     """
-    check_function("vjp", f)
+    out, pullback, aux = pulled_back("vjp", f, primals, has_aux)
+    return (out, pullback, aux) if has_aux else (out, pullback)
+
+
+def pulled_back(what: str, f: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool = False) -> tuple[Any, Any, Any]:
+    """Returns what `vjp` does with `has_aux`. what: the function that the user called, for messages."""
+    check_function(what, f)
     tape = Tape(persistent=True, watch_parameters=False)
-    args, sources, spec = variables(primals, tuple(range(len(primals))), tape, "vjp")
+    args, sources, spec = variables(primals, tuple(range(len(primals))), tape, what)
     with tape:
         out = f(*args)
-    out, aux = with_aux("vjp", f, out) if has_aux else (out, None)
+    out, aux = with_aux(what, f, out) if has_aux else (out, None)
     targets = flatten(out)[0]
 
     def pullback(cotangents: Any) -> tuple[Any, ...]:
         given = [None] if cotangents is None else beside(out, cotangents)
+        for y in targets or [None]:
+            if not isinstance(y, Tensor):
+                raise TapeError(f"{what}: {name_of(f)} returned {_shown(y if targets else out)}, and only tensors have cotangents.")
         if len(given) != len(targets):
-            raise ShapeError(f"vjp: {len(given)} cotangent(s) for a value of {len(targets)} tensor(s). Give one for each.")
-        if len(given) > 1:
-            given = [zeros_like(asarray(y)) if g is None else g for y, g in zip(targets, given)]
-        return tuple(unflatten(spec, tape.gradient(targets, sources, given, unconnected="zero")))
+            raise ShapeError(f"{what}: {len(given)} cotangent(s) for a value of {len(targets)} tensor(s). Give one for each.")
+        seeds = [_cotangent(what, y, g, len(given) > 1) for y, g in zip(targets, given)]
+        return tuple(unflatten(spec, tape.gradient(targets, sources, seeds, unconnected="zero")))
 
-    return (out, pullback, aux) if has_aux else (out, pullback)
+    return out, pullback, aux
+
+
+def _cotangent(what: str, y: Tensor, given: Any, several: bool) -> Tensor:
+    """Returns the cotangent of a tensor. None is zero if there are several, and 1 for a scalar alone. Raises ShapeError."""
+    if given is not None:
+        return like(what, "cotangent", "value", y, given)
+    if several or y.size == 1:
+        return zeros_like(y) if several else ones_like(y)
+    raise ShapeError(f"{what}: the cotangent is None, and the value has shape {y.shape}. Give a tensor of this shape.")
+
+
+def like(what: str, kind: str, of: str, x: Tensor, given: Any) -> Tensor:
+    """Returns a tangent or cotangent (`kind`) as a tensor like x, its primal or value (`of`). Raises DTypeError, ShapeError."""
+    try:
+        t = own(given, dtype=x.dtype, device=x.device)
+    except (ArgumentError, DTypeError) as error:
+        raise type(error)(with_title(f"{what}: a {kind}", error, given)) from None
+    if t.shape != x.shape:
+        raise ShapeError(f"{what}: a {kind} has shape {t.shape}, its {of} {x.shape}. They must be equal.")
+    return t
 
 
 def variables(
@@ -200,6 +239,9 @@ def variables_of(leaves: Sequence[Any], args: Sequence[Any], what: str, places: 
     for x in leaves:
         try:
             found.append(_floating(x) if isinstance(x, Parameter) else made_of(x, alias(_variable(x))))
+        except ArgumentError as error:
+            words = str(error).removeprefix(argument_named(x))
+            raise ArgumentError(f"{what}: {_leaf_name(args, places, len(found))}: {words}") from None
         except PullbackError as error:
             raise type(error)(f"{what}: {_leaf_name(args, places, len(found))} {error}") from None
     return found
@@ -245,6 +287,7 @@ def _leaf_name(args: Sequence[Any], places: Sequence[int] | None, leaf: int) -> 
 # How functions are called that take a function and other arguments.
 _USES: Final = {
     "vjp": "pb.vjp(f, x)", "jvp": "pb.jvp(f, (x,), (v,))", "scan": "pb.scan(f, init, xs)",
+    "linearize": "pb.linearize(f, x)", "hvp": "pb.hvp(f, x, v)",
     "associative_scan": "pb.associative_scan(combine, xs)",
 }  # fmt: skip
 

@@ -15,10 +15,10 @@ from ..ops._shapes import normalize_axis
 from ..ops.by_name import of_all
 from ..ops.random import Generator
 from ..ops.shape import moveaxis
-from ..tensors.operand import own
+from ..tensors.operand import converted, own
 from ..tensors.precision import made_of
 from ..tensors.tensor import Tensor
-from ..tree import flatten, prefix_leaves, unflatten
+from ..tree import flatten, paths, prefix_leaves, unflatten
 from ..typing import P, R
 from .vjp import check_function
 
@@ -55,73 +55,96 @@ def vmap(
 
     @wraps(f)
     def for_all(*args: P.args, **options: P.kwargs) -> R:
-        batch, positional, named = examples(args, options, in_axes)
-        with batch:
-            results, spec = flatten(f(*positional, **named))
-        axes = prefix_leaves(out_axes, spec, results, "out_axes")
-        return unflatten(spec, [_outside(y, batch, axis) for y, axis in zip(results, axes)])
+        return run_on_examples("vmap", f, args, options, in_axes, out_axes)
 
     return for_all
 
 
-def examples(args: tuple[Any, ...], options: dict[str, Any], in_axes: Any) -> tuple[Batch, tuple[Any, ...], dict[str, Any]]:
+def run_on_examples(
+    what: str, f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], in_axes: Any, out_axes: Any = 0
+) -> Any:
+    """Returns vmap(f, in_axes, out_axes)(*args, **options). what: the function that the user called, for messages."""
+    batch, positional, named = examples(what, args, options, in_axes)
+    with batch:
+        results, spec = flatten(f(*positional, **named))
+    axes = prefix_leaves(out_axes, spec, results, f"{what}: out_axes")
+    return unflatten(spec, [_outside(what, y, batch, axis) for y, axis in zip(results, axes)])
+
+
+def examples(
+    what: str, args: tuple[Any, ...], options: dict[str, Any], in_axes: Any
+) -> tuple[Batch, tuple[Any, ...], dict[str, Any]]:
     """Returns a batch, and the arguments as values of one example of this batch. Raises ShapeError."""
-    leaves, spec = flatten((args, options))
-    axes = _input_axes(in_axes, args, options)
-    batch = Batch(_common_length(leaves, axes))
-    inside = [x if axis is None else made_of(x, Batched(batch, _first(x, axis, "in_axes"))) for x, axis in zip(leaves, axes)]
-    positional, named = unflatten(spec, inside)
-    return batch, positional, named
+    given = [*args, *options.values()]
+    leaves, spec = flatten(given)
+    axes = _input_axes(what, in_axes, args, options)
+    batch = Batch(_common_length(what, leaves, axes, args, options))
+
+    def inside(place: int, x: Any, axis: int | None) -> Any:
+        if axis is None:
+            return x
+        t = x if isinstance(x, Tensor) else converted(what, _labels(args, options)[place], x, own)
+        return made_of(x, Batched(batch, t if axis == 0 else moveaxis(t, axis, 0)))
+
+    values = unflatten(spec, [inside(place, x, axis) for place, (x, axis) in enumerate(zip(leaves, axes))])
+    return batch, tuple(values[: len(args)]), dict(zip(options, values[len(args) :]))
 
 
-def _input_axes(in_axes: Any, args: tuple[Any, ...], options: dict[str, Any]) -> list[int | None]:
+def _input_axes(what: str, in_axes: Any, args: tuple[Any, ...], options: dict[str, Any]) -> list[int | None]:
     """Returns the axis of examples of each leaf: None for a leaf that is not an array, or is the same for every example."""
     if isinstance(in_axes, (list, tuple)) and len(in_axes) != len(args):
-        raise ShapeError(f"vmap: in_axes has {len(in_axes)} entries for {len(args)} positional arguments. Give one for each.")
+        raise ShapeError(f"{what}: in_axes has {len(in_axes)} entries for {len(args)} positional arguments. Give one for each.")
     entries = list(in_axes) if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
     axes: list[int | None] = []
     for entry, argument in zip([*entries, *[0] * len(options)], [*args, *options.values()]):
         leaves, spec = flatten(argument)
         if any([isinstance(x, Generator) for x in leaves]) and isinstance(argument, (list, tuple)):
             raise VmapError(
-                "vmap: an argument is a list of Generators, and f would receive the whole list. Pass one Generator: every example "
-                "draws different numbers from it."
+                f"{what}: an argument is a list of Generators, and f would receive the whole list. Pass one Generator: every "
+                f"example draws different numbers from it."
             )
-        found = prefix_leaves(entry, spec, leaves, "in_axes")
+        found = prefix_leaves(entry, spec, leaves, f"{what}: in_axes")
         axes += [axis if hasattr(x, "shape") else None for x, axis in zip(leaves, found)]
     return axes
 
 
-def _common_length(leaves: list[Any], axes: list[int | None]) -> int:
+def _common_length(what: str, leaves: list[Any], axes: list[int | None], args: tuple[Any, ...], options: dict[str, Any]) -> int:
     lengths: dict[int, int] = {}
     for place, (x, axis) in enumerate(zip(leaves, axes)):
         if axis is None:
             continue
         if not -len(x.shape) <= axis < len(x.shape):
+            rest = (
+                "What is the same for every example is given by keyword." if what != "vmap"
+                else "Pass in_axes=None for what is the same for every example." if place < len(flatten(args)[0])
+                else "The axis of a keyword argument is always the first. Give what is the same for every example by position, "
+                "with None for it in in_axes, or use it in f without passing it."
+            )  # fmt: skip
             raise ShapeError(
-                f"vmap: argument {place} has shape {tuple(x.shape)}, and no axis {axis} for the examples. Pass in_axes=None "
-                f"for what is the same for every example."
+                f"{what}: {_labels(args, options)[place]} has shape {tuple(x.shape)}, and no axis {axis} for the examples. {rest}"
             )
         lengths[place] = x.shape[axis]
     if not lengths:
-        raise ShapeError("vmap: no argument has an axis of examples. Give it a tensor, and an axis other than None in in_axes.")
+        raise ShapeError(f"{what}: no argument has an axis of examples. Give it a tensor, and an axis other than None in in_axes.")
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"argument {place} has {n}" for place, n in lengths.items())
-        raise ShapeError(f"vmap: the arguments have different numbers of examples: {told}. They must be equal.")
+        labels = _labels(args, options)
+        told = ", ".join(f"{labels[place]} has {n}" for place, n in lengths.items())
+        raise ShapeError(f"{what}: the arguments have different numbers of examples: {told}. They must be equal.")
     return next(iter(lengths.values()))
 
 
-def _first(x: Any, axis: int, what: str) -> Tensor:
-    x = own(x)
-    return x if axis == 0 else moveaxis(x, normalize_axis(what, axis, x.ndim), 0)
+def _labels(args: tuple[Any, ...], options: dict[str, Any]) -> list[str]:
+    """Returns the names of all leaves of the arguments for messages: "argument 0", `argument 1["b"]`, "argument k"."""
+    named = [*[(str(place), x) for place, x in enumerate(args)], *options.items()]
+    return [f"argument {name}{path}" for name, x in named for path in paths(x)]
 
 
-def _outside(y: Any, batch: Batch, axis: int | None) -> Tensor:
+def _outside(what: str, y: Any, batch: Batch, axis: int | None) -> Tensor:
     """Returns a result of one example as a tensor with the results of all examples."""
-    y = own(y)
+    y = converted(what, "the result of the function", y, own)
     if axis is None:
         if belongs(y, batch):
-            raise VmapError(f"vmap: out_axes is None for a result of shape {y.shape} that differs from example to example.")
+            raise VmapError(f"{what}: out_axes is None for a result of shape {y.shape} that differs from example to example.")
         return y
     rows = of_all(y, batch)
-    return rows if axis == 0 else moveaxis(rows, 0, normalize_axis("out_axes", axis, rows.ndim))
+    return rows if axis == 0 else moveaxis(rows, 0, normalize_axis(f"{what}: out_axes", axis, rows.ndim))

@@ -57,6 +57,11 @@ FIRST_STATE: Final = (
     "the state before the first step is the second argument: net(x, h), and net(x, (h, c)) for an LSTM. None means zeros."
 )
 
+BATCHED: Final = "all rows or columns are computed in one batched pass, and chunk= says how many at once."
+DEPENDS: Final = "an argument that the value does not depend on gets zeros and a ZeroGradientWarning."
+HEAD: Final = "a head has embed_dim / num_heads features; nn.MultiHeadAttention takes head_dim=."
+DIRECTION: Final = "the direction is tangents= here."
+
 # Keyword arguments of one function, or of the call of a layer, which is written with "(…)".
 KEYWORDS_OF: Final[dict[str, dict[str, str]]] = {
     "matrix_norm": dict.fromkeys(
@@ -68,12 +73,27 @@ KEYWORDS_OF: Final[dict[str, dict[str, str]]] = {
     },
     "solve": {"upper": "pb.linalg.solve_triangular(a, b, upper=True) is for a triangle."},
     "cross": dict.fromkeys(("axisa", "axisb", "axisc"), "axis= is the same for all: move the others with pb.moveaxis."),
+    "jacobian": {
+        "strategy": 'it is mode= here: "forward" for "forward-mode", "reverse" for "reverse-mode".', "vectorize": BATCHED,
+        "strict": DEPENDS,
+    },
+    "hessian": {
+        **dict.fromkeys(("outer_jacobian_strategy", "mode"), "it is always the Jacobian of the gradient, by forward mode."),
+        "vectorize": BATCHED, "strict": DEPENDS,
+    },
+    "vjp": {"v": "pb.vjp(f, x) returns the value and a function, which takes v.", "strict": DEPENDS},
+    "jvp": {"v": DIRECTION, "inputs": "it is primals= here.", "strict": DEPENDS},
+    "hvp": {"v": DIRECTION, "inputs": "it is primals= here.", "strict": DEPENDS},
+    "MultiheadAttention": {"key_dim": HEAD, "value_dim": HEAD, "head_dim": HEAD},
     "associative_scan": {
         "fn": "it is combine= here.", "f": "it is combine= here.", "combine_fn": "it is combine= here.", "elems": "it is xs= here.",
+        "combine_mode": "every function of tensors can combine, so there is no choice of a mode.",
     },
     "scan": {
         "fn": "it is f= here.", "combine_fn": "it is f= here.", "elems": "it is xs= here.",
         "initializer": "it is init= here.",
+        **dict.fromkeys(("axis", "dim"),
+                        "the steps are along the first axis; move another one there with pb.moveaxis(xs, axis, 0)."),
     },
     "linear_recurrence": dict.fromkeys(("h0", "init", "carry", "x0", "y0"), "the y before the first step is initial= here."),
     "scaled_dot_product_attention": {
@@ -181,8 +201,14 @@ KEYWORDS: Final = {
     "axis_name": "| there are no named axes: reduce the result of pb.vmap(f) outside, with pb.sum or pb.mean.",
     "axis_size": "| the number of examples is that of the arguments' axes.",
     "randomness": "| every example draws different random numbers, also from one Generator.",
-    "chunk_size": "| all examples run at once; call the result on slices of the batch to use less memory.",
+    "chunk_size": "chunk | all examples run at once; call the result on slices of the batch to use less memory.",
     **dict.fromkeys(("return_sequences", "return_state"), "| a layer returns h at every step, and the last state: y, h = net(x)."),
+    "reset_after": "| the reset gate acts after the matrix product, as with reset_after=True.",
+    "recurrent_activation": "| the activation of the gates is always the sigmoid.",
+    "recurrent_dropout": "| dropout= acts between layers; a layer does not drop elements of its own state.",
+    "go_backwards": "| write net(pb.flip(x, axis=0)); a layer with bidirectional=True runs in both directions.",
+    "stateful": "| give the last state to the next call: y, h = net(x, h).",
+    "time_major": "| the steps come first, unless batch_first=True.",
     "unroll": "| the loop is always unrolled.",
     "policy": "| only the arguments are kept: wrap a part of f to keep more.",
     "use_reentrant": "| there is one kind of checkpoint.",

@@ -185,7 +185,9 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "save": "pb.save(path, net.state_dict())", "get_layer": "dict(net.named_modules())[path]",
         **dict.fromkeys(("losses", "add_loss"), "add what you want to the loss: loss + 0.01 * pb.sum(net.weight ** 2)."),
         "add": "make the Sequential from its layers: nn.Sequential(nn.Linear(8, 8), nn.ReLU()).",
-        "register_full_backward_hook": "tape.on_gradient(t, f)",
+        "register_full_backward_hook": "tape.on_gradient(t, f)", "all_weights": "net.parameters()", "flatten_parameters":
+        "the weights of a recurrent layer need no such call: its kernels read them where they are.",
+        "reset_parameters": "make the layer again, or draw its weights with nn.init.uniform(net.weight, -0.1, 0.1).",
     },
     "Loader": {
         **dict.fromkeys(("batch", "map", "repeat", "cache", "take", "skip", "as_numpy_iterator"), NO_PIPELINE),

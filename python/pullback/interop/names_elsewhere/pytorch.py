@@ -145,6 +145,7 @@ NAMES: Final[dict[str, dict[str, str]]] = {
             "RReLU", "SyncBatchNorm", "Transformer", "TransformerDecoder",
             "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer", "Upsample",
         ), LAYERS),
+        **dict.fromkeys(("RNNBase", "RNNCellBase"), "the layers are nn.RNN, nn.LSTM and nn.GRU, and one step is nn.RNNCell."),
         "LazyLinear": "a layer gets its sizes when it is made: nn.Linear(8, 4).",
         **dict.fromkeys(("ZeroPad2d", "ConstantPad1d", "ConstantPad2d"), "pb.pad(t, ((0, 0), (0, 0), (1, 1), (1, 1)))"),
         **dict.fromkeys(("ReflectionPad1d", "ReflectionPad2d"), 'pb.pad(t, pad_width, mode="reflect")'),
@@ -160,6 +161,8 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "embedding": "pb.take(table, ids, axis=0)",
         "pad": "pb.pad(t, ((0, 0), (1, 1))) takes a pair for each axis, the first axis first; PyTorch's starts with the last axis.",
         "unfold": "pb.unfold windows one axis; call it once per axis.", "logsigmoid": "-pb.softplus(-t)",
+        "multi_head_attention_forward":
+        "nn.MultiheadAttention is the layer with its weights, and nn.functional.scaled_dot_product_attention the function.",
         "softmin": "pb.softmax(-t, axis=-1)", "embedding_bag": "pb.segment_sum(pb.take(table, ids, axis=0), bags)",
         "gumbel_softmax": "pb.softmax(t - pb.log(-pb.log(pb.random.uniform(t.shape))), axis=-1)",
         "poisson_nll_loss": LOSSES, "triplet_margin_loss": LOSSES, "ctc_loss": LOSSES, "margin_ranking_loss": LOSSES,

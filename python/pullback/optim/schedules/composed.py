@@ -34,7 +34,7 @@ class Sequential(Schedule):
     def __init__(self, schedules: Sequence[Schedule], milestones: Sequence[int]) -> None:
         if not isinstance(schedules, (list, tuple)) or not schedules:
             raise PullbackError(f"Sequential: schedules={schedules!r}; give a list of at least one schedule.")
-        pieces = tuple([as_schedule(schedule) for schedule in schedules])
+        pieces = tuple([as_schedule("Sequential: schedule", schedule) for schedule in schedules])
         for piece in pieces:
             if isinstance(piece, (Sequential, Product)):
                 raise PullbackError(
@@ -84,7 +84,7 @@ class Product(Schedule):
 
     def __init__(self, *schedules: Schedule | float) -> None:
         factors: list[Schedule] = []
-        for schedule in map(as_schedule, schedules):
+        for schedule in [as_schedule("Product: schedule", schedule) for schedule in schedules]:
             factors += schedule.schedules if isinstance(schedule, Product) else [schedule]
         if not 1 <= len(factors) <= MOST_FACTORS:
             raise PullbackError(f"Product: {len(factors)} schedules; give 1 to {MOST_FACTORS} of them.")
@@ -227,7 +227,7 @@ class ReduceOnPlateau(Schedule):
 
 
 def _check_function(name: str, base: Any, function: Any, steps: Any) -> None:
-    as_schedule(base)
+    as_schedule(f"{name}: base", base)
     if not callable(function):
         raise PullbackError(f"{name}: a {type(function).__name__} was given, and not a function of the number of the step.")
     if not is_count(steps):

@@ -115,7 +115,7 @@ def check_numbers(schedule: Schedule, names: Sequence[str]) -> None:
                 f"the optimizer, which takes it: optim.SGD(params, lr=optim.schedules.Cosine(1e-3, steps=1000))."
             )
     if not schedule.base >= 0:
-        raise PullbackError(f"a learning rate of {schedule.base} makes no sense; it must be 0 or more.")
+        raise PullbackError(f"{type(schedule).__name__}: base={schedule.base}; a learning rate must be 0 or more.")
     if not getattr(schedule, "power", 0) >= 0:
         raise PullbackError(f"{type(schedule).__name__}: power={getattr(schedule, 'power', 0)}; it must be 0 or more.")
     for name in schedule.counts:
@@ -154,22 +154,29 @@ def line(start: float, end: float, part: float) -> float:
     return start + (end - start) * part
 
 
-def as_schedule(lr: Any) -> Schedule:
-    """Returns a schedule unchanged and a number as a constant schedule. Raises PullbackError for anything else."""
+def as_schedule(what: str, lr: Any) -> Schedule:
+    """Returns a schedule unchanged and a number as a constant schedule. `what`: its name in messages, such as "SGD: lr".
+
+    Raises PullbackError for anything else.
+    """
     if isinstance(lr, Schedule):
         if type(lr).__module__ != Schedule.__module__:
             raise PullbackError(
-                f"{type(lr).__name__} is a schedule of your own, whose formula the device does not know. List its rates with "
-                f"optim.schedules.Lambda(base, function, steps), or set opt.lr before each step: opt.lr = schedule.rate(opt.steps)."
+                f"{what}: {type(lr).__name__} is a schedule of your own, whose formula the device does not know. List its rates "
+                f"with optim.schedules.Lambda(base, function, steps), or set opt.lr before each step: "
+                f"opt.lr = schedule.rate(opt.steps)."
             )
         return lr
     if _is_number(lr):
         try:
-            return Schedule(float(lr))
+            rate = float(lr)
         except OverflowError:
-            return Schedule(math.inf)  # which is refused
+            rate = math.inf
+        if not 0 <= rate < math.inf:
+            raise PullbackError(f"{what}={lr}; it must be a finite number of 0 or more, or a schedule.")
+        return Schedule(rate)
     raise PullbackError(
-        f"lr is a {type(lr).__name__}; it must be a number or one of optim.schedules, which are evaluated on the device. For "
+        f"{what} is a {type(lr).__name__}; it must be a number or one of optim.schedules, which are evaluated on the device. For "
         f"a rate of your own, set opt.lr before each step."
     )
 
