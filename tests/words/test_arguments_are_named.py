@@ -15,6 +15,7 @@ import pullback as pb
 from conftest import host
 from pullback import nn
 from pullback.interop.names_elsewhere.tables import KEYWORDS_OF
+from refused import refusal
 
 F: Any = nn.functional
 NN: Any = nn
@@ -26,13 +27,6 @@ ATTENTION, TORCHS = NN.MultiHeadAttention(8, 2), NN.MultiheadAttention(8, 2)
 STATE = pb.zeros((1, 2, 5))
 INTS = pb.tensor([1, 2])
 WEIGHTS = [pb.Parameter([1.0, 2.0])]
-
-
-def refusal(call: Callable[[], Any]) -> str:
-    """Returns the message of the call's error, which is of pullback or a TypeError."""
-    with pytest.raises((pb.PullbackError, TypeError)) as caught:
-        call()
-    return str(caught.value)
 
 
 class Net(nn.Module):
@@ -183,87 +177,6 @@ def test_a_function_of_elements_has_its_name_in_tracebacks() -> None:
     assert pickle.loads(pickle.dumps(pb.sin)) is pb.sin
 
 
-# ---- numbers
-
-NUMBERS: dict[str, Callable[[Any], Any]] = {
-    "scaled_dot_product_attention: dropout_p": lambda bad: SDPA(HEADS, HEADS, HEADS, dropout_p=bad),
-    "scaled_dot_product_attention: is_causal": lambda bad: SDPA(HEADS, HEADS, HEADS, is_causal=bad),
-    "scaled_dot_product_attention: scale": lambda bad: SDPA(HEADS, HEADS, HEADS, scale=[bad]),
-    "rotary: base": lambda bad: F.rotary(HEADS, base=bad),
-    "rotary: interleaved": lambda bad: F.rotary(HEADS, interleaved=bad),
-    "rotary: dims": lambda bad: F.rotary(HEADS, dims=[bad]),
-    "layer_norm: eps": lambda bad: F.layer_norm(X, eps=bad),
-    "cross_entropy: ignore_index": lambda bad: F.cross_entropy(X, pb.tensor([0, 1]), ignore_index=[bad]),
-    "nll: ignore_index": lambda bad: F.nll(X, pb.tensor([0, 1]), ignore_index=[bad]),
-    "mse: reduction": lambda bad: F.mse(X, X, reduction=bad),
-    "dropout: training": lambda bad: F.dropout(X, 0.5, bad),
-    "RNN: nonlinearity": lambda bad: NN.RNN(3, 5, nonlinearity=bad),
-    "GRU: bidirectional": lambda bad: NN.GRU(3, 5, bidirectional=bad),
-    "GRU: dropout": lambda bad: NN.GRU(3, 5, dropout=bad),
-    "LSTM: hidden_size": lambda bad: NN.LSTM(3, bad),
-    "LSTM: proj_size": lambda bad: NN.LSTM(3, 5, proj_size=bad),
-    "LRU: r_min": lambda bad: NN.LRU(3, 5, r_min=bad),
-    "MultiHeadAttention: rotary": lambda bad: NN.MultiHeadAttention(8, 2, rotary=bad),
-    "MultiHeadAttention: num_heads": lambda bad: NN.MultiHeadAttention(8, bad),
-    "MultiheadAttention: need_weights": lambda bad: TORCHS(HEADS, HEADS, HEADS, need_weights=bad),
-    "Conv2d: padding_mode": lambda bad: NN.Conv2d(3, 4, 3, padding_mode=bad),
-    "Flatten: start_axis": lambda bad: NN.Flatten(bad),
-    "linear_recurrence: axis": lambda bad: PB.linear_recurrence(STEPS, STEPS, bad),
-    "linear_recurrence: reverse": lambda bad: PB.linear_recurrence(STEPS, STEPS, reverse=bad),
-    "associative_scan: axis": lambda bad: PB.associative_scan(pb.add, STEPS, bad),
-    "associative_scan: reverse": lambda bad: PB.associative_scan(pb.add, STEPS, reverse=bad),
-    "scan: reverse": lambda bad: PB.scan(lambda c, x: (c, x), X, STEPS, reverse=bad),
-    "scan: checkpoint": lambda bad: PB.scan(lambda c, x: (c, x), X, STEPS, checkpoint=bad),
-    "scan: length": lambda bad: PB.scan(lambda c, x: (c, x), X, STEPS, length=[bad]),
-}
-BAD: tuple[Any, ...] = ("a", "1", None, pb.ones(()), pb.ones(3), math.nan, [1.0], {}, 1j)
-
-
-@pytest.mark.parametrize("words", NUMBERS)
-def test_a_value_that_is_no_number_or_flag_is_refused_by_name(words: str) -> None:
-    for bad in BAD:
-        with pytest.raises(pb.PullbackError) as caught:
-            NUMBERS[words](bad)
-        assert str(caught.value).startswith(words)
-
-
-BOOLS: dict[str, Callable[[Any], Any]] = {
-    "scaled_dot_product_attention: dropout_p": lambda true: SDPA(HEADS, HEADS, HEADS, None, true),
-    "dropout: p": lambda true: F.dropout(X, true, False),
-    "Dropout: p": lambda true: NN.Dropout(true),
-    "GRU: dropout": lambda true: NN.GRU(3, 5, 2, dropout=true),
-    "GRU: num_layers": lambda true: NN.GRU(4, 6, true),
-    "Linear: out_features": lambda true: NN.Linear(4, true),
-    "MultiHeadAttention: num_kv_heads": lambda true: NN.MultiHeadAttention(8, 2, true),
-}
-
-
-@pytest.mark.parametrize("words", BOOLS)
-def test_a_bool_is_neither_a_probability_nor_a_length(words: str) -> None:
-    for true in (True, np.bool_(True)):
-        text = refusal(lambda true=true: BOOLS[words](true))
-        assert text.startswith(f"{words}={true!r} ")
-        assert "is not a probability" in text or "must be an integer of 1 or more" in text
-
-
-def test_a_number_that_is_a_tensor_is_refused_because_it_would_lose_its_gradient() -> None:
-    text = refusal(lambda: SDPA(HEADS, HEADS, HEADS, scale=pb.Parameter(1.0)))
-    assert text.startswith("scaled_dot_product_attention: scale is a Parameter, and no gradient passes to it")
-    assert "Multiply the query by it" in text
-    assert np.isnan(host(F.threshold(-X, 0.0, math.nan))).all()  # where NaN may be meant
-
-
-def test_that_a_layer_takes_one_x_is_said_only_if_three_were_given() -> None:
-    one = "The layer takes one x, which is query, key and value; nn.MultiheadAttention takes three."
-    key, value, wrong = pb.ones((2, 4, 8)), pb.ones((2, 4, 8)), pb.ones((3, 3))
-    assert one in refusal(lambda: ATTENTION(HEADS, key, value))
-    assert one in refusal(lambda: ATTENTION(HEADS, mask=key))
-    assert one not in refusal(lambda: ATTENTION(HEADS, mask=wrong))
-    text = refusal(lambda: ATTENTION(HEADS, positions=[0, 1, 2, 3]))
-    assert one not in text
-    assert "Make the layer with rotary=True." in text
-
-
 # ---- calls that do not fit
 
 CALLS: dict[str, Callable[[], Any]] = {
@@ -371,6 +284,17 @@ CALLS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("words", CALLS)
 def test_a_call_that_does_not_fit_is_told_as_the_user_wrote_it(words: str) -> None:
     assert refusal(CALLS[words]).startswith(words)
+
+
+def test_that_a_layer_takes_one_x_is_said_only_if_three_were_given() -> None:
+    one = "The layer takes one x, which is query, key and value; nn.MultiheadAttention takes three."
+    key, value, wrong = pb.ones((2, 4, 8)), pb.ones((2, 4, 8)), pb.ones((3, 3))
+    assert one in refusal(lambda: ATTENTION(HEADS, key, value))
+    assert one in refusal(lambda: ATTENTION(HEADS, mask=key))
+    assert one not in refusal(lambda: ATTENTION(HEADS, mask=wrong))
+    text = refusal(lambda: ATTENTION(HEADS, positions=[0, 1, 2, 3]))
+    assert one not in text
+    assert "Make the layer with rotary=True." in text
 
 
 def test_torchs_names_of_recurrent_layers_and_attention_are_answered() -> None:

@@ -14,17 +14,11 @@ import pytest
 import pullback as pb
 from pullback import nn, optim
 from pullback.interop.wrong_calls import explain_call
+from refused import refusal
 
 X = pb.ones((5, 3))
 LABELS = pb.tensor([0, 1, 2, 1, 0])
 NET = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-
-
-def refusal(call: Callable[[], Any]) -> str:
-    """Returns the message of the call's error, which is of pullback or a TypeError."""
-    with pytest.raises((pb.PullbackError, TypeError)) as caught:
-        call()
-    return str(caught.value)
 
 
 LAYERS: dict[str, tuple[Callable[[], Any], str]] = {
