@@ -23,7 +23,8 @@
 # tests/any_backend/test_random_optimizers*.py train with PULLBACK_OPTIMIZERS random configurations of optimizers (default 40).
 #
 # `make count` builds kernels that count their work, in build/count, and compares the counts with the cost formulas: FLOPs, special
-# operations and bytes, on random shapes. With CUDA=SIM it includes the simulated device. It needs GCC and takes two minutes.
+# operations and bytes, on random shapes. With CUDA=SIM it includes the simulated device. It needs GCC and takes two minutes, or with
+# the simulated device up to half an hour.
 PYTHON ?= python3
 LEVELS ?= native-best
 DEVICE ?= cpu
