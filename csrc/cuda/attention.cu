@@ -91,13 +91,14 @@ template <class C> struct KeyTile {
   bool finite;  // false if a number of the rows is infinite or NaN
 };
 
-// Reads the keys and the values from key j0 on. Those that do not exist, or that no query sees, are 0.
-template <class T, class Tile> __device__ void read_keys(const AttentionOperands<T>& p, int64_t task, int j0, Tile& t) {
+// Reads the keys from key j0 on, and their values if `values`. Those that do not exist, or that no query sees, are 0.
+template <class T, class Tile>
+__device__ void read_keys(const AttentionOperands<T>& p, int64_t task, int j0, bool values, Tile& t) {
   using C = acc_t<T>;
   const T *const k = p.k + (task * p.keys + j0) * p.width, *const v = p.v + (task * p.keys + j0) * p.value_width;
   for (int at = int(threadIdx.x); at < Tile::kSide * p.width; at += int(kThreads))
     t.k[at / p.width][at % p.width] = j0 + at / p.width < p.seen ? p.factor(C(k[at])) : C(0);
-  for (int at = int(threadIdx.x); at < Tile::kSide * p.value_width; at += int(kThreads))
+  for (int at = int(threadIdx.x); values && at < Tile::kSide * p.value_width; at += int(kThreads))
     t.v[at / p.value_width][at % p.value_width] = j0 + at / p.value_width < p.seen ? p.factor(C(v[at])) : C(0);
 }
 
@@ -210,7 +211,7 @@ template <class T> __global__ void __launch_bounds__(kThreads, 3)
   const int64_t task = blockIdx.x / unsigned(tiles), all = int64_t(p.shared) * p.queries;
   const int first = int(blockIdx.y) * int(kOrderBlock), last = int(min(all, int64_t(first) + kOrderBlock));
   C gk[kSums] = {}, gv[kSums] = {};
-  read_keys(p, task, j0, t);
+  read_keys(p, task, j0, to.gk != nullptr, t);
 #pragma unroll 1
   for (int r = first; r < last; r += Tile::kSide) {
     const int rows = min(Tile::kSide, last - r);
@@ -253,10 +254,11 @@ template <class T> void run_backward(const BackwardAttention& a) {
   using C = acc_t<T>;
   Scratch scratch;
   AttentionOperands<T> p = operands_of<T>(a, scratch);
-  p.g = contiguous_as(a.g.dtype, a.g, scratch).template as<T>(), p.y = contiguous_as(a.y.dtype, a.y, scratch).template as<T>();
+  const bool to_scores = a.gq.data || a.gk.data;
+  p.g = contiguous_as(a.g.dtype, a.g, scratch).template as<T>();
+  if (to_scores) p.y = contiguous_as(a.y.dtype, a.y, scratch).template as<T>();
   const int64_t rows = a.all_rows();
   p.top = scratch.take<C>(rows), p.inverse = scratch.take<C>(rows), p.along = scratch.take<C>(rows);
-  const bool to_scores = a.gq.data || a.gk.data;
   start(pull_queries<T>, query_blocks<kQueryRows<C>>(a), dim3(kThreads), 0, p, a.gq.template as<T>(), to_scores);
   if (!a.gk.data && !a.gv.data) return;
   const int64_t blocks = kernels::order_blocks(a.rows()), keys = a.tasks() * a.keys;
