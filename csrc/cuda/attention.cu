@@ -247,14 +247,15 @@ template <class T> __global__ void __launch_bounds__(kThreads, 3)
 
 template <class T> void run_forward(const ForwardAttention& a) {
   Scratch scratch;
-  start(attend<T>, query_blocks<kQueryRows<acc_t<T>>>(a), dim3(kThreads), 0, operands_of<T>(a, scratch), a.y.template as<T>());
+  start(attend<T>, query_blocks<kQueryRows<acc_t<T>>>(a), dim3(kThreads), 0, operands_of<T>(a, true, scratch),
+        a.y.template as<T>());
 }
 
 template <class T> void run_backward(const BackwardAttention& a) {
   using C = acc_t<T>;
   Scratch scratch;
-  AttentionOperands<T> p = operands_of<T>(a, scratch);
   const bool to_scores = a.gq.data || a.gk.data;
+  AttentionOperands<T> p = operands_of<T>(a, to_scores, scratch);
   p.g = contiguous_as(a.g.dtype, a.g, scratch).template as<T>();
   if (to_scores) p.y = contiguous_as(a.y.dtype, a.y, scratch).template as<T>();
   const int64_t rows = a.all_rows();

@@ -103,7 +103,7 @@ template <class T> __global__ void __launch_bounds__(kThreads, 3)
 template <class T> void run_tangent(const TangentAttention& a) {
   constexpr int kRows = kTangentRows<acc_t<T>>;
   Scratch scratch;
-  const AttentionOperands<T> p = operands_of<T>(a, scratch);
+  const AttentionOperands<T> p = operands_of<T>(a, a.moves_scores(), scratch);
   const T* const tq = a.tq.data ? contiguous_as(a.tq.dtype, a.tq, scratch).template as<T>() : nullptr;
   const Tangents<T> by{tq, seen_rows<T>(a.tk, p.seen, scratch), seen_rows<T>(a.tv, p.seen, scratch), a.tm};
   start(move_attention<T>, query_blocks<kRows>(a), dim3(kThreads), 0, p, by, a.y.template as<T>());

@@ -89,10 +89,12 @@ template <class T> const T* seen_rows(const View& of, int64_t seen, Scratch& scr
   return reinterpret_cast<const T*>(copy);
 }
 
-template <class T> AttentionOperands<T> operands_of(const kernels::Attention& a, Scratch& scratch) {
+// values: whether the kernel reads the values.
+template <class T> AttentionOperands<T> operands_of(const kernels::Attention& a, bool values, Scratch& scratch) {
   AttentionOperands<T> p{};
   p.q = contiguous_as(a.q.dtype, a.q, scratch).template as<T>();
-  p.k = seen_rows<T>(a.k, a.seen_keys(), scratch), p.v = seen_rows<T>(a.v, a.seen_keys(), scratch);
+  p.k = seen_rows<T>(a.k, a.seen_keys(), scratch);
+  if (values) p.v = seen_rows<T>(a.v, a.seen_keys(), scratch);
   p.mask = a.mask, p.scale = acc_t<T>(a.scale), p.precision = kernels::precision(), p.causal = a.causal;
   p.groups = int(a.groups), p.shared = int(a.shared), p.queries = int(a.queries), p.keys = int(a.keys),
   p.seen = int(a.seen_keys());
