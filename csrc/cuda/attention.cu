@@ -95,11 +95,14 @@ template <class C> struct KeyTile {
 template <class T, class Tile>
 __device__ void read_keys(const AttentionOperands<T>& p, int64_t task, int j0, bool values, Tile& t) {
   using C = acc_t<T>;
-  const T *const k = p.k + (task * p.keys + j0) * p.width, *const v = p.v + (task * p.keys + j0) * p.value_width;
+  const int64_t first = task * p.keys + j0;
   for (int at = int(threadIdx.x); at < Tile::kSide * p.width; at += int(kThreads))
-    t.k[at / p.width][at % p.width] = j0 + at / p.width < p.seen ? p.factor(C(k[at])) : C(0);
-  for (int at = int(threadIdx.x); values && at < Tile::kSide * p.value_width; at += int(kThreads))
-    t.v[at / p.value_width][at % p.value_width] = j0 + at / p.value_width < p.seen ? p.factor(C(v[at])) : C(0);
+    t.k[at / p.width][at % p.width] = j0 + at / p.width < p.seen ? p.factor(C(p.k[first * p.width + at])) : C(0);
+  if (!values) return;
+  for (int at = int(threadIdx.x); at < Tile::kSide * p.value_width; at += int(kThreads)) {
+    const int j = at / p.value_width;
+    t.v[j][at % p.value_width] = j0 + j < p.seen ? p.factor(C(p.v[first * p.value_width + at])) : C(0);
+  }
 }
 
 // Reads `rows` rows of a task from row r on. Divisions are done here, once for each row, and not for each pair.

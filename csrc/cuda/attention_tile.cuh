@@ -83,10 +83,9 @@ template <class T, class Tile> __device__ void weigh(const AttentionOperands<T>&
 template <class T> const T* seen_rows(const View& of, int64_t seen, Scratch& scratch) {
   if (!of.data || of.contiguous()) return of.as<T>();
   View from = of, to = contiguous_view(scratch.take_bytes(size_t(of.bytes())), of.dtype, of);
-  char* const copy = to.data;
   from.shape[of.ndim - 2] = to.shape[of.ndim - 2] = seen;
   assign(to, from);
-  return reinterpret_cast<const T*>(copy);
+  return to.as<T>();
 }
 
 // values: whether the kernel reads the values.
