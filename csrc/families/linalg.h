@@ -33,7 +33,7 @@ struct Linalg {
 
 // Functions of Python that run the kernels of other ones. If `ints` begins with a caller c of at least 2, errors have the name
 // kCallers[c - 2] instead of the kernel's. The names are those of CALLERS in python/pullback/ops/lapack.py.
-constexpr const char* kCallers[] = {"inv", "matrix_power", "lstsq", "matrix_rank", "matrix_norm"};
+constexpr const char* kCallers[] = {"inv", "matrix_power", "lstsq", "matrix_rank", "matrix_norm", "norm"};
 
 // Each backend defines the function. It returns null if the ops run in the library of the backend's arrays instead.
 const Linalg* linalg();

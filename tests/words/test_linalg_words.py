@@ -122,6 +122,15 @@ def test_keepdims_may_be_a_number_as_in_numpy() -> None:
 
 
 NAN = np.full((2, 2), np.nan)
+
+
+def replayed(f: Any, x: Any) -> Any:
+    """Returns the captured f, which further calls replay."""
+    captured = pb.capture(f)
+    captured(x)
+    return captured
+
+
 ERRORS: list[tuple[str, Any]] = [
     ("inv", lambda: L.inv(np.zeros((2, 2)))),
     ("matrix_power", lambda: L.matrix_power(np.zeros((2, 2)), -2)),
@@ -132,6 +141,7 @@ ERRORS: list[tuple[str, Any]] = [
     ("matrix_rank", lambda: L.matrix_rank(NAN)),
     ("matrix_norm", lambda: L.matrix_norm(NAN, ord=2)),
     ("norm", lambda: L.norm(NAN, "nuc")),
+    ("norm", lambda: replayed(lambda x: L.norm(x, 2), np.eye(2))(NAN)),
     ("solve", lambda: L.solve(np.zeros((2, 2)), np.ones(2))),
     ("cholesky", lambda: L.cholesky(-np.eye(2))),
     ("norm", lambda: L.norm(np.ones(3), axis=2)),

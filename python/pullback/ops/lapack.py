@@ -18,7 +18,7 @@ FROM_LAPACK: Final = "LAPACK or cuSOLVER computes it, and its rounding depends o
 SMALL_ON_CPU: Final = f"if a matrix has more than 32 rows or is on a GPU, {FROM_LAPACK}"
 
 # Functions that run the ops of other ones, and are named in errors instead of the ops. csrc/families/linalg.h lists them, too.
-CALLERS: Final = ("inv", "matrix_power", "lstsq", "matrix_rank", "matrix_norm")
+CALLERS: Final = ("inv", "matrix_power", "lstsq", "matrix_rank", "matrix_norm", "norm")
 
 
 def caller(name: str) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import Any, Final, Literal
 
-from ..errors import AxisError, DTypeError, LinAlgError, ShapeError
+from ..errors import AxisError, DTypeError, ShapeError
 from ..interop.wrong_calls import explain_call, one_of
 from ..tensors.creation import arange, eye
 from ..tensors.dtypes import as_dtype
@@ -158,19 +158,11 @@ def _matrix_norm(name: str, x: Any, keepdims: Any, ord: Any) -> Tensor:
     if ord == "fro":
         return vector_norms(name, x, (-2, -1), keepdims, 2)
     if ord in ("nuc", 2, -2):
-        values = in_dtype(_singular_values(name, widened(x)), x.dtype)
+        values = in_dtype(singular_values(name, widened(x)), x.dtype)
     else:
         values = sum(absolute(x), axis=-2 if ord in (1, -1) else -1)
     y = sum(values, axis=-1) if ord == "nuc" else _extreme(name, float(ord), values, (values.ndim - 1,), False)
     return reshape(y, (*y.shape, 1, 1)) if keepdims else y
-
-
-def _singular_values(name: str, x: Tensor) -> Tensor:
-    """Returns the singular values for the function with this name, which errors name. The kernel knows only `matrix_norm`."""
-    try:
-        return singular_values("matrix_norm", x)
-    except LinAlgError as error:
-        raise LinAlgError(name + str(error).removeprefix("matrix_norm")) from None
 
 
 @explain_call
