@@ -97,6 +97,7 @@ class LevenbergMarquardt:
         self._refuse_outside(low, high)
         self.columns: Any = None  # the largest column norms so far
         self.recorded: Any = None  # the last residual function, with its recordings
+        self._called: Any = None  # the last residual function, with the number of its arguments
         self._made = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -137,7 +138,9 @@ class LevenbergMarquardt:
         check_function("LevenbergMarquardt", "residual_fn", residual_fn, "residuals")
         if self.per_example and not args:
             raise ArgumentError("LevenbergMarquardt: per_example=True needs a batch of examples: lm.step(residual_fn, x, y).")
-        check_call("LevenbergMarquardt", "residual_fn", residual_fn, "", args, "after residual_fn in step")
+        if self._called != (residual_fn, len(args)):
+            check_call("LevenbergMarquardt", "residual_fn", residual_fn, "", args, "after residual_fn in step")
+            self._called = (residual_fn, len(args))
         with Heard(()), devices.working(self.device):
             model = linear_model(self, residual_fn, args)
             if not bool(model.gradient.any()):
