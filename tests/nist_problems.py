@@ -88,7 +88,7 @@ class Problem(NamedTuple):
 
     def digits(self, b) -> float:
         """The number of correct digits of the worst parameter, at most 11."""
-        wrong = np.abs(np.asarray(b) - self.parameters) / np.abs(self.parameters)
+        wrong = np.abs(b.numpy() - self.parameters) / np.abs(self.parameters)
         return float(-np.log10(np.max(wrong) + 1e-11))
 
 

@@ -15,7 +15,8 @@ template <class T> constexpr int64_t kLargeDepth = kTileDepth * 4 / int64_t(size
 template <class T>
 bool large_product(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out,
                    void (*finish)(int64_t, T*) = nullptr, bool add = false);
-// Sets `work` to the work of large_product without `finish`. `terms` (a bias, the content of out) are added to each element. Returns false if large_product would.
+// Sets `work` to the work of large_product without `finish`. `terms` (a bias, the content of out) are added to each element. Returns
+// false if large_product would.
 template <class T> bool large_product_work(int64_t m, int64_t n, int64_t k, int terms, Counts& work);
 
 }  // namespace pb::cpu

@@ -27,9 +27,11 @@ struct Run {
 // The arguments of a launch, passed by value.
 template <int kMax> struct UpdateJob {
   Setting* sets;
+  Setting* advanced;  // for each run and member its set after the step, until the last block copies it
   const Setting* program;
   unsigned* ticket;  // counts the blocks that have ended; the last one advances the sets
   uint32_t members;
+  uint32_t writes;      // a bit for each setting that a step changes
   uint32_t clocks = 0;  // the number of sets whose clock the last block advances: all of them in the last launch of a step
   bool preview;         // true: the deltas are written, and nothing else
   uint32_t rounding;    // as in families/update.h
@@ -40,10 +42,6 @@ constexpr int kFewRuns = 24, kManyRuns = 212;  // tensors per launch; a launch w
 static_assert(sizeof(UpdateJob<kManyRuns>) <= kMaxArguments);
 
 // ---- what a step computes once for each set
-
-// A kernel has one copy of these, although it calls them in its first block and in its last: schedules take a thousand instructions.
-PB_COLD Setting rate_factor(const Setting* set, const Setting* program, int k) { return factor_of_rate(set, program, k); }
-template <class U> PB_COLD void begin_with(Setting* set, Setting rate) { begin<U>(set, rate); }
 
 // The Element of the rule for one set after another. Most sets of an optimizer are equal, so a block computes the Element again only
 // where the settings change.
@@ -69,11 +67,11 @@ template <class U, class A> struct ChunkRule {
         __syncwarp();
         // Each lane computes a factor of the rate.
         const int factors = factors_of(set);
-        const Setting factor = lane < factors ? rate_factor(set, program, lane) : 1;
+        const Setting factor = lane < factors ? factor_of_rate(set, program, lane) : 1;
         Setting rate = 1;
         for (int k = 0; k < factors; ++k) rate *= __shfl_sync(kFull, factor, k);
         if (lane == 0) {
-          begin_with<U>(advanced, rate);
+          begin<U>(advanced, rate);
           new (element) Element(advanced);
           new (end) Finish<A>(advanced);
         }
@@ -85,13 +83,12 @@ template <class U, class A> struct ChunkRule {
 };
 
 // Advances the sets of a launch's tensors, and the clocks of a whole step. All threads of the last block call this.
-template <class U, int kMax> __device__ void advance_sets(const UpdateJob<kMax>& job) {
+template <int kMax> __device__ void advance_sets(const UpdateJob<kMax>& job) {
   if (job.chunks.entries == 0 && job.sets[kGradientScale] == 0) return;  // as skips(), of a step without elements
-  for (uint32_t k = threadIdx.x; k < uint32_t(job.chunks.entries) * job.members; k += kThreads) {
-    Setting* const set = job.sets + int64_t(job.runs[k / job.members].set + k % job.members) * kSetSize;
-    Setting rate = 1;
-    for (int factor = 0; factor < factors_of(set); ++factor) rate *= rate_factor(set, job.program, factor);
-    begin_with<U>(set, rate);
+  for (uint32_t k = threadIdx.x; k < uint32_t(job.chunks.entries) * job.members * kSetSize; k += kThreads) {
+    const uint32_t part = k / kSetSize, setting = k % kSetSize;
+    Setting* const set = job.sets + int64_t(job.runs[part / job.members].set + part % job.members) * kSetSize;
+    if (job.writes >> setting & 1) set[setting] = __ldcg(job.advanced + k);
   }
   __syncthreads();
   for (uint32_t k = threadIdx.x; k < job.clocks; k += kThreads) job.sets[int64_t(k) * kSetSize + kClock] += 1;
@@ -147,9 +144,10 @@ template <Reads reads, class A> struct ElementOf {
 
 constexpr int kResident = 4;  // blocks that run at the same time on a multiprocessor: a thread may have 64 registers
 
-// The last block to end advances the sets, which all blocks have read by then. Bound by memory: Adam moves 28 bytes per float weight
-// and executes about 80 instructions. A lean block has 2 KB of each tensor under way, and single elements are loaded as fast as packs,
-// because a warp's elements are neighbours. The code of a lean kernel is 7 to 11 KB, and 20 KB of schedules that it runs once.
+// Each block computes the numbers of a step while its first elements are under way. The sets change when all blocks have read them:
+// the last block to end copies what the others computed. Bound by memory: Adam moves 28 bytes per float weight and executes about 80
+// instructions. A lean block has 2 KB of each tensor under way, and single elements are loaded as fast as packs, because a warp's
+// elements are neighbours. The code of a lean kernel is 7 to 11 KB, and 20 KB of schedules that it runs once.
 template <class U, class A, Reads reads, int kMax>
 __global__ void __launch_bounds__(kThreads, kResident) update_kernel(const __grid_constant__ UpdateJob<kMax> job) {
   constexpr int kCount = kEach<reads>;
@@ -173,6 +171,9 @@ __global__ void __launch_bounds__(kThreads, kResident) update_kernel(const __gri
     }
     const auto& f = rule.of(job.sets + int64_t(run.set + member) * kSetSize, job.program, chunk == blockIdx.x);
     if (rule.skips()) return;  // all blocks, so that none advances the sets
+    const bool begins = in_run == member * run.chunks.divisor;  // with the first chunk of a part
+    if (begins && !job.preview && threadIdx.x < kSetSize)
+      job.advanced[int64_t(t * job.members + member) * kSetSize + threadIdx.x] = rule.advanced[threadIdx.x];
     const Finish<A>& finish = rule.finish();
 #pragma unroll
     for (int k = 0; k < kCount; ++k) {
@@ -203,7 +204,7 @@ __global__ void __launch_bounds__(kThreads, kResident) update_kernel(const __gri
       }
     }
   }
-  if (!job.preview && last_to_arrive(job.ticket, gridDim.x)) advance_sets<U>(job);
+  if (!job.preview && last_to_arrive(job.ticket, gridDim.x)) advance_sets(job);
 }
 
 // ---- launches
@@ -240,7 +241,10 @@ template <class U, class A, Reads reads, int kMax> void update_all(const Launch&
   job.preview = launch.ints[2] != 0;
   job.rounding = uint32_t(launch.ints[3]);
   job.ticket = tickets();
+  job.writes = static_cast<const kernels::Update*>(launch.table)->writes;
   const auto go = [&] {
+    Scratch scratch;
+    job.advanced = scratch.take<Setting>(std::max(int64_t{1}, int64_t(job.chunks.entries) * job.members * kSetSize));
     const int64_t fill = int64_t{kResident} * multiprocessors();  // the number of blocks that run at the same time
     const int64_t blocks =
         std::max<int64_t>(job.chunks.count(), job.clocks > 0);  // one advances the clocks without any weights

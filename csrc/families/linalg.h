@@ -21,8 +21,8 @@ namespace pb::kernels {
 // eigh: out: the eigenvalues as the first row, and the eigenvectors below. eigvalsh: the eigenvalues. in: x, as in cholesky.
 // svd: out: u, the singular values as one row, and v, one above the other; zeros fill the rows that are shorter. in: x. ints: the
 //   full u and v. svdvals: out: the singular values. in: x. ints: the caller.
-// pinv: out: the pseudo-inverse, and if the int, a caller, is not 0, below it one row with the singular values and zeros. in: x, and one relative
-//   tolerance for each matrix, up to which singular values count as zero.
+// pinv: out: the pseudo-inverse, and if the int, a caller, is not 0, below it one row with the singular values and zeros. in: x, and
+//   one relative tolerance for each matrix, up to which singular values count as zero.
 // quotient: out: a / b with 0 / 0 = 0, which has any axes. in: a, b.
 //
 // A caller is a number of at least 1, which is the first of `ints`.

@@ -2,11 +2,13 @@
 //
 // A rule is a struct with
 //   kSlots, kHypers   the number of its slots (state tensors), and of its hyper-parameters
-//   advance(set)      writes the numbers that a step computes only once into the set, which begin_step() has advanced before
+//   advance(set)      writes the numbers that a step computes only once into the set, which begin_step() has advanced before. It
+//                     writes the same settings in each step.
 //   Element<A>        the rule for one element, in arithmetic of type A. It is built from a set after advance().
 //                     f(p, g, slots...) writes the new slots and returns what is added to p.
-// A set is the settings of one parameter (settings.h). What happens to a weight after the rule, such as a constraint, is the same for all rules. The choice of the struct that runs may not depend on the value of a
-// hyper-parameter, because that value may change between two steps and differ between two parameters.
+// A set is the settings of one parameter (settings.h). What happens to a weight after the rule, such as a constraint, is the same for
+// all rules. The choice of the struct that runs may not depend on the value of a hyper-parameter, because that value may change
+// between two steps and differ between two parameters.
 #pragma once
 #include "math/rounding.h"
 #include "math/update_moments.h"

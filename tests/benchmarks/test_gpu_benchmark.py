@@ -330,7 +330,7 @@ def test_kernels_of_each_step_are_read_from_the_table_of_ncu(scripts: Callable[[
 
 @pytest.mark.skipif(not simulated(), reason="device cuda is not simulated: build with PULLBACK_CUDA=SIM")
 @pytest.mark.parametrize(("command", "skipped"), [("figures", "micro"), ("tests", "racecheck")])
-def test_the_command_runs_on_the_simulated_device(command: str, skipped: str, tmp_path: Path) -> None:
+def test_the_command_runs_on_the_simulated_device(command: str, skipped: str, scripts: Any, tmp_path: Path) -> None:
     site = Path(pb.__file__).parent.parent
     words = [str(FOLDER / "run.sh"), command, "--simulated", "--site", str(site), "--out", str(tmp_path), "--skip", skipped]
     done = subprocess.run(words, env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True)
@@ -342,7 +342,9 @@ def test_the_command_runs_on_the_simulated_device(command: str, skipped: str, tm
     assert (tmp_path / f"logs-{command}.tar.gz").stat().st_size > 1000
     if command == "figures":
         steps = [row for name, stage in stages.items() if name.startswith("steps in") for row in stage["rows"] if "us" in row]
-        assert len(steps) == 27
+        workloads = scripts("workloads")
+        networks = [*workloads.nets(True), *workloads.decoders(True)]
+        assert len(steps) == len(networks) * len(workloads.WAYS) * len(workloads.PRECISIONS)
         worst = {"float32": 1e-6, "tf32": 1e-3, "bfloat16": 2e-2}
         assert all(row["error"] < worst[row["precision"]] for row in steps)
         assert all(row["nodes"] > 5 for row in stages["kernels"]["rows"])
