@@ -24,8 +24,8 @@ View mask_of(PyObject* object, const View& q, const View& k) {
   View mask = view_or_refuse(object);
   int64_t scores[kMaxDims];
   std::copy_n(q.shape, q.ndim - 1, scores), scores[q.ndim - 1] = k.shape[q.ndim - 2];
-  if ((mask.dtype != q.dtype && mask.dtype != DType::b8) || !broadcast_to(mask, q.ndim, scores))
-    throw Refused{"the mask does not fit"};
+  const bool fits = mask.dtype == q.dtype || mask.dtype == storage_of(compute_type(q.dtype)) || mask.dtype == DType::b8;
+  if (!fits || !broadcast_to(mask, q.ndim, scores)) throw Refused{"the mask does not fit"};
   return mask;
 }
 
@@ -92,7 +92,7 @@ PyObject* call_tangent(const void*, PyObject* const* args, Py_ssize_t count) {
   const View &q = views[1], &k = views[2], &v = views[3];
   for (int i = 0; i < 3; ++i) views[5 + i] = tangent_of(args[4 + i], views[1 + i]);
   views[8] = mask_of(args[7], q, k);
-  if (views[8].dtype != q.dtype) throw Refused{"the tangent of a mask of bools"};
+  if (views[8].dtype == DType::b8) throw Refused{"the tangent of a mask of bools"};
   int64_t shape[kMaxDims];
   std::copy_n(q.shape, q.ndim, shape), shape[q.ndim - 1] = v.shape[q.ndim - 1];
   Result y(q.dtype, q.ndim, shape, views[0]);

@@ -47,11 +47,16 @@ template <class T> struct AttentionOperands {
     }
     return at;
   }
+  // Returns a number of a mask, or of its tangent.
+  __device__ static C number_of(const View& mask, const char* at) {
+    if (!std::is_same_v<T, C> && mask.dtype == DType::f32) return C(*reinterpret_cast<const float*>(at));
+    return C(*reinterpret_cast<const T*>(at));
+  }
   // Returns the score of a query and key j. row: the mask of the query. A mask of -inf hides a score of NaN.
   __device__ C masked(C s, const char* row, int j) const {
     const char* at = row + j * mask.stride[mask.ndim - 1];
     if (mask.dtype == DType::b8) return *at ? s : m::lowest<C>();
-    const C added = C(*reinterpret_cast<const T*>(at));
+    const C added = number_of(mask, at);
     return m::select(added == m::lowest<C>(), added, C(s + added));
   }
 };

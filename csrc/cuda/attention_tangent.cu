@@ -48,7 +48,7 @@ __device__ void move_scores(const AttentionOperands<T>& p, const Tangents<T>& by
       if (i >= b.rows || j >= p.visible(b.l + i)) continue;
       C ts = !by.k ? by_q[i] : !by.q ? by_k[i] : C(by_q[i] + by_k[i]);
       if (mask) {
-        const C tm = C(*reinterpret_cast<const T*>(mask + (b.l + i) * down + j * right));
+        const C tm = p.number_of(by.mask, mask + (b.l + i) * down + j * right);
         ts = by.q || by.k ? C(ts + tm) : tm;
       }
       t.ts[i][j] = ts;

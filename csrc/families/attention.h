@@ -12,7 +12,8 @@ namespace pb::kernels {
 // attention_tangent: out: the tangent of y. in: q, k, v, mask, and their tangents tq, tk, tv and tm, which is a mask of floats.
 // The leading axes are the same in all operands; H is a multiple of G, and heads that follow one another share keys and values.
 // Inputs are floats of one dtype and have any strides; outputs are contiguous. The data of a gradient that is not needed, and of a
-// mask or a tangent that is not given, is null. A mask is added to the scores, or, if it is of bools, false leaves a score out.
+// mask or a tangent that is not given, is null. A mask is added to the scores, or, if it is of bools, false leaves a score out. A mask
+// of floats, or its tangent, may also have the dtype in which the scores are computed.
 // ints[0]: 1 if query l sees keys 0 to l only. reals[0]: the scale.
 extern const Kernel attention, attention_pullback, attention_tangent;
 

@@ -101,6 +101,24 @@ def test_gradients_of_other_dtypes_are_those_of_float64(dtype: str) -> None:
         np.testing.assert_allclose(ours.astype(np.float64), exact, atol=3 * BOUNDS[dtype])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_mask_in_float32_keeps_its_digits_beside_half_precision(dtype: str) -> None:
+    """The scores are computed in float32, so masks whose numbers half precision lacks are added as they are."""
+    q, k, v, g = [normal(2, 2, 9, 6, dtype=dtype) for _ in range(4)]
+    mask = (normal(2, 9, 9) - 70001).astype(np.float32)
+    found = gradients(lambda q, k, v, m: attend(q, k, v, m), q, k, v, mask, g=g)
+    assert [x.dtype for x in found] == [dtype_of(dtype)] * 4 + [np.float32]
+    wide = [x.astype(np.float64) for x in (q, k, v, mask)]
+    np.testing.assert_allclose(found[0].astype(np.float64), expected(*wide), atol=BOUNDS[dtype])
+    wanted = gradients(lambda q, k, v, m: attend(q, k, v, m), *wide, g=g.astype(np.float64))
+    for ours, exact in zip(found, wanted):
+        np.testing.assert_allclose(ours.astype(np.float64), exact, atol=3 * BOUNDS[dtype])
+    moves = [normal(*x.shape, dtype=str(x.dtype)) for x in (q, k, v, mask)]
+    _, moved = pb.jvp(lambda *xs: attend(*xs), (q, k, v, mask), tuple(moves))
+    _, exact = pb.jvp(lambda *xs: attend(*xs), tuple(wide), tuple([x.astype(np.float64) for x in moves]))
+    np.testing.assert_allclose(host(moved).astype(np.float64), host(exact), atol=6 * BOUNDS[dtype])
+
+
 @pytest.mark.parametrize("mask", MASKS)
 def test_derivatives_are_right_to_second_order(mask: str) -> None:
     given = mask_of(mask, 2, 3, 4)

@@ -37,7 +37,8 @@ def scaled_dot_product_attention(
     Args:
         query: (…, heads, L, E). key: (…, heads, S, E). value: (…, heads, S, Ev). The leading axes broadcast, and so may heads be
             left out of all three.
-        attn_mask: broadcasts to (…, heads, L, S). A query sees a key where bools are True; floats are added.
+        attn_mask: broadcasts to (…, heads, L, S). A query sees a key where bools are True; floats are added, in float64
+            if the query is, otherwise in float32.
         dropout_p: the probability with which a weight is set to zero. This forms all weights, as the gradient of a mask does.
         is_causal: query i sees keys 0 to i only. It may be combined with a mask.
         scale: 1/sqrt(E) if it is left out.
@@ -68,7 +69,8 @@ def attend(
     The operands are those of ops/attention.py, but may differ in their dtypes.
     """
     q, k, v = same_dtype([query, key, value])
-    m = mask if mask is None or mask.dtype in (dtypes.bool_, q.dtype) else in_dtype(mask, q.dtype)
+    scores = dtypes.float32 if q.dtype.itemsize == 2 else q.dtype
+    m = mask if mask is None or mask.dtype in (dtypes.bool_, q.dtype) else in_dtype(mask, scores)
     factor = 1 / math.sqrt(max(1, q.shape[-1])) if scale is None else scale
     if weighted or dropout_p:
         return composed(q, k, v, m, causal, factor, lambda w: dropout(w, dropout_p) if dropout_p else w)

@@ -200,8 +200,8 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, ca
         query: (…, heads, queries, width). The operands have one float dtype and the same leading axes.
         key: (…, groups, keys, width). `groups` divides `heads`; heads that follow one another share keys and values.
         value: (…, groups, keys, value width).
-        mask: broadcasts to (…, heads, queries, keys), with as many axes. Numbers of the same dtype are added to the scores;
-            where bools are False, the score is left out.
+        mask: broadcasts to (…, heads, queries, keys), with as many axes. Numbers are added to the scores; they have the same
+            dtype, or float32 if that is of half precision. Where bools are False, the score is left out.
         causal: query i sees keys 0 to i only.
     """
     if query.device != "cpu" and max(key.shape[-2] // 8, query.shape[-1], value.shape[-1]) > GPU_WIDTH:

@@ -130,7 +130,7 @@ def pullback(
 def _pull_part(
     g: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Any, y: Tensor, causal: bool, scale: float, needs: Sequence[bool]
 ) -> list[Tensor | None]:
-    half, dtype, groups = query.array.itemsize == 2, query.dtype, key.shape[-3]
+    half, groups = query.array.itemsize == 2, key.shape[-3]
     g, q, k, v, y = map(widened, (g, query, key, value, y))
     seen = _seen(query, key, mask, causal)
     q, k, v = q * scale, _without_unseen(seen, k), _without_unseen(seen, v)
@@ -143,7 +143,7 @@ def _pull_part(
         gm = unbroadcast(gs, mask.shape) if needs[3] else None
     if needs[2]:
         gv = _without_unseen(seen, _keys_of(half, p, g, groups))
-    return [None if t is None else in_dtype(t, dtype) for t in (gq, gk, gv, gm)]
+    return [None if t is None else in_dtype(t, like.dtype) for t, like in zip((gq, gk, gv, gm), (query, key, value, mask))]
 
 
 # ---- the tangent
