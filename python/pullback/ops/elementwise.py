@@ -19,9 +19,10 @@ from ..tensors.creation import asarray
 from ..tensors.operand import Number, as_tensor, operand, own
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
+from ._powers import POWER, refuse_negative_exponents
 from .by_name import in_dtype
 from .conversion import settled
-from .declare import binary, no_flops, op, per_element, unary
+from .declare import binary, no_flops, op, per_element, unary, without_bools
 from .kinds import BINARY, COMPARE, NEIGHBOUR, SELECT, check_numbers
 
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
@@ -148,7 +149,7 @@ subtract = binary("subtract", reference=lambda xp, a, b: xp.subtract(a, b), pull
 multiply = binary("multiply", reference=lambda xp, a, b: xp.multiply(a, b), singular=True, pullback=(lambda g, b: g * b, lambda g, a: g * a))
 divide = binary("divide", reference=lambda xp, a, b: xp.divide(a, b), takes="float",
                 singular=True, pullback=(lambda g, b: g / b, lambda g, b, y: -(g * (y / b))), domain=(0.3, 3))  # fmt: skip
-pow = binary("pow", reference=lambda xp, a, b: xp.power(a, b), domain=(0.3, 2.5), takes="number",
+pow = binary("pow", reference=lambda xp, a, b: xp.power(a, b), domain=(0.3, 2.5), takes="number", check=refuse_negative_exponents, doc=POWER,
              singular=True, pullback=(lambda g, a, b: _pow_pullback_a(g, a, b), lambda g, a, b, y: _pow_pullback_b(g, a, b, y)))  # fmt: skip
 
 
@@ -266,12 +267,11 @@ equal, not_equal = _flat("equal", COMPARE), _flat("not_equal", COMPARE)
 less, less_equal = _flat("less", COMPARE), _flat("less_equal", COMPARE)
 greater, greater_equal = _flat("greater", COMPARE), _flat("greater_equal", COMPARE)
 logical_and, logical_or, logical_xor = _logical("logical_and"), _logical("logical_or"), _logical("logical_xor")
-bitwise_and, bitwise_or = _flat("bitwise_and", takes="integer"), _flat("bitwise_or", takes="integer")
-bitwise_xor = _flat("bitwise_xor", takes="integer")
-bitwise_left_shift = binary("bitwise_left_shift", reference=lambda xp, a, b: xp.left_shift(a, b), pullback=(ZERO, ZERO), takes="integer", domain=(0, 6))  # fmt: skip
-bitwise_right_shift = binary("bitwise_right_shift", reference=lambda xp, a, b: xp.right_shift(a, b), pullback=(ZERO, ZERO), takes="integer", domain=(0, 6))  # fmt: skip
+bitwise_and, bitwise_or, bitwise_xor = _flat("bitwise_and", takes="bits"), _flat("bitwise_or", takes="bits"), _flat("bitwise_xor", takes="bits")
+bitwise_left_shift = binary("bitwise_left_shift", reference=lambda xp, a, b: xp.left_shift(a, b), pullback=(ZERO, ZERO), takes="integer", domain=(0, 6), adapt=without_bools)  # fmt: skip
+bitwise_right_shift = binary("bitwise_right_shift", reference=lambda xp, a, b: xp.right_shift(a, b), pullback=(ZERO, ZERO), takes="integer", domain=(0, 6), adapt=without_bools)  # fmt: skip
 logical_not = unary("logical_not", reference=lambda xp, x: xp.logical_not(x), pullback=ZERO, takes="any")
-bitwise_invert = unary("bitwise_invert", reference=lambda xp, x: xp.invert(x), pullback=ZERO, takes="integer")
+bitwise_invert = unary("bitwise_invert", reference=lambda xp, x: xp.invert(x), pullback=ZERO, takes="bits")
 isnan = unary("isnan", reference=lambda xp, x: xp.isnan(x), pullback=ZERO, takes="any")
 isinf = unary("isinf", reference=lambda xp, x: xp.isinf(x), pullback=ZERO, takes="any")
 isfinite = unary("isfinite", reference=lambda xp, x: xp.isfinite(x), pullback=ZERO, takes="any")

@@ -140,7 +140,11 @@ def divide(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     """Returns divide(a, b), element by element, with broadcasting."""
 
 def pow(a: ArrayLike, b: ArrayLike, /) -> Tensor:
-    """Returns pow(a, b), element by element, with broadcasting."""
+    """Returns a to the power of b, element by element, with broadcasting.
+
+    An integer to a negative integer power is no integer: ArgumentError refuses a negative number as the exponent of integers, and a
+    list or a NumPy array with one. The values of a tensor of exponents are not checked, because a program would wait for the device:
+    the kernels then round the power toward zero, and 0 to a negative power is 0."""
 
 def floor_divide(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     """Returns floor_divide(a, b), element by element, with broadcasting."""
