@@ -45,6 +45,7 @@ CALLS: Final = {
     "reshape": "The shape is one argument: pb.reshape(t, (2, 3)).", "permute_dims": "The axes are one argument: (1, 0).",
     "broadcast_to": "The shape is one argument: (2, 3).", "tile": "The repetitions are one argument: (2, 1).",
     "flatten": "It joins all axes, in row-major order; t.reshape(t.shape[0], -1) keeps the first.",
+    "pullback": "The cotangents are one argument, in the structure of the value: pullback((v, w)) for a tuple of two.",
     "MultiheadAttention(…)": "The attention of x to itself is net(x, x, x).",
     "where": "pb.nonzero(mask) gives the places where a mask is true.", "to": 'Write t.to("cuda") or t.to(pb.float64).',
 }  # fmt: skip
