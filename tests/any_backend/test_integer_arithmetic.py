@@ -1,4 +1,4 @@
-"""Powers and shifts of integers and bools: what NumPy computes, and what is refused."""
+"""Powers, shifts, quotients and rounding of integers and bools: what NumPy computes, and what is refused."""
 
 from __future__ import annotations
 
@@ -80,3 +80,33 @@ def test_operators_on_bits_take_bools() -> None:
     np.testing.assert_array_equal(host(~pb.tensor(a)), ~a)
     with pytest.raises(pb.DTypeError, match=r"bitwise_and: dtype float32 is not for this op, which takes integers and bools\."):
         pb.tensor([1.0]) & 1
+
+
+@pytest.mark.parametrize("decimals", [0, 1, 2, -1, np.int64(1)])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "uint8"])
+def test_rounding_to_decimals_is_numpys(dtype: str, decimals: Any) -> None:
+    a = np.array([0.25, 1.5, 2.5, 12.345, 15.0, 25.0, 117.3]).astype(dtype)
+    t, wanted = pb.tensor(a), np.round(a, decimals)
+    for got in (
+        pb.round(t, decimals),
+        pb.round(t, decimals=decimals),
+        t.round(decimals),
+        np.round(t, decimals),
+        round(t, decimals),
+    ):
+        assert got.dtype == dtype
+        np.testing.assert_allclose(host(got), wanted, rtol=1e-6)
+    np.testing.assert_allclose(host(pb.vmap(lambda x: pb.round(x, decimals))(t)), wanted, rtol=1e-6)
+    np.testing.assert_array_equal(host(round(t)), np.round(a))
+
+
+def test_divmod_is_numpys() -> None:
+    a, b = np.array([7, -7, 5]), np.array([2, 2, -3])
+    for dtype in ("int32", "float64"):
+        x, y = a.astype(dtype), b.astype(dtype)
+        for got, wanted in (
+            (divmod(pb.tensor(x), pb.tensor(y)), np.divmod(x, y)), (divmod(pb.tensor(x), 2), np.divmod(x, 2)),
+            (divmod(9, pb.tensor(y)), np.divmod(9, y)),
+        ):  # fmt: skip
+            for part, numpys in zip(got, wanted):
+                np.testing.assert_array_equal(host(part), numpys)

@@ -12,6 +12,7 @@ import numpy as np
 from ..autodiff.primitive import OPS, ZERO, apply, same
 from ..autodiff.scalars import common_dtype
 from ..backends.reference import special
+from ..errors import PullbackError
 from ..interop.unknown_names import unexpected
 from ..interop.wrong_calls import explain_call
 from ..tensors import dtypes
@@ -20,10 +21,11 @@ from ..tensors.operand import Number, as_tensor, operand, own
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from ._powers import POWER, refuse_negative_exponents
+from ._shapes import broadcast_shapes, integer
 from .by_name import in_dtype
 from .conversion import settled
 from .declare import binary, no_flops, op, per_element, unary, without_bools
-from .kinds import BINARY, COMPARE, NEIGHBOUR, SELECT, check_numbers
+from .kinds import BINARY, COMPARE, NEIGHBOUR, SELECT, check_devices, check_numbers
 
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 ROOT_HALF = math.sqrt(0.5)
@@ -43,7 +45,23 @@ reciprocal = unary("reciprocal", reference=lambda xp, x: 1 / x, singular=True, p
 floor = unary("floor", reference=lambda xp, x: xp.floor(x), pullback=ZERO, takes="number")
 ceil = unary("ceil", reference=lambda xp, x: xp.ceil(x), pullback=ZERO, takes="number")
 trunc = unary("trunc", reference=lambda xp, x: xp.trunc(x), pullback=ZERO, takes="number")
-round = unary("round", reference=lambda xp, x: xp.round(x), pullback=ZERO, takes="number")
+_round = unary("round", reference=lambda xp, x: xp.round(x), pullback=ZERO, takes="number")
+
+
+def round(x: ArrayLike, decimals: int = 0, **unknown: NoReturn) -> Tensor:
+    """Returns the elements rounded to this number of decimals, to even at a tie, in their dtype. The derivative is 0.
+
+    Negative decimals round to tens, hundreds, …, as in NumPy.
+    """
+    if unknown:
+        raise unexpected(unknown)
+    if decimals.__class__ is int and not decimals:
+        return _round(x)
+    x, decimals = as_tensor(x), integer("round", "decimals", decimals)
+    if decimals < 0:
+        return (_round(x / 10.0**-decimals) * 10.0**-decimals).astype(x.dtype)
+    return _round(x * 10.0**decimals) / 10.0**decimals if dtypes.is_float(x.dtype) else _round(x)
+
 
 # ---- exponentials and logarithms
 
@@ -315,9 +333,21 @@ def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = Non
         raise unexpected(unknown)
     if min is None and max is None:
         return settled(own(x))
-    y = x if isinstance(x, Tensor) else as_tensor(x)
-    y = y if min is None else maximum(y, min)
-    return y if max is None else minimum(y, max)
+    y = given = x if isinstance(x, Tensor) else as_tensor(x)
+    try:
+        y = y if min is None else maximum(y, min)
+        return y if max is None else minimum(y, max)
+    except PullbackError:
+        _check_limits(given, min, max)
+        raise
+
+
+def _check_limits(x: Tensor, *limits: Any) -> None:
+    """Raises the error of `maximum` and `minimum` with the name of `clip`, for limits that do not fit x."""
+    found = [x, *[operand(limit, op="clip") for limit in limits if limit is not None]]
+    check_devices("clip", found)
+    check_numbers("clip", common_dtype(found), found)
+    broadcast_shapes("clip", [y.shape for y in found])
 
 
 _leaky_relu = binary("leaky_relu", reference=lambda xp, a, b: xp.where(a > 0, a, a * b), takes="float",

@@ -37,8 +37,10 @@ def ceil(x: ArrayLike, /) -> Tensor:
 def trunc(x: ArrayLike, /) -> Tensor:
     """Returns trunc(x), element by element."""
 
-def round(x: ArrayLike, /) -> Tensor:
-    """Returns round(x), element by element."""
+def round(x: ArrayLike, decimals: int = 0, **unknown: NoReturn) -> Tensor:
+    """Returns the elements rounded to this number of decimals, to even at a tie, in their dtype. The derivative is 0.
+
+    Negative decimals round to tens, hundreds, …, as in NumPy."""
 
 def exp(x: ArrayLike, /) -> Tensor:
     """Returns exp(x), element by element."""

@@ -14,6 +14,8 @@ import numpy as np
 from ..autodiff.batching import Batched
 from ..autodiff.primitive import apply
 from ..errors import DTypeError, ShapeError, VmapError
+from ..interop.unknown_names import attach_hints
+from ..interop.wrong_calls import explain_call
 from ..launch import capturing, door
 from ..tensors import devices, dtypes
 from ..tensors.operand import as_tensor, converted, operand, steady
@@ -152,6 +154,7 @@ def _positions(x: Tensor, key: tuple[Any, ...]) -> Any:
 _RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "V": 2}  # of the kinds of dtypes: a list converts to its own kind and to higher ones
 
 
+@attach_hints
 class At:
     """`t.at[index]`: its methods return a new tensor with the elements at the index changed.
 
@@ -168,26 +171,32 @@ class At:
     def __getitem__(self, index: IndexLike) -> At:
         return At(self._x, index)
 
+    @explain_call
     def set(self, values: ArrayLike) -> Tensor:
         """Returns the tensor with the values, broadcast to the selection, written at the index. Raises ShapeError, DTypeError."""
         return self._write(index_set, values)
 
+    @explain_call
     def add(self, values: ArrayLike) -> Tensor:
         """Returns the tensor with the values added at the index."""
         return self._write(index_add, values)
 
+    @explain_call
     def max(self, values: ArrayLike) -> Tensor:
         """Returns the tensor with each selected element replaced by the larger of itself and its value."""
         return self._write(index_max, values)
 
+    @explain_call
     def min(self, values: ArrayLike) -> Tensor:
         """Returns the tensor with each selected element replaced by the smaller of itself and its value."""
         return self._write(index_min, values)
 
+    @explain_call
     def multiply(self, values: ArrayLike) -> Tensor:
         """Returns the tensor with the selected elements multiplied by the values."""
         return self.set(self._x[self._index] * self._converted("at[...].multiply", values))
 
+    @explain_call
     def get(self) -> Tensor:
         """Returns the selected elements, as t[index] does."""
         return self._x[self._index]
