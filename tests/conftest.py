@@ -173,9 +173,9 @@ def takes(op: Op) -> tuple[str, ...]:
         return (*FLOATS, "int32", "bool") if promotes else FLOATS
     if kind == "number":
         return (*FLOATS, *INTEGERS)
-    if op.name.endswith("_shift"):
-        return INTEGERS  # NumPy shifts a bool as an int8.
-    return (*INTEGERS, "bool") if kind == "integer" else (*FLOATS, *INTEGERS, "bool")
+    if kind == "integer":
+        return INTEGERS
+    return (*INTEGERS, "bool") if kind == "bits" else (*FLOATS, *INTEGERS, "bool")
 
 
 def as_tensors(inputs: Any) -> tuple[Any, ...]:

@@ -199,8 +199,9 @@ def prefix_leaves(prefix: Any, spec: Any, leaves: list[Any], name: str) -> list[
     whole = unflatten(spec, leaves)
     try:
         found = optree.broadcast_prefix(prefix, whole, is_leaf=lambda x: x is None, none_is_leaf=True, namespace=_NAMESPACE)
-    except ValueError as error:
-        raise ShapeError(f"{name}={prefix!r} does not have the structure of what it is for: {error}") from None
+    except ValueError:
+        form = shown(whole)
+        raise ShapeError(f"{name}={prefix!r} does not have the structure of what it is for, {form} (* is one leaf).") from None
     return [entry for entry, x in zip(found, _by_optree(whole, none_is_leaf=True)[0]) if x is not None]
 
 

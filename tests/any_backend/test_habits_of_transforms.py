@@ -174,3 +174,75 @@ def test_keywords_of_other_captures_are_answered(keyword: str) -> None:
 def test_the_hint_for_jit_says_outermost() -> None:
     with pytest.raises(AttributeError, match=r"pb.capture\(f\) here, and goes outermost: around pb.grad, pb.vmap and tapes"):
         _ = pb.jit
+
+
+# ---- what is differentiated by
+
+
+PAIR = lambda a, b: pb.sum(a * b)
+
+
+@pytest.mark.parametrize("mode", ["auto", "forward", "reverse"])
+def test_no_argument_has_no_derivative(mode: Any) -> None:
+    """The structure is that of the value with the empty structure of the arguments in place of each tensor."""
+    assert pb.grad(PAIR, ())(X, X) == ()
+    value, nothing = pb.value_and_grad(PAIR, ())(X, X)
+    assert (float(value), nothing) == (14.0, ())
+    assert pb.jacobian(PAIR, (), mode)(X, X) == ()
+    assert pb.jacobian(lambda a, b: {"p": a * b, "q": a}, [], mode)(X, X) == {"p": (), "q": ()}
+    assert pb.jacobian(lambda a: (a, "more"), (), mode, has_aux=True)(X) == ((), "more")
+    assert pb.jacobian(lambda a, b: b * b, 0, mode)([], X) == []
+    assert pb.hessian(PAIR, ())(X, X) == ()
+    assert pb.hessian(lambda a: (cubes(a), "more"), (), has_aux=True)(X) == ((), "more")
+    assert pb.capture(pb.jacobian(PAIR, (), mode))(X, X) == ()
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int8, np.uint32])
+def test_positions_are_numpys_integers_too(kind: Any) -> None:
+    a, b = X, X + 1
+    close(pb.grad(PAIR, kind(1))(a, b), X.numpy())
+    close(pb.value_and_grad(PAIR, kind(0))(a, b)[1], X.numpy() + 1)
+    for mode in ("auto", "forward", "reverse"):
+        close(pb.jacobian(lambda a, b: a * b, kind(1), mode)(a, b), np.diag(X.numpy()))
+    close(pb.hessian(lambda a, b: pb.sum(a * b**2), kind(1))(a, b), np.diag(2 * X.numpy()))
+    close(pb.per_example_grad(lambda w, x: w * x, kind(0))(pb.tensor(2.0), X), X.numpy())
+    close(pb.per_example_norm(lambda w, x: w * x, kind(0))(pb.tensor(2.0), X), X.numpy() ** 2)
+    close(pb.weighted_grad(lambda w, x: w * x, X, kind(0))(pb.tensor(2.0), X), 14.0)
+    for other in (np.array(1), pb.tensor(1), np.float64(1)):
+        with pytest.raises(pb.TapeError, match=r"^grad: argnums is a .* must be the position of an argument"):
+            pb.grad(PAIR, other)
+
+
+CONSTANTS: dict[str, Any] = {
+    "jvp": lambda c: pb.jvp(lambda x, c: x, (X, c), (X, None)), "vjp": lambda c: pb.vjp(lambda x, c: x, X, c),
+    "linearize": lambda c: pb.linearize(lambda x, c: x, X, c), "hvp": lambda c: pb.hvp(lambda x, c: cubes(x), (X, c), (X, None)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("constant", [2, "mean", pb.tensor([1])], ids=["int", "str", "tensor"])
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constants_of_transforms_without_argnums_are_explained(name: str, constant: Any) -> None:
+    words = rf"^{name}: argument 1 .*make it a constant c .*pb\.{name}\(lambda"
+    with pytest.raises((pb.TapeError, pb.DTypeError), match=words) as found:
+        CONSTANTS[name](constant)
+    assert "argnums" not in str(found.value)
+    call = str(found.value).partition("arguments: ")[2].removesuffix(".")
+    eval(call, {"pb": pb, "f": lambda x, c: cubes(x), "c": constant, "x": X, "v": X})
+    with pytest.raises((pb.TapeError, pb.DTypeError), match="leave it out of argnums"):
+        pb.grad(lambda x, c: cubes(x), (0, 1))(X, constant)
+
+
+def test_cotangents_by_position_are_explained() -> None:
+    pullback = pb.vjp(lambda a: (a * a, a), X)[1]
+    with pytest.raises(TypeError, match=r"^pullback\(\) takes cotangents by position, and 2 .*one argument.*pullback\(\(v, w\)\)"):
+        pullback(X, X)
+    close(pullback((X, X))[0], 2 * X.numpy() ** 2 + X.numpy())
+
+
+@pytest.mark.parametrize("axes", [({"z": 0},), ([0],), ({"a": 0, "z": 0},)], ids=str)
+def test_axes_of_another_structure_are_explained_without_the_numbers(axes: Any) -> None:
+    array = np.full((3, 100), 7.25)
+    for given in (array, pb.tensor(array)):
+        with pytest.raises(pb.ShapeError, match=r"^vmap: in_axes=.* does not have the structure .*\{'a': \*\}") as found:
+            pb.vmap(lambda d: d["a"], axes)({"a": given})
+        assert len(str(found.value)) < 150

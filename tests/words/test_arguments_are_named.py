@@ -323,7 +323,8 @@ def test_a_combining_function_may_return_an_array() -> None:
 @pytest.mark.parametrize("title", KEYWORDS_OF)
 def test_the_hints_for_one_function_are_for_a_function_that_lacks_the_keywords(title: str) -> None:
     name, called, _ = title.partition("(…)")
-    spaces: tuple[Any, ...] = (pb.linalg, pb, nn, nn.functional, pb.solve)
+    owner, _, name = name.rpartition(".")
+    spaces: tuple[Any, ...] = (type(pb.ones(1).at),) if owner == "At" else (pb.linalg, pb, nn, nn.functional, pb.solve)
     function = next(getattr(space, name) for space in spaces if name in dir(space))
     code = (function.forward if called else function.__init__ if isinstance(function, type) else function).__code__
     code = getattr(getattr(function, "__wrapped__", None), "__code__", code)

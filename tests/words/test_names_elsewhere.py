@@ -37,7 +37,7 @@ CLASSES: dict[str, type] = {
     **{type(x).__name__: type(x) for x in RESULTS},
     "Tensor": pb.Tensor, "GradientTape": pb.GradientTape, "Optimizer": optim.Optimizer, "Module": nn.Module, "Cuda": type(pb.cuda),
     "LossScaler": pb.amp.LossScaler,
-    "Loader": pb.data.Loader, "Schedule": optim.schedules.Schedule,
+    "Loader": pb.data.Loader, "At": type(pb.ones(1).at), "Schedule": optim.schedules.Schedule,
 }  # fmt: skip
 ROWS = [(place, name, hint) for place, names in NAMES.items() for name, hint in names.items()]
 HERE = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -168,3 +169,20 @@ def test_a_file_of_another_library_is_told(tmp_path: Path, write: Any) -> None:
     file = tmp_path / ("x.npz" if write is np.savez else "x.npy")
     write(file, np.ones(100))
     assert "Read it with the library that wrote it, and save the arrays" in refusal(lambda: pb.load(file))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("pb.mean(X, dtype='float64')", "convert before: pb.mean(t.astype(dtype))."),
+        ("optim.SGD([pb.Parameter([1.0])], 0.1, dtype='float64')", "net.to(dtype) for a Module."),
+        ("pb.sum(X, initial=3)", "write pb.sum(t) + initial."),
+        ("pb.max(X, initial=3)", "write pb.maximum(pb.max(t), initial)."),
+        ("X.at[0].set(1.0, mode='drop')", "At.set() got an unexpected keyword argument 'mode': an index that is out of"),
+        ("X.at[0].add(1.0, unique_indices=True)", "leave it out."),
+        ("pb.round(X, digits=2)", "It takes x, decimals."),
+    ],
+)
+def test_keywords_of_other_libraries_are_answered(call: str, words: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(words)):
+        eval(call, {"pb": pb, "optim": optim, "X": X})

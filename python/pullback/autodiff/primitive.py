@@ -107,7 +107,8 @@ class Op:
         pullback: the rules as they were declared: ZERO if every derivative is zero, None if gradients cannot pass.
         joint: the only rule `f(g, …, needs)` returns the gradients of all inputs.
         variadic: the op takes any number of inputs, which its reference receives as one list.
-        takes: the dtypes that the op accepts: "float", "number", "integer", "bool" or "any".
+        takes: the dtypes that the op accepts: "float", "number" or "integer" (both without bool), "bits" (integers and bool)
+            or "any".
         reference: `f(xp, *inputs, *params)` over NumPy or CuPy arrays, None for a call of a user's function.
         kernel: the native kernel, if there is one.
         why_reference: the reason why the op has no kernel.

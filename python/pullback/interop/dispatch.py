@@ -187,5 +187,5 @@ def attach() -> None:
     """Adds NumPy's protocols to Tensor, and the methods whose function has NumPy's meaning and not that of `pb`."""
     for name, protocol in (("__array_ufunc__", array_ufunc), ("__array_function__", array_function)):
         setattr(Tensor, name, protocol)
-    for name in ("cumprod", "cumsum", "dot", "ravel", "round", "take"):
+    for name in ("cumprod", "cumsum", "dot", "ravel", "take"):
         setattr(Tensor, name, getattr(numpy_signatures, name))

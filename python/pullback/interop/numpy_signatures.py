@@ -106,15 +106,6 @@ def vdot(a: Any, b: Any, /) -> Tensor:
     return linalg.vecdot(shape.flatten(a), shape.flatten(b))
 
 
-def round(a: ArrayLike, decimals: int = 0) -> Tensor:
-    """Returns the elements rounded to this number of decimals, to even at a tie, in their dtype. The derivative is 0."""
-    a, factor = as_tensor(a), 10.0 ** abs(decimals)
-    if decimals == 0 or (decimals > 0 and a.dtype.kind in "biu"):
-        return elementwise.round(a)
-    rounded = elementwise.round(a * factor) / factor if decimals > 0 else elementwise.round(a / factor) * factor
-    return rounded.astype(a.dtype)
-
-
 def dot(a: ArrayLike, b: ArrayLike) -> Tensor:
     """Returns the product of vectors, of matrices, or over the last axis of a and the last but one of b. Raises ShapeError."""
     a, b = as_tensor(a), as_tensor(b)

@@ -16,6 +16,7 @@ from ..autodiff.primitive import OPS, ZERO, Op, Rule, parameters, retry
 from ..autodiff.site import current_frame
 from ..backends import kernel_for
 from ..launch.refusal import Refused
+from ..tensors.dtypes import bool_
 from ..tensors.operand import Number, as_tensor, operand
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
@@ -168,14 +169,17 @@ def binary(
     kind: Kind = BINARY,
     cost: Callable[..., Any] | None = None,
     singular: bool = False,
+    adapt: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
+    check: Callable[[Any, Any], None] | None = None,
 ) -> Callable[[ArrayLike, ArrayLike], Tensor]:
     """Declares an elementwise op of two inputs (tensors or Python numbers) and returns its public function.
 
     cost: for an op without a row in csrc/math; the work of the others is measured (see `per_element`).
+    check: raises an error for arguments that the op refuses because of their values. It is called unless both are tensors.
     """
     declared = op(
         name, kind=kind, reference=reference, inputs=2, pullback=pullback, cost=cost or per_element(name), takes=takes,
-        domain=domain, ulp=ulp,
+        domain=domain, ulp=ulp, adapt=adapt,
     )  # fmt: skip
     if singular:
         keep_zeros(declared)
@@ -184,6 +188,8 @@ def binary(
 
     def call(a: ArrayLike, b: ArrayLike, /) -> Tensor:  # `apply`, inlined as in `unary`
         if a.__class__ is not Tensor or b.__class__ is not Tensor:
+            if check is not None:
+                check(a, b)
             a = a if a.__class__ is Tensor else operand(a, op=name)
             b = b if b.__class__ is Tensor else operand(b, op=name)
             if a.__class__ is Batched or b.__class__ is Batched:
@@ -220,6 +226,17 @@ def on_tensors(op: Op) -> Callable[..., Tensor]:
         return op.kernel
     kernel = op.kernel
     return lambda *inputs: Tensor(kernel(*[x.array for x in inputs]))
+
+
+def without_bools(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a kernel of two inputs that refuses bools, so that they are promoted with the other input."""
+
+    def run(a: Any, b: Any) -> Any:
+        if bool_ in (getattr(a, "dtype", None), getattr(b, "dtype", None)):
+            raise Refused("bools")
+        return kernel(a, b)
+
+    return run
 
 
 def fuse_unary(op: Op) -> None:

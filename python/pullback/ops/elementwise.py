@@ -12,6 +12,7 @@ import numpy as np
 from ..autodiff.primitive import OPS, ZERO, apply, same
 from ..autodiff.scalars import common_dtype
 from ..backends.reference import special
+from ..errors import PullbackError
 from ..interop.unknown_names import unexpected
 from ..interop.wrong_calls import explain_call
 from ..tensors import dtypes
@@ -19,10 +20,12 @@ from ..tensors.creation import asarray
 from ..tensors.operand import Number, as_tensor, operand, own
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
+from ._powers import POWER, refuse_negative_exponents
+from ._shapes import broadcast_shapes, integer
 from .by_name import in_dtype
 from .conversion import settled
-from .declare import binary, no_flops, op, per_element, unary
-from .kinds import BINARY, COMPARE, NEIGHBOUR, SELECT, check_numbers
+from .declare import binary, no_flops, op, per_element, unary, without_bools
+from .kinds import BINARY, COMPARE, NEIGHBOUR, SELECT, check_devices, check_numbers
 
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 ROOT_HALF = math.sqrt(0.5)
@@ -42,7 +45,23 @@ reciprocal = unary("reciprocal", reference=lambda xp, x: 1 / x, singular=True, p
 floor = unary("floor", reference=lambda xp, x: xp.floor(x), pullback=ZERO, takes="number")
 ceil = unary("ceil", reference=lambda xp, x: xp.ceil(x), pullback=ZERO, takes="number")
 trunc = unary("trunc", reference=lambda xp, x: xp.trunc(x), pullback=ZERO, takes="number")
-round = unary("round", reference=lambda xp, x: xp.round(x), pullback=ZERO, takes="number")
+_round = unary("round", reference=lambda xp, x: xp.round(x), pullback=ZERO, takes="number")
+
+
+def round(x: ArrayLike, decimals: int = 0, **unknown: NoReturn) -> Tensor:
+    """Returns the elements rounded to this number of decimals, to even at a tie, in their dtype. The derivative is 0.
+
+    Negative decimals round to tens, hundreds, …, as in NumPy.
+    """
+    if unknown:
+        raise unexpected(unknown)
+    if decimals.__class__ is int and not decimals:
+        return _round(x)
+    x, decimals = as_tensor(x), integer("round", "decimals", decimals)
+    if decimals < 0:
+        return (_round(x / 10.0**-decimals) * 10.0**-decimals).astype(x.dtype)
+    return _round(x * 10.0**decimals) / 10.0**decimals if dtypes.is_float(x.dtype) else _round(x)
+
 
 # ---- exponentials and logarithms
 
@@ -148,7 +167,7 @@ subtract = binary("subtract", reference=lambda xp, a, b: xp.subtract(a, b), pull
 multiply = binary("multiply", reference=lambda xp, a, b: xp.multiply(a, b), singular=True, pullback=(lambda g, b: g * b, lambda g, a: g * a))
 divide = binary("divide", reference=lambda xp, a, b: xp.divide(a, b), takes="float",
                 singular=True, pullback=(lambda g, b: g / b, lambda g, b, y: -(g * (y / b))), domain=(0.3, 3))  # fmt: skip
-pow = binary("pow", reference=lambda xp, a, b: xp.power(a, b), domain=(0.3, 2.5), takes="number",
+pow = binary("pow", reference=lambda xp, a, b: xp.power(a, b), domain=(0.3, 2.5), takes="number", check=refuse_negative_exponents, doc=POWER,
              singular=True, pullback=(lambda g, a, b: _pow_pullback_a(g, a, b), lambda g, a, b, y: _pow_pullback_b(g, a, b, y)))  # fmt: skip
 
 
@@ -266,12 +285,11 @@ equal, not_equal = _flat("equal", COMPARE), _flat("not_equal", COMPARE)
 less, less_equal = _flat("less", COMPARE), _flat("less_equal", COMPARE)
 greater, greater_equal = _flat("greater", COMPARE), _flat("greater_equal", COMPARE)
 logical_and, logical_or, logical_xor = _logical("logical_and"), _logical("logical_or"), _logical("logical_xor")
-bitwise_and, bitwise_or = _flat("bitwise_and", takes="integer"), _flat("bitwise_or", takes="integer")
-bitwise_xor = _flat("bitwise_xor", takes="integer")
-bitwise_left_shift = binary("bitwise_left_shift", reference=lambda xp, a, b: xp.left_shift(a, b), pullback=(ZERO, ZERO), takes="integer", domain=(0, 6))  # fmt: skip
-bitwise_right_shift = binary("bitwise_right_shift", reference=lambda xp, a, b: xp.right_shift(a, b), pullback=(ZERO, ZERO), takes="integer", domain=(0, 6))  # fmt: skip
+bitwise_and, bitwise_or, bitwise_xor = _flat("bitwise_and", takes="bits"), _flat("bitwise_or", takes="bits"), _flat("bitwise_xor", takes="bits")
+bitwise_left_shift = binary("bitwise_left_shift", reference=lambda xp, a, b: xp.left_shift(a, b), pullback=(ZERO, ZERO), takes="integer", domain=(0, 6), adapt=without_bools)  # fmt: skip
+bitwise_right_shift = binary("bitwise_right_shift", reference=lambda xp, a, b: xp.right_shift(a, b), pullback=(ZERO, ZERO), takes="integer", domain=(0, 6), adapt=without_bools)  # fmt: skip
 logical_not = unary("logical_not", reference=lambda xp, x: xp.logical_not(x), pullback=ZERO, takes="any")
-bitwise_invert = unary("bitwise_invert", reference=lambda xp, x: xp.invert(x), pullback=ZERO, takes="integer")
+bitwise_invert = unary("bitwise_invert", reference=lambda xp, x: xp.invert(x), pullback=ZERO, takes="bits")
 isnan = unary("isnan", reference=lambda xp, x: xp.isnan(x), pullback=ZERO, takes="any")
 isinf = unary("isinf", reference=lambda xp, x: xp.isinf(x), pullback=ZERO, takes="any")
 isfinite = unary("isfinite", reference=lambda xp, x: xp.isfinite(x), pullback=ZERO, takes="any")
@@ -315,9 +333,21 @@ def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = Non
         raise unexpected(unknown)
     if min is None and max is None:
         return settled(own(x))
-    y = x if isinstance(x, Tensor) else as_tensor(x)
-    y = y if min is None else maximum(y, min)
-    return y if max is None else minimum(y, max)
+    y = given = x if isinstance(x, Tensor) else as_tensor(x)
+    try:
+        y = y if min is None else maximum(y, min)
+        return y if max is None else minimum(y, max)
+    except PullbackError:
+        _check_limits(given, min, max)
+        raise
+
+
+def _check_limits(x: Tensor, *limits: Any) -> None:
+    """Raises the error of `maximum` and `minimum` with the name of `clip`, for limits that do not fit x."""
+    found = [x, *[operand(limit, op="clip") for limit in limits if limit is not None]]
+    check_devices("clip", found)
+    check_numbers("clip", common_dtype(found), found)
+    broadcast_shapes("clip", [y.shape for y in found])
 
 
 _leaky_relu = binary("leaky_relu", reference=lambda xp, a, b: xp.where(a > 0, a, a * b), takes="float",

@@ -37,8 +37,10 @@ def ceil(x: ArrayLike, /) -> Tensor:
 def trunc(x: ArrayLike, /) -> Tensor:
     """Returns trunc(x), element by element."""
 
-def round(x: ArrayLike, /) -> Tensor:
-    """Returns round(x), element by element."""
+def round(x: ArrayLike, decimals: int = 0, **unknown: NoReturn) -> Tensor:
+    """Returns the elements rounded to this number of decimals, to even at a tie, in their dtype. The derivative is 0.
+
+    Negative decimals round to tens, hundreds, …, as in NumPy."""
 
 def exp(x: ArrayLike, /) -> Tensor:
     """Returns exp(x), element by element."""
@@ -140,7 +142,11 @@ def divide(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     """Returns divide(a, b), element by element, with broadcasting."""
 
 def pow(a: ArrayLike, b: ArrayLike, /) -> Tensor:
-    """Returns pow(a, b), element by element, with broadcasting."""
+    """Returns a to the power of b, element by element, with broadcasting.
+
+    An integer to a negative integer power is no integer: ArgumentError refuses a negative number as the exponent of integers, and a
+    list or a NumPy array with one. The values of a tensor of exponents are not checked, because a program would wait for the device:
+    the kernels then round the power toward zero, and 0 to a negative power is 0."""
 
 def floor_divide(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     """Returns floor_divide(a, b), element by element, with broadcasting."""

@@ -14,15 +14,18 @@ import numpy as np
 from ..autodiff.batching import Batched
 from ..autodiff.primitive import apply
 from ..errors import DTypeError, ShapeError, VmapError
+from ..interop.unknown_names import attach_hints
+from ..interop.wrong_calls import explain_call
 from ..launch import capturing, door
 from ..tensors import devices, dtypes
-from ..tensors.operand import as_tensor, converted, steady
+from ..tensors.operand import as_tensor, converted, operand, steady
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, IndexLike
 from .by_name import in_dtype, view
 from .conversion import copy
 from .elementwise import less, where
 from .gather import checked, gathered, within
+from .kinds import check_numbers
 from .movement import stack
 from .scatter import index_add, index_max, index_min, index_set
 from .shape import SLICE, broadcast_to, flatten, reshape
@@ -148,11 +151,16 @@ def _positions(x: Tensor, key: tuple[Any, ...]) -> Any:
         raise ShapeError(f"index of a tensor of shape {x.shape}: {error}.") from None
 
 
+_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "V": 2}  # of the kinds of dtypes: a list converts to its own kind and to higher ones
+
+
+@attach_hints
 class At:
     """`t.at[index]`: its methods return a new tensor with the elements at the index changed.
 
     Updates at repeated indices are applied in order. `multiply` however reads all elements before it writes any, as NumPy's
-    `t[index] *= values` does.
+    `t[index] *= values` does. Python numbers, NumPy's numbers and lists of them take the tensor's dtype; DTypeError says that one
+    does not fit it. Arrays of the tensor's kind of dtype are converted, too.
     """
 
     __slots__ = ("_index", "_x")
@@ -163,26 +171,32 @@ class At:
     def __getitem__(self, index: IndexLike) -> At:
         return At(self._x, index)
 
+    @explain_call
     def set(self, values: ArrayLike) -> Tensor:
         """Returns the tensor with the values, broadcast to the selection, written at the index. Raises ShapeError, DTypeError."""
         return self._write(index_set, values)
 
+    @explain_call
     def add(self, values: ArrayLike) -> Tensor:
         """Returns the tensor with the values added at the index."""
         return self._write(index_add, values)
 
+    @explain_call
     def max(self, values: ArrayLike) -> Tensor:
         """Returns the tensor with each selected element replaced by the larger of itself and its value."""
         return self._write(index_max, values)
 
+    @explain_call
     def min(self, values: ArrayLike) -> Tensor:
         """Returns the tensor with each selected element replaced by the smaller of itself and its value."""
         return self._write(index_min, values)
 
+    @explain_call
     def multiply(self, values: ArrayLike) -> Tensor:
         """Returns the tensor with the selected elements multiplied by the values."""
-        return self.set(self._x[self._index] * values)
+        return self.set(self._x[self._index] * self._converted("at[...].multiply", values))
 
+    @explain_call
     def get(self) -> Tensor:
         """Returns the selected elements, as t[index] does."""
         return self._x[self._index]
@@ -192,11 +206,7 @@ class At:
         rows, indices = _places(x, _key(self._index)[0])
         shape = (*indices.shape, *rows.shape[1:])
         name = f"at[...].{op.name.partition('_')[2]}"
-        given = values if isinstance(values, Tensor) else converted(name, "values", values, lambda v: as_tensor(v, device=x.device))
-        if isinstance(values, Tensor) or dtypes.promote(given.dtype, x.dtype).kind != x.dtype.kind:
-            updates = self._same(given)
-        else:  # numbers and arrays of the same kind as the tensor are converted to its dtype
-            updates = as_tensor(values, dtype=x.dtype, device=x.device)
+        updates = self._converted(name, values)
         try:
             updates = broadcast_to(updates, shape)
         except ShapeError:
@@ -205,9 +215,23 @@ class At:
             ) from None
         return reshape(apply(op, (rows, updates, indices), (0,)), x.shape)
 
-    def _same(self, values: Tensor) -> Tensor:
-        if dtypes.promote(values.dtype, self._x.dtype) != self._x.dtype:
+    def _converted(self, name: str, values: Any) -> Tensor:
+        """Returns the values in the tensor's dtype, which numbers and lists take if they fit. Raises DTypeError."""
+        dtype, device = self._x.dtype, self._x.device
+        if isinstance(values, (int, float)) or (isinstance(values, np.generic) and values.dtype.kind in "fiub"):
+            number = operand(values, op=name)
+            if dtypes.with_number(dtype, number.array) != dtype:
+                raise DTypeError(f"{name}: {number.array} does not fit a tensor of dtype {dtype}. Convert the tensor with astype.")
+            check_numbers(name, dtype, [number])
+            return as_tensor(number.array, dtype=dtype, device=device)
+        if not isinstance(values, Tensor):
+            given = converted(name, "values", values, lambda v: as_tensor(v, device=device))
+            listed = isinstance(values, (list, tuple)) and _RANK[given.dtype.kind] <= _RANK[dtype.kind]
+            if listed or dtypes.promote(given.dtype, dtype).kind == dtype.kind:
+                return converted(name, "values", values, lambda v: as_tensor(v, dtype=dtype, device=device))
+            values = given
+        if dtypes.promote(values.dtype, dtype) != dtype:
             raise DTypeError(
-                f"at[...]: values of dtype {values.dtype} do not fit a tensor of dtype {self._x.dtype}. Convert one with astype."
+                f"{name}: values of dtype {values.dtype} do not fit a tensor of dtype {dtype}. Convert one with astype."
             )
-        return in_dtype(values, self._x.dtype)
+        return in_dtype(values, dtype)

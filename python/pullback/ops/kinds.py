@@ -106,8 +106,9 @@ def accepted(op: Op, dtype: Any) -> Any:
     takes = op.takes
     if takes == "float" and not dtypes.is_float(dtype):
         return dtypes.DEFAULT
-    if (takes == "integer" and dtype.kind not in "iub") or (takes == "number" and dtype == dtypes.bool_):
-        raise DTypeError(f"{op}: dtype {dtype} is not for this op, which takes {takes}s. Convert with .astype(…).")
+    if dtype.kind not in {"integer": "iu", "bits": "iub", "number": "iufV"}.get(takes, dtype.kind):
+        words = "integers and bools" if takes == "bits" else f"{takes}s"
+        raise DTypeError(f"{op}: dtype {dtype} is not for this op, which takes {words}. Convert with .astype(…).")
     return dtype
 
 

@@ -35,7 +35,7 @@ UNARY = {"neg": elementwise.negative, "pos": elementwise.positive, "abs": elemen
 METHODS: dict[ModuleType, str] = {
     reduce: "all any argmax argmin max mean min prod std sum var",
     elementwise: "abs acos acosh asin asinh atan atanh ceil clip cos cosh erf erfc erfinv exp exp2 expm1 floor isfinite isinf "
-    "isnan log log10 log1p log2 reciprocal relu rsqrt sigmoid sign sin sinh sqrt square tan tanh trunc",
+    "isnan log log10 log1p log2 reciprocal relu round rsqrt sigmoid sign sin sinh sqrt square tan tanh trunc",
     shape: "flatten squeeze swapaxes transpose",
     conversion: "astype copy", index: "nonzero", sort: "argsort sort", diagonals: "diagonal trace",
 }  # fmt: skip
@@ -66,6 +66,16 @@ def _in_place(name: str, op: Callable[..., Tensor]) -> Callable[..., Parameter]:
         return self.assign(value)
 
     return call
+
+
+def _round(self: Tensor, ndigits: int | None = None, /) -> Tensor:
+    """Implements round(t) and round(t, 2), which return tensors."""
+    return elementwise.round(self, ndigits or 0)
+
+
+def _divmod(self: ArrayLike, other: ArrayLike, /) -> Any:
+    """Implements divmod(t, x)."""
+    return elementwise.floor_divide(self, other), elementwise.remainder(self, other)
 
 
 @explain_call
@@ -110,6 +120,9 @@ def _attach_operators() -> None:
         for name in names.split():
             setattr(Tensor, name, getattr(module, name))
     attributes: dict[str, Any] = {
+        "__round__": _round,
+        "__divmod__": _divmod,
+        "__rdivmod__": _reflected(_divmod),
         "reshape": _reshape,
         "repeat": _repeat,
         "__getitem__": index.getitem,

@@ -211,6 +211,11 @@ class Methods:
     def relu(self, /) -> Tensor:
         """Returns max(x, 0). The derivative is 0 at 0 and at NaN."""
 
+    def round(self, decimals: int = 0, **unknown: NoReturn) -> Tensor:
+        """Returns the elements rounded to this number of decimals, to even at a tie, in their dtype. The derivative is 0.
+
+        Negative decimals round to tens, hundreds, …, as in NumPy."""
+
     def rsqrt(self, /) -> Tensor:
         """Returns rsqrt(x), element by element."""
 
@@ -282,6 +287,12 @@ class Methods:
     def trace(self, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Tensor:
         """Returns the sum of each diagonal over two axes. `pb.linalg.trace` takes the last two axes. Raises ShapeError."""
 
+    def __round__(self, ndigits: int | None = None, /) -> Tensor: ...
+
+    def __divmod__(self, other: ArrayLike, /) -> Any: ...
+
+    def __rdivmod__(self, other: ArrayLike, /) -> Tensor: ...
+
     def reshape(self, *lengths: ShapeLike) -> Tensor:
         """Returns the tensor in another shape: t.reshape(2, 3) or t.reshape((2, 3)); one length may be -1. Raises ShapeError."""
 
@@ -318,9 +329,6 @@ class Methods:
 
     def ravel(self, order: Literal['C', 'K', 'A'] = 'C') -> Tensor:
         """Returns all elements as a vector in row-major order; a view if possible. Raises ShapeError for another order."""
-
-    def round(self, decimals: int = 0) -> Tensor:
-        """Returns the elements rounded to this number of decimals, to even at a tie, in their dtype. The derivative is 0."""
 
     def take(self, indices: ArrayLike, axis: int | None = None, *, mode: Literal['raise'] = 'raise') -> Tensor:
         """Returns the slices at the indices along an axis; with axis=None the elements of the flattened tensor. Raises IndexError."""

@@ -70,7 +70,7 @@ def jacobian(
     """
     if unknown:
         raise unexpected(unknown)
-    check_places("jacobian", argnums)
+    argnums = check_places("jacobian", argnums)
     return _jacobian_of("jacobian", f, argnums, mode, chunk, has_aux)
 
 
@@ -103,13 +103,13 @@ def _jacobian_of(
             _warn_of(tape, unused)
             return result(blocks, form, spec, aux)
 
-        if mode == "forward" or (mode == "auto" and shapes in tall):
+        if sources and (mode == "forward" or (mode == "auto" and shapes in tall)):
             return forward()
         with tape:
             out, aux = pair(inside)
         targets, form = _tensors(what, f, out)
         rows, columns = sum([y.size for y in targets]), sum([x.size for x in sources])
-        if mode == "auto" and columns < rows and not _has_formulas(tape):
+        if sources and mode == "auto" and columns < rows and not _has_formulas(tape):
             tall.add(shapes)
             return forward()
         if len(targets) > 1:
@@ -139,7 +139,7 @@ def hessian(
     """
     if unknown:
         raise unexpected(unknown)
-    check_places("hessian", argnums)
+    argnums = check_places("hessian", argnums)
     check_function("hessian", f)
     return _jacobian_of("hessian", gradient_of("hessian", f, argnums, has_aux), argnums, "forward", chunk, has_aux)
 

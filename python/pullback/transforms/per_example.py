@@ -46,7 +46,7 @@ def per_example_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0) ->
     random numbers. A function that mixes the examples of a batch (batch norm in training mode) has no gradient per example and is
     refused. Raises: ShapeError, TapeError, VmapError.
     """
-    check_places("per_example_grad", argnums)
+    argnums = check_places("per_example_grad", argnums)
     check_function("per_example_grad", f)
 
     @wraps(f)
@@ -67,7 +67,7 @@ def per_example_norm(f: Callable[P, Any], argnums: int | Sequence[int] = 0) -> C
     Source: Goodfellow 2015, "Efficient per-example gradient computations"; for rows and ties Li et al. 2022, "Large language models
     can be strong differentially private learners", section 4.
     """
-    check_places("per_example_norm", argnums)
+    argnums = check_places("per_example_norm", argnums)
     check_function("per_example_norm", f)
 
     @wraps(f)
@@ -98,7 +98,7 @@ def weighted_grad(f: Callable[..., Any], weights: Weights, argnums: int | Sequen
     norm c, use `lambda n: pb.minimum(1, c * pb.rsqrt(n))`. Raises ShapeError, TapeError, VmapError.
     Source: Lee & Kifer 2021, "Scaling up differentially private deep learning with fast per-example gradient clipping".
     """
-    check_places("weighted_grad", argnums)
+    argnums = check_places("weighted_grad", argnums)
     check_function("weighted_grad", f)
 
     @wraps(f)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
+from operator import index
 from typing import Any, Final, Literal, NoReturn, TypeVar, overload
 
 import numpy as np
@@ -49,7 +50,7 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool 
     """
     if unknown:
         raise unexpected(unknown)
-    check_places("grad", argnums)
+    argnums = check_places("grad", argnums)
     return gradient_of("grad", f, argnums, has_aux)
 
 
@@ -83,7 +84,7 @@ def value_and_grad(
     """Returns a function like that of `grad` that also returns the value: (value, gradient), or ((value, aux), gradient)."""
     if unknown:
         raise unexpected(unknown)
-    check_places("value_and_grad", argnums)
+    argnums = check_places("value_and_grad", argnums)
     return _both_of("value_and_grad", f, argnums, has_aux)
 
 
@@ -166,6 +167,7 @@ def pulled_back(what: str, f: Callable[..., Any], primals: tuple[Any, ...], has_
     out, aux = with_aux(what, f, out) if has_aux else (out, None)
     targets = flatten(out)[0]
 
+    @explain_call
     def pullback(cotangents: Any) -> tuple[Any, ...]:
         given = [None] if cotangents is None else beside(out, cotangents)
         for y in targets or [None]:
@@ -238,7 +240,7 @@ def variables_of(leaves: Sequence[Any], args: Sequence[Any], what: str, places: 
     found: list[Tensor] = []
     for x in leaves:
         try:
-            found.append(_floating(x) if isinstance(x, Parameter) else made_of(x, alias(_variable(x))))
+            found.append(_floating(x, what) if isinstance(x, Parameter) else made_of(x, alias(_variable(x, what))))
         except ArgumentError as error:
             words = str(error).removeprefix(argument_named(x))
             raise ArgumentError(f"{what}: {_leaf_name(args, places, len(found))}: {words}") from None
@@ -247,7 +249,7 @@ def variables_of(leaves: Sequence[Any], args: Sequence[Any], what: str, places: 
     return found
 
 
-def _variable(x: Any) -> Tensor:
+def _variable(x: Any, what: str) -> Tensor:
     if not isinstance(x, Tensor) and callable(getattr(x, "parameters", None)):
         raise TapeError(
             f"is a {type(x).__name__}, and only tensors have derivatives. Give its Parameters, module.parameters(); f may use "
@@ -258,12 +260,12 @@ def _variable(x: Any) -> Tensor:
     except DTypeError:
         raise DTypeError(
             f"is a {type(x).__name__}, and derivatives are by tensors, arrays and real numbers, in nested lists, tuples, dicts. "
-            f"Leave it out of argnums, or give it in another argument."
+            f"Instead, {_without_it(what)}."
         ) from None
-    return _floating(t)
+    return _floating(t, what)
 
 
-def _floating(t: Tensor) -> Tensor:
+def _floating(t: Tensor, what: str) -> Tensor:
     """Returns t. Raises TapeError if it is not floating-point."""
     if dtypes.is_float(t.dtype):
         return t
@@ -273,9 +275,16 @@ def _floating(t: Tensor) -> Tensor:
             f"the Parameters alone, dict(net.named_parameters()), and let f use the {type(t).__name__} itself."
         )
     raise TapeError(
-        f"has dtype {t.dtype}, and only floating-point tensors have derivatives. Convert it with .astype(pb.float32), or leave it "
-        f"out of argnums."
+        f"has dtype {t.dtype}, and only floating-point tensors have derivatives. Convert it with .astype(pb.float32), or "
+        f"{_without_it(what)}."
     )
+
+
+def _without_it(what: str) -> str:
+    """Returns how to call the transform `what` so that it does not differentiate by an argument."""
+    if what in _ALL_ARGUMENTS:
+        return f"make it a constant c of a function of the other arguments: {_ALL_ARGUMENTS[what]}"
+    return "leave it out of argnums, in an argument of its own"
 
 
 def _leaf_name(args: Sequence[Any], places: Sequence[int] | None, leaf: int) -> str:
@@ -284,6 +293,11 @@ def _leaf_name(args: Sequence[Any], places: Sequence[int] | None, leaf: int) -> 
     return [f"argument {place % len(args)}{path}" for place in chosen for path in paths(args[place])][leaf]
 
 
+# The functions that differentiate by every argument of f, and how to call them for a function with a constant.
+_ALL_ARGUMENTS: Final = {
+    "vjp": "pb.vjp(lambda x: f(x, c), x)", "jvp": "pb.jvp(lambda x: f(x, c), (x,), (v,))",
+    "linearize": "pb.linearize(lambda x: f(x, c), x)", "hvp": "pb.hvp(lambda x: f(x, c), x, v)",
+}  # fmt: skip
 # How functions are called that take a function and other arguments.
 _USES: Final = {
     "vjp": "pb.vjp(f, x)", "jvp": "pb.jvp(f, (x,), (v,))", "scan": "pb.scan(f, init, xs)",
@@ -301,16 +315,20 @@ def check_function(what: str, f: Any) -> None:
         )
 
 
-def check_places(what: str, argnums: Any) -> None:
-    """Raises TapeError if argnums is not one position or several different ones. Most often it is an argument of the function."""
-    if isinstance(argnums, int):
-        return
+def check_places(what: str, argnums: Any) -> Any:
+    """Returns argnums as an int or a tuple of ints.
+
+    Raises TapeError if it is not one position or several different ones. Most often it is an argument of the function.
+    """
+    if isinstance(argnums, (int, np.integer)):
+        return index(argnums)
     if not isinstance(argnums, (tuple, list, range)) or not all([isinstance(n, (int, np.integer)) for n in argnums]):
         raise TapeError(
             f"{what}: argnums is a {type(argnums).__name__}; it must be the position of an argument, or a tuple of positions. "
             f"pb.{what}(f) returns a function: pass the arguments to it, pb.{what}(f)(x)."
         )
     _require_different(what, argnums, argnums)
+    return tuple([index(n) for n in argnums])
 
 
 def _require_different(what: str, argnums: Any, places: Sequence[int]) -> None:

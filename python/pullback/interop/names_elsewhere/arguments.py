@@ -45,6 +45,7 @@ CALLS: Final = {
     "reshape": "The shape is one argument: pb.reshape(t, (2, 3)).", "permute_dims": "The axes are one argument: (1, 0).",
     "broadcast_to": "The shape is one argument: (2, 3).", "tile": "The repetitions are one argument: (2, 1).",
     "flatten": "It joins all axes, in row-major order; t.reshape(t.shape[0], -1) keeps the first.",
+    "pullback": "The cotangents are one argument, in the structure of the value: pullback((v, w)) for a tuple of two.",
     "MultiheadAttention(…)": "The attention of x to itself is net(x, x, x).",
     "where": "pb.nonzero(mask) gives the places where a mask is true.", "to": 'Write t.to("cuda") or t.to(pb.float64).',
 }  # fmt: skip
@@ -59,6 +60,9 @@ FIRST_STATE: Final = (
 
 BATCHED: Final = "all rows or columns are computed in one batched pass, and chunk= says how many at once."
 DEPENDS: Final = "an argument that the value does not depend on gets zeros and a ZeroGradientWarning."
+CONVERTED: Final = "convert before: pb.{}(t.astype(dtype))."
+IN_RANGE: Final = "an index that is out of range raises IndexError: choose those in range before, t.at[i[i < t.shape[0]]]."
+UNUSED: Final = "any indices may be given, so leave it out."
 HEAD: Final = "a head has embed_dim / num_heads features; nn.MultiHeadAttention takes head_dim=."
 DIRECTION: Final = "the direction is tangents= here."
 
@@ -67,6 +71,13 @@ KEYWORDS_OF: Final[dict[str, dict[str, str]]] = {
     "matrix_norm": dict.fromkeys(
         ("dim", "axis", "axes"), "the matrices are the last two axes; pb.linalg.norm(x, ord, axis=(0, 1)) takes those of others."
     ),
+    **{f"At.{name}": {**dict.fromkeys(("mode", "fill_value", "wrap_negative_indices"), IN_RANGE),
+                      **dict.fromkeys(("indices_are_sorted", "unique_indices"), UNUSED)}
+       for name in ("set", "add", "max", "min", "multiply", "get")},
+    **{name: {"initial": f"write pb.{name}(t) {sign} initial."} for name, sign in (("sum", "+"), ("prod", "*"))},
+    **{name: {"initial": f"write pb.{larger}(pb.{name}(t), initial).", "dtype": CONVERTED.format(name)}
+       for name, larger in (("max", "maximum"), ("min", "minimum"))},
+    **{name: {"dtype": CONVERTED.format(name)} for name in ("mean", "std", "var", "softmax", "log_softmax")},
     "qr": {
         "full_matrices": 'full_matrices=True is mode="complete" here, and False is mode="reduced".',
         "overwrite_a": UNCHANGED.removeprefix("| "),
@@ -145,11 +156,10 @@ KEYWORDS: Final = {
     "key": GENERATORS, "rng": GENERATORS, "seed": GENERATORS, "as_tuple": "| the result is a tuple with one tensor per axis.",
     "return_counts": "| write pb.unique_counts(t).", "return_inverse": "| write pb.unique_inverse(t).",
     "device": 'target | write net.to("cuda") or t.to("cuda").',
-    "dtype": "target | convert with .astype(pb.float32), or net.to(pb.float32).",
+    "dtype": "target | convert before the call, with t.astype(dtype), or net.to(dtype) for a Module.",
     "memory_format": "| every op takes any strides.", "non_blocking": "| copies between devices wait.", "order":
     "| elements are in row-major order.", "copy": "| write pb.copy(t).", "ndmin": "| write t.reshape(1, -1).", "subok":
     "| the result is a Tensor.", "casting": "| convert with t.astype(pb.float32).",
-    "decimals": "| np.round(t, decimals=2) does it.",
     "input": "| the first argument is given by position.",
     "other": "| the second tensor is given by position; pb.maximum(t, x) is the larger of two.",
     "out": "| tensors are immutable: use the result.", "where": "| choose the elements before, with pb.where(mask, t, 0).",

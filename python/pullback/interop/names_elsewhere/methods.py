@@ -189,6 +189,11 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "the weights of a recurrent layer need no such call: its kernels read them where they are.",
         "reset_parameters": "make the layer again, or draw its weights with nn.init.uniform(net.weight, -0.1, 0.1).",
     },
+    "At": {
+        **dict.fromkeys(("divide", "div"), "t.at[index].set(t[index] / x)"), "mul": "t.at[index].multiply(x)",
+        **dict.fromkeys(("power", "pow"), "t.at[index].set(t[index] ** x)"), "sub": "t.at[index].add(-x)",
+        "subtract": "t.at[index].add(-x)", "apply": "write t.at[index].set(f(t[index])).",
+    },
     "Loader": {
         **dict.fromkeys(("batch", "map", "repeat", "cache", "take", "skip", "as_numpy_iterator"), NO_PIPELINE),
         **dict.fromkeys(("dataset", "sampler", "collate_fn", "num_workers", "enumerate"), NO_PIPELINE),

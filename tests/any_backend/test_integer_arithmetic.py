@@ -1,0 +1,112 @@
+"""Powers, shifts, quotients and rounding of integers and bools: what NumPy computes, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from conftest import INTEGERS, host
+
+SIGNED = [name for name in INTEGERS if name[0] == "i"]
+NEGATIVE: dict[str, Any] = {
+    "int": -1, "numpy": np.int64(-3), "narrow": np.int8(-1), "list": [-1, 2], "nested": [[1], [-2]], "array": np.array([2, -1]),
+    "listed": [np.int64(-1), True],
+}  # fmt: skip
+CALLS: dict[str, Any] = {
+    "**": lambda a, b: a**b, "pow": pb.pow, "numpy": np.power,
+    "vmap": lambda a, b: pb.vmap(lambda x: x**b)(pb.expand_dims(a, axis=0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("exponent", NEGATIVE)
+@pytest.mark.parametrize("dtype", [*INTEGERS, "bool"])
+def test_integers_to_known_negative_powers_are_refused(dtype: str, exponent: str, call: str) -> None:
+    b = NEGATIVE[exponent]
+    with pytest.raises(ValueError, match="negative"):
+        np.power(np.array([2, 3], dtype).astype(np.int64), b)
+    with pytest.raises(pb.ArgumentError, match=rf"^pow: the exponent {np.min(b)} .*x\.astype\(pb\.float32\) \*\* {np.min(b)}\.$"):
+        CALLS[call](pb.tensor([2, 3], dtype), b)
+
+
+@pytest.mark.parametrize("a", [2, [2, 3], np.array([2, 3]), np.int64(2)], ids=["int", "list", "array", "numpy"])
+def test_integers_that_are_no_tensors_to_negative_powers_are_refused(a: Any) -> None:
+    with pytest.raises(pb.ArgumentError, match=r"pow: the exponent -1 "):
+        pb.pow(a, -1)
+
+
+@pytest.mark.parametrize("b", [-1, -2.0, [-1, 2], np.array([-1, 2]), [-1, 0.5], np.float32(-1)], ids=str)
+def test_floats_have_negative_powers(b: Any) -> None:
+    a = np.array([2.0, 0.75])
+    np.testing.assert_allclose(host(pb.tensor(a) ** b), np.power(a, b))
+    np.testing.assert_allclose(host(pb.tensor([2, 3]).astype(pb.float64) ** b), np.power([2.0, 3.0], b))
+    np.testing.assert_allclose(host(pb.pow(2.0, b)), np.power(2.0, b), rtol=1e-6)
+
+
+@pytest.mark.parametrize("b", [-1.0, [-1.0, 2.0], np.array([-1.0, 2.0])], ids=str)
+def test_integers_have_negative_powers_of_floats(b: Any) -> None:
+    np.testing.assert_allclose(host(pb.tensor([2, 3]) ** b), np.power([2.0, 3.0], b), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", SIGNED)
+def test_integers_have_powers_that_are_not_negative(dtype: str) -> None:
+    a = np.array([-3, 0, 2], dtype)
+    for b in (0, 3, True, [0, 1, 2], np.array([2, 0, 3])):
+        np.testing.assert_array_equal(host(pb.tensor(a) ** b), np.power(a.astype(np.int64), np.asarray(b, np.int64)))
+
+
+@pytest.mark.parametrize("shift", [pb.bitwise_left_shift, pb.bitwise_right_shift], ids=["left", "right"])
+def test_shifts_of_bools_are_refused_as_their_differences_are(shift: Any) -> None:
+    t = pb.tensor([True, False])
+    for op, name in ((shift, shift.__name__), (pb.subtract, "subtract")):
+        for a, b in ((t, t), (t, True), (False, t), (t, [True, False]), (t, np.True_)):
+            with pytest.raises(pb.DTypeError, match=rf"^{name}: dtype bool is not for this op, which takes "):
+                op(a, b)
+    numpys = np.left_shift if shift is pb.bitwise_left_shift else np.right_shift
+    for a, b in (([True, False], 1), ([True, False], [2, 3]), ([5, 4], [True, False]), (6, [True, False])):
+        tensors = [pb.tensor(x) if isinstance(x, list) else x for x in (a, b)]
+        np.testing.assert_array_equal(host(shift(*tensors)), numpys(np.asarray(a, int), np.asarray(b, int)))
+
+
+def test_operators_on_bits_take_bools() -> None:
+    a, b = np.array([True, True, False]), np.array([True, False, False])
+    for name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
+        got = getattr(pb, name)(pb.tensor(a), pb.tensor(b))
+        assert got.dtype == pb.bool
+        np.testing.assert_array_equal(host(got), getattr(np, name)(a, b))
+    np.testing.assert_array_equal(host(~pb.tensor(a)), ~a)
+    with pytest.raises(pb.DTypeError, match=r"bitwise_and: dtype float32 is not for this op, which takes integers and bools\."):
+        pb.tensor([1.0]) & 1
+
+
+@pytest.mark.parametrize("decimals", [0, 1, 2, -1, np.int64(1)])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "uint8"])
+def test_rounding_to_decimals_is_numpys(dtype: str, decimals: Any) -> None:
+    a = np.array([0.25, 1.5, 2.5, 12.345, 15.0, 25.0, 117.3]).astype(dtype)
+    t, wanted = pb.tensor(a), np.round(a, decimals)
+    for got in (
+        pb.round(t, decimals),
+        pb.round(t, decimals=decimals),
+        t.round(decimals),
+        np.round(t, decimals),
+        round(t, decimals),
+    ):
+        assert got.dtype == dtype
+        np.testing.assert_allclose(host(got), wanted, rtol=1e-6)
+    np.testing.assert_allclose(host(pb.vmap(lambda x: pb.round(x, decimals))(t)), wanted, rtol=1e-6)
+    np.testing.assert_array_equal(host(round(t)), np.round(a))
+
+
+def test_divmod_is_numpys() -> None:
+    a, b = np.array([7, -7, 5]), np.array([2, 2, -3])
+    for dtype in ("int32", "float64"):
+        x, y = a.astype(dtype), b.astype(dtype)
+        for got, wanted in (
+            (divmod(pb.tensor(x), pb.tensor(y)), np.divmod(x, y)), (divmod(pb.tensor(x), 2), np.divmod(x, 2)),
+            (divmod(9, pb.tensor(y)), np.divmod(9, y)),
+        ):  # fmt: skip
+            for part, numpys in zip(got, wanted):
+                np.testing.assert_array_equal(host(part), numpys)
