@@ -68,6 +68,7 @@ template <class Add> void each_binary(Add&& add) {
 #define PB_COMPARE(name, EXPR) add(ElementwiseEntry<name##_forward, 2, kFloats | kInts | kBool, true>{}, #name);
 #define PB_LOGICAL(name, EXPR) add(ElementwiseEntry<name##_forward, 2, kFloats | kInts | kBool, true>{}, #name);
 #define PB_BITWISE(name, EXPR) add(ElementwiseEntry<name##_forward, 2, kInts | kBool>{}, #name);
+#define PB_SHIFT(name, EXPR) add(ElementwiseEntry<name##_forward, 2, kInts>{}, #name);
 #include "math/binary.def"
   using Where = ElementwiseEntry<where_forward, 3, kFloats | kInts | kBool, false, 1>;
   add(Where{}, "where");

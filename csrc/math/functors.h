@@ -54,6 +54,7 @@ template <> inline constexpr int kAngle<cos_pullback> = 1;
 #define PB_COMPARE(name, EXPR) PB_FUNCTOR2(name, bool, EXPR)
 #define PB_LOGICAL(name, EXPR) PB_FUNCTOR2(name, bool, EXPR)
 #define PB_BITWISE(name, EXPR) PB_FUNCTOR2(name, A, EXPR)
+#define PB_SHIFT(name, EXPR) PB_FUNCTOR2(name, A, EXPR)
 #include "math/binary.def"
 
 #define PB_REDUCE(name, IDENTITY, COMBINE)                                  \

@@ -120,9 +120,6 @@ template <class T, if_integer<T> = 0> PB_HD T right_shift(T a, T b) {
   if constexpr (std::is_unsigned_v<T>) return count <= last ? T(a >> count) : T(0);
   return T(a >> (count <= last ? count : last));
 }
-// For bool, a shift by 1 moves its only bit out.
-PB_HD bool left_shift(bool a, bool b) { return a & !b; }
-PB_HD bool right_shift(bool a, bool b) { return a & !b; }
 template <class T, if_integer<T> = 0> PB_HD T invert(T x) {
   if constexpr (std::is_same_v<T, bool>) return !x;
   else return T(~x);

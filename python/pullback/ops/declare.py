@@ -16,7 +16,6 @@ from ..autodiff.primitive import OPS, ZERO, Op, Rule, parameters, retry
 from ..autodiff.site import current_frame
 from ..backends import kernel_for
 from ..launch.refusal import Refused
-from ..tensors.dtypes import bool_
 from ..tensors.operand import Number, as_tensor, operand
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
@@ -169,7 +168,6 @@ def binary(
     kind: Kind = BINARY,
     cost: Callable[..., Any] | None = None,
     singular: bool = False,
-    adapt: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
     check: Callable[[Any, Any], None] | None = None,
 ) -> Callable[[ArrayLike, ArrayLike], Tensor]:
     """Declares an elementwise op of two inputs (tensors or Python numbers) and returns its public function.
@@ -179,7 +177,7 @@ def binary(
     """
     declared = op(
         name, kind=kind, reference=reference, inputs=2, pullback=pullback, cost=cost or per_element(name), takes=takes,
-        domain=domain, ulp=ulp, adapt=adapt,
+        domain=domain, ulp=ulp,
     )  # fmt: skip
     if singular:
         keep_zeros(declared)
@@ -226,17 +224,6 @@ def on_tensors(op: Op) -> Callable[..., Tensor]:
         return op.kernel
     kernel = op.kernel
     return lambda *inputs: Tensor(kernel(*[x.array for x in inputs]))
-
-
-def without_bools(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a kernel of two inputs that refuses bools, so that they are promoted with the other input."""
-
-    def run(a: Any, b: Any) -> Any:
-        if bool_ in (getattr(a, "dtype", None), getattr(b, "dtype", None)):
-            raise Refused("bools")
-        return kernel(a, b)
-
-    return run
 
 
 def fuse_unary(op: Op) -> None:

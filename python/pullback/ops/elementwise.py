@@ -24,7 +24,7 @@ from ._powers import POWER, refuse_negative_exponents
 from ._shapes import broadcast_shapes, integer
 from .by_name import in_dtype
 from .conversion import settled
-from .declare import binary, no_flops, op, per_element, unary, without_bools
+from .declare import binary, no_flops, op, per_element, unary
 from .kinds import BINARY, COMPARE, NEIGHBOUR, SELECT, check_devices, check_numbers
 
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
@@ -286,8 +286,8 @@ less, less_equal = _flat("less", COMPARE), _flat("less_equal", COMPARE)
 greater, greater_equal = _flat("greater", COMPARE), _flat("greater_equal", COMPARE)
 logical_and, logical_or, logical_xor = _logical("logical_and"), _logical("logical_or"), _logical("logical_xor")
 bitwise_and, bitwise_or, bitwise_xor = _flat("bitwise_and", takes="bits"), _flat("bitwise_or", takes="bits"), _flat("bitwise_xor", takes="bits")
-bitwise_left_shift = binary("bitwise_left_shift", reference=lambda xp, a, b: xp.left_shift(a, b), pullback=(ZERO, ZERO), takes="integer", domain=(0, 6), adapt=without_bools)  # fmt: skip
-bitwise_right_shift = binary("bitwise_right_shift", reference=lambda xp, a, b: xp.right_shift(a, b), pullback=(ZERO, ZERO), takes="integer", domain=(0, 6), adapt=without_bools)  # fmt: skip
+bitwise_left_shift = binary("bitwise_left_shift", reference=lambda xp, a, b: xp.left_shift(a, b), pullback=(ZERO, ZERO), takes="integer", domain=(0, 6))  # fmt: skip
+bitwise_right_shift = binary("bitwise_right_shift", reference=lambda xp, a, b: xp.right_shift(a, b), pullback=(ZERO, ZERO), takes="integer", domain=(0, 6))  # fmt: skip
 logical_not = unary("logical_not", reference=lambda xp, x: xp.logical_not(x), pullback=ZERO, takes="any")
 bitwise_invert = unary("bitwise_invert", reference=lambda xp, x: xp.invert(x), pullback=ZERO, takes="bits")
 isnan = unary("isnan", reference=lambda xp, x: xp.isnan(x), pullback=ZERO, takes="any")
