@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from ..autodiff.listeners import listeners
 from ..errors import DTypeError
 from ..interop.unknown_names import attach_hints
 from ..interop.wrong_calls import explain_call
@@ -24,6 +25,7 @@ from ..tensors.creation import asarray, zeros
 from ..tensors.tensor import Tensor
 from .arguments import check_order, count, given_arguments, positive
 from .bounds import read_bounds
+from .constrained import without_derivatives
 from .descent import STALLED, Descent, Tolerances
 from .lbfgs import LBFGS
 from .lbfgsb import LBFGSB
@@ -41,7 +43,7 @@ class ConstrainedResult(Result):
 
     Attributes:
         x: the point, in the structure of the parameters.
-        fun: the value of f there.
+        fun: the value of f there. It is a number, or a tensor under a tape. A derivative of x, fun, eq or ineq is a TapeError.
         grad_norm: the largest absolute element of the Lagrangian's gradient, without what points out of the bounds.
         maxcv: the largest violation of a constraint.
         eq, ineq: the Lagrange multipliers, one flat tensor for each function in `eq` and `ineq`. The gradient of f is the sum of
@@ -52,7 +54,7 @@ class ConstrainedResult(Result):
     """
 
     x: Any
-    fun: float
+    fun: Any
     grad_norm: float
     maxcv: float
     eq: list[Tensor]
@@ -92,7 +94,7 @@ def augmented_lagrangian(
         penalty: the first weight of the squared violations. It grows tenfold whenever the violation falls by less than half.
         maxiter, maxfun: the most smooth problems, and the most evaluations.
 
-    Raises: as `minimize`.
+    Raises: as `minimize`, and TapeError where a derivative of the result is asked for.
 
     Example:
         >>> result = pb.solve.augmented_lagrangian(f, x0, ineq=[lambda x: pb.prod(x) - 25], eq=[lambda x: pb.sum(x * x) - 40])
@@ -107,7 +109,8 @@ def augmented_lagrangian(
     functions = [_listed(eq, "eq"), _listed(ineq, "ineq")]
     with unrecorded(owner):
         lagrangian = _Lagrangian(f, functions, unknowns, given_arguments(args), limits, penalty, capture)
-        return lagrangian.solve(tol, maxiter, maxfun)
+        found = lagrangian.solve(tol, maxiter, maxfun)
+    return found if not listeners.differentiates else lagrangian.watched(found)
 
 
 def _listed(functions: Any, name: str) -> list[Callable[..., Any]]:
@@ -237,12 +240,23 @@ class _Lagrangian:
         read = stack([*worst, *violated]).numpy().tolist()
         return max(read[:2]), max(read[2:])
 
+    def watched(self, found: ConstrainedResult) -> ConstrainedResult:
+        """Returns the result for tapes and forward mode: to ask for a derivative of it raises TapeError."""
+        parts, unknowns = [self.loss, *self.parts[0], *self.parts[1]], self.unknowns
+        if not self.loss.takes_unknowns:
+            return found
+        values = (self._end, self.loss.scalar(found.fun), *found.eq, *found.ineq)
+        x, fun, *multipliers = without_derivatives(values, self._end, parts)
+        split = len(found.eq)
+        return replace(found, x=unknowns.structured(x), fun=fun, eq=multipliers[:split], ineq=multipliers[split:])
+
     def _made(self, at: At, maxcv: float, nit: int, status: int, message: str) -> ConstrainedResult:
         fun = float(self.loss.value(self.unknowns.tree, self.loss.given).item())
         eq, ineq = [
             [values[end - size : end] for end, size in zip(np.cumsum(sizes).tolist(), sizes)]
             for values, sizes in zip(self.multipliers, self.sizes)
         ]
+        self._end = at.x
         x = self.unknowns.structured(at.x)
         nfev = self.objective.nfev
         return ConstrainedResult(x, fun, at.grad_norm, maxcv, eq, ineq, self.penalty, nit, nfev, status, message, status == 0)
