@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..autodiff.listeners import listeners
-from ..errors import DTypeError
+from ..errors import ArgumentError, DTypeError
 from ..interop.unknown_names import attach_hints
 from ..interop.wrong_calls import explain_call
 from ..ops._shapes import flag
@@ -23,10 +23,11 @@ from ..ops.movement import concat, stack
 from ..ops.reduce import sum as total
 from ..tensors.creation import asarray, zeros
 from ..tensors.tensor import Tensor
-from .arguments import check_order, count, given_arguments, positive
+from .arguments import check_finite, check_order, count, given_arguments, positive
 from .bounds import read_bounds
 from .constrained import without_derivatives
 from .descent import STALLED, Descent, Tolerances
+from .jacobians import host
 from .lbfgs import LBFGS
 from .lbfgsb import LBFGSB
 from .objective import At, Objective, unrecorded
@@ -184,6 +185,8 @@ class _Lagrangian:
     def solve(self, tol: float, maxiter: int, maxfun: int) -> ConstrainedResult:
         objective, unknowns = self.objective, self.unknowns
         at = objective.evaluate(unknowns.flat([x.astype(x.dtype) for x in unknowns.slots]))
+        if not math.isfinite(at.loss):
+            self._check_constraints(at)
         objective.check_start(at)
         violation, goal, stop, nit, maxcv = math.inf, max(tol, 1e-2 * min(1.0, at.grad_norm)), (1, ""), 0, math.inf
         while nit < maxiter:
@@ -206,6 +209,18 @@ class _Lagrangian:
             at = objective.evaluate(at.x)
         message = stop[1] or f"stopped after {nit} smooth problems and {objective.nfev} evaluations, by maxiter or maxfun"
         return self._made(at, maxcv, nit, stop[0], message)
+
+    def _check_constraints(self, at: At) -> None:
+        """Raises ArgumentError if a constraint is not finite at the start."""
+        check_finite(self.objective.what, "params", host(at.x))
+        for part in [*self.parts[0], *self.parts[1]]:
+            values = host(part.value(self.unknowns.tree, self.loss.given))
+            wrong = values[~np.isfinite(values)]
+            if wrong.size:
+                raise ArgumentError(
+                    f"augmented_lagrangian: the constraint {part.name} is {wrong[0]} at the start. Begin where it is finite, or "
+                    f"change it (a log or root of a negative number?); pb.debug_nans() finds the op."
+                )
 
     def _inner(self, at: At, gtol: float, maxfun: int) -> tuple[At, bool]:
         """Minimises the Lagrangian with fixed multipliers. Returns the point, and True if rounding ended it."""

@@ -84,8 +84,8 @@ class MinimizeResult(Result):
     """The result of a minimisation, with the names of `scipy.optimize.OptimizeResult`.
 
     Attributes:
-        x: the point, in the structure of the parameters. Gradients flow through x, fun and jac to the tensors in `args`, if f takes
-            the parameters (see `minimize`).
+        x: the point, in the structure of the parameters. Gradients flow through x, fun and jac to the tensors and Parameters in
+            `args`, if f takes the parameters and there are no constraints (see `minimize`).
         jac: the gradient there, in the structure of the parameters.
         fun: the loss there. It is a number, or a tensor if gradients flow through it.
         grad_norm: the largest absolute element of the gradient, without what points out of the bounds.
@@ -236,8 +236,8 @@ def minimize(
             element of one vector, also as an array with a row for each. Two pairs of numbers for two unknowns would be either
             and are refused: give (np.array(lower), np.array(upper)). For "L-BFGS-B" and methods of SciPy that take bounds.
         args: more arguments of f: a dict of keyword arguments, a list or tuple of positional ones, or a single one that is neither.
-            What the loop changes in `.args` of an iteration holds from the next iteration on. Numbers arrive in f as tensors, if it
-            is captured.
+            What the loop changes in `.args` of an iteration holds from the next iteration on. Floats arrive in f as tensors, and
+            integers as they are.
         gtol: ends where no element of the gradient is larger (1e-5).
         ftol: ends where the loss falls by less, relative to its size or to 1 (for L-BFGS and L-BFGS-B 2.2e-9 in float64 and 1e-6
             in float32; 0, which never ends, for the others, and for every method if gtol is given).

@@ -169,6 +169,11 @@ class Objective:
         if not parts:
             kind = "values of the constraint" if self._constraint else "residuals"
             raise DTypeError(f"{self.what}: {self.name} returned {result!r} and no {kind}. Return a tensor of them.")
+        if self._constraint and any([part.dtype.kind == "b" for part in parts]):
+            raise DTypeError(
+                f"{self.what}: {self.name} returned a bool, as a comparison does. Return the value that must be zero, or must not "
+                f"be negative: x[0] - 1 for x[0] == 1 or x[0] >= 1."
+            )
         return parts[0] if len(parts) == 1 else concat(parts)
 
     def _loss(self, value: Tensor) -> Tensor:
