@@ -152,7 +152,15 @@ def test_a_method_that_ends_on_a_bound_which_the_gradient_leaves_has_a_warning()
     t = pb.tensor(0.49, F64)
     assert bounded(t, "scipy:Nelder-Mead").x[0].item() == 0.5
     with pytest.warns(pb.ConvergenceWarning, match="grad_norm is 0.02, and a step of Newton's method would change x by 0.01"):
-        pb.grad(lambda t: pb.sum(bounded(t, "scipy:Nelder-Mead").x))(t)
+        slopes = pb.jacobian(lambda t: bounded(t, "scipy:Nelder-Mead").x)(t)
+    np.testing.assert_allclose(slopes.numpy(), 1.0, atol=1e-9)  # those of the minimum, which is on no bound
+
+
+def test_an_element_whose_bounds_are_equal_stays_there() -> None:
+    bounds = (np.array([0.5, -9.0]), np.array([0.5, 9.0]))
+    for t in (T, -T):
+        run = lambda t: pb.solve.minimize(distance, [0.5, 0.1], bounds=bounds, args=(t,), gtol=1e-9).result().x
+        np.testing.assert_allclose(pb.jacobian(run)(t).numpy(), [0.0, 1.0], atol=1e-9)
 
 
 def test_the_derivative_by_a_lower_bound_and_where_f_is_concave() -> None:

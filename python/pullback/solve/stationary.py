@@ -31,13 +31,15 @@ class Point(NamedTuple):
     def free(self, hessian: Array) -> Array:
         """Returns False for the elements that are on a bound, or so near to it that their step crosses it.
 
-        The step of an element is that of Newton's method for it alone, the gradient over the curvature. The rule is that of
-        Bertsekas (Projected Newton methods, 1982) with the inverse diagonal of the Hessian as its matrix M, so that the units of x
-        and of f do not matter. Methods of SciPy end at a distance from a bound, by rounding or because they work inside of it.
+        An element on a bound from which the gradient leads back, by more than gtol, is free. The step of an element is that of
+        Newton's method for it alone, the gradient over the curvature. This is the rule of Bertsekas (Projected Newton methods,
+        1982) with the inverse diagonal of the Hessian as its matrix M, so that the units of x and of f do not matter. Methods of
+        SciPy end at a distance from a bound, by rounding or because they work inside of it.
         """
-        step = self._steps(hessian)
-        held = (self.x - step <= self.low) & (self.gradient > 0) | (self.x - step >= self.high) & (self.gradient < 0)
-        return ~(held | (self.x <= self.low) | (self.x >= self.high))
+        x, g, step = self.x, self.gradient, self._steps(hessian)
+        crosses = (x - step <= self.low) & (g > 0) | (x - step >= self.high) & (g < 0)
+        on = (x <= self.low) & (g >= -self.gtol) | (x >= self.high) & (g <= self.gtol)
+        return ~(crosses | on)
 
     def _steps(self, hessian: Array) -> Array:
         """Returns what each element loses in a step of Newton's method for it alone. It has no end where f is not convex."""
@@ -51,7 +53,7 @@ class Point(NamedTuple):
         if norm <= self.gtol or not np.isfinite(hessian).all():
             return ""
         moves = self.x - np.clip(self.x - self._steps(hessian), self.low, self.high)
-        moves[free] = np.linalg.lstsq(hessian[np.ix_(free, free)], self.gradient[free])[0]
+        moves[free] = np.linalg.lstsq(hessian[np.ix_(free, free)], self.gradient[free], rcond=None)[0]
         far = float(np.max(np.abs(moves)))
         if far <= FAR * max(1.0, float(np.max(np.abs(self.x)))):
             return ""
