@@ -347,9 +347,26 @@ def test_bad_residuals_are_refused_in_words() -> None:
             least_squares(f, [2.0, 1.0])
 
 
+def test_numbers_and_lists_of_them_are_the_same_for_every_problem_and_arrays_are_not() -> None:
+    for given, wanted in (([1.0, 2.0, 3.0], [2.0] * 3), (np.array([1.0, 2.0, 3.0]), [1.0, 2.0, 3.0]), (4.0, [4.0] * 3)):
+        found = least_squares(
+            lambda x, a: pb.stack([x[0] - a]) if isinstance(a, float) else x - a, np.zeros((3, 1)), (given,), batch=True
+        )
+        np.testing.assert_allclose(found.x.numpy()[:, 0], wanted, atol=1e-8)
+
+
+@pytest.mark.parametrize(("loss", "slope"), [("cauchy", lambda z: 1 / (1 + z)), ("soft_l1", lambda z: 1 / np.sqrt(1 + z))])
+def test_jac_is_not_scaled_by_a_robust_loss(loss, slope) -> None:
+    t, y = np.linspace(0, 1, 6), np.array([0.1, 0.3, 0.2, 0.9, 5.0, 1.1])
+    found = least_squares(lambda x, t, y: x[0] + x[1] ** 2 * t - y, [0.5, 0.7], (t, y), loss=loss, f_scale=0.4, max_nfev=3)
+    r, x = found.fun.numpy(), found.x.numpy()
+    np.testing.assert_allclose(found.jac.numpy(), np.stack([np.ones(6), 2 * x[1] * t], axis=1), rtol=1e-12)
+    np.testing.assert_allclose(found.grad.numpy(), found.jac.numpy().T @ (slope((r / 0.4) ** 2) * r), rtol=1e-9, atol=1e-12)
+
+
 def test_bad_batches_are_refused_in_words() -> None:
     x0 = pb.ones((4, 2))
-    with pytest.raises(pb.ShapeError, match="leading axis of 4 problems"):
+    with pytest.raises(pb.ShapeError, match=r"x0, of shape \(4, 2\), is that of 4 problems.* has shape \(3, 2\)"):
         least_squares(lambda x, y: x - y, x0, (pb.ones((3, 2)),), batch=True)
     with pytest.raises(pb.ShapeError, match="leading axis"):
         least_squares(lambda x: x, [pb.ones(4), pb.tensor(1.0)], batch=True)

@@ -68,3 +68,28 @@ def test_no_constraints_is_a_plain_minimisation() -> None:
     result = pb.solve.augmented_lagrangian(lambda x: pb.sum((x - 1) ** 2), np.zeros(3), bounds=(None, 0.5))
     assert result.success
     np.testing.assert_array_equal(result.x.numpy(), 0.5)
+
+
+def test_a_constraint_that_is_not_finite_at_the_start_is_named() -> None:
+    f = lambda x: pb.sum(x * x)
+    good, bad = lambda x: x, lambda x: pb.log(x - 1.5)
+    cases: list[tuple[str, Any]] = [
+        ("ineq", {"ineq": bad}), ("eq", {"eq": bad, "ineq": good}), (r"ineq\[1\]", {"ineq": [good, bad]}),
+    ]  # fmt: skip
+    for name, given in cases:
+        with pytest.raises(pb.ArgumentError, match=rf"^augmented_lagrangian: the constraint {name} is nan at the start"):
+            pb.solve.augmented_lagrangian(f, [1.0, 1.0], **given)
+    with pytest.raises(pb.ArgumentError, match="the loss is nan at the start"):
+        pb.solve.augmented_lagrangian(lambda x: pb.sum(pb.log(x - 5)), [1.0, 1.0], ineq=good)
+
+
+def test_a_constraint_that_returns_a_comparison_is_named() -> None:
+    f = lambda x: pb.sum(x * x)
+    cases: list[tuple[str, Any]] = [("ineq", {"ineq": lambda x: x[0] > 1}), ("eq", {"eq": lambda x: bool(x[0].item() == 1)})]
+    for name, given in cases:
+        with pytest.raises(pb.DTypeError, match=rf"^augmented_lagrangian: {name} returned a bool.*x\[0\] - 1 for"):
+            pb.solve.augmented_lagrangian(f, [1.0, 1.0], **given)
+    pytest.importorskip("scipy.optimize")
+    constraint = {"type": "ineq", "fun": lambda x: x[0] > 1}
+    with pytest.raises(pb.DTypeError, match=r"^minimize: fun of a constraint returned a bool"):
+        pb.solve.minimize(f, [1.0, 1.0], "scipy:SLSQP", constraints=constraint).result()

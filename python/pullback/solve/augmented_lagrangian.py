@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..errors import DTypeError
+from ..autodiff.listeners import listeners
+from ..errors import ArgumentError, DTypeError
 from ..interop.unknown_names import attach_hints
 from ..interop.wrong_calls import explain_call
 from ..ops._shapes import flag
@@ -22,9 +23,11 @@ from ..ops.movement import concat, stack
 from ..ops.reduce import sum as total
 from ..tensors.creation import asarray, zeros
 from ..tensors.tensor import Tensor
-from .arguments import check_order, count, given_arguments, positive
+from .arguments import check_finite, check_order, count, given_arguments, positive
 from .bounds import read_bounds
+from .constrained import without_derivatives
 from .descent import STALLED, Descent, Tolerances
+from .jacobians import host
 from .lbfgs import LBFGS
 from .lbfgsb import LBFGSB
 from .objective import At, Objective, unrecorded
@@ -41,7 +44,7 @@ class ConstrainedResult(Result):
 
     Attributes:
         x: the point, in the structure of the parameters.
-        fun: the value of f there.
+        fun: the value of f there. It is a number, or a tensor under a tape. A derivative of x, fun, eq or ineq is a TapeError.
         grad_norm: the largest absolute element of the Lagrangian's gradient, without what points out of the bounds.
         maxcv: the largest violation of a constraint.
         eq, ineq: the Lagrange multipliers, one flat tensor for each function in `eq` and `ineq`. The gradient of f is the sum of
@@ -52,7 +55,7 @@ class ConstrainedResult(Result):
     """
 
     x: Any
-    fun: float
+    fun: Any
     grad_norm: float
     maxcv: float
     eq: list[Tensor]
@@ -92,7 +95,7 @@ def augmented_lagrangian(
         penalty: the first weight of the squared violations. It grows tenfold whenever the violation falls by less than half.
         maxiter, maxfun: the most smooth problems, and the most evaluations.
 
-    Raises: as `minimize`.
+    Raises: as `minimize`, and TapeError where a derivative of the result is asked for.
 
     Example:
         >>> result = pb.solve.augmented_lagrangian(f, x0, ineq=[lambda x: pb.prod(x) - 25], eq=[lambda x: pb.sum(x * x) - 40])
@@ -107,7 +110,8 @@ def augmented_lagrangian(
     functions = [_listed(eq, "eq"), _listed(ineq, "ineq")]
     with unrecorded(owner):
         lagrangian = _Lagrangian(f, functions, unknowns, given_arguments(args), limits, penalty, capture)
-        return lagrangian.solve(tol, maxiter, maxfun)
+        found = lagrangian.solve(tol, maxiter, maxfun)
+    return found if not listeners.differentiates else lagrangian.watched(found)
 
 
 def _listed(functions: Any, name: str) -> list[Callable[..., Any]]:
@@ -181,6 +185,8 @@ class _Lagrangian:
     def solve(self, tol: float, maxiter: int, maxfun: int) -> ConstrainedResult:
         objective, unknowns = self.objective, self.unknowns
         at = objective.evaluate(unknowns.flat([x.astype(x.dtype) for x in unknowns.slots]))
+        if not math.isfinite(at.loss):
+            self._check_constraints(at)
         objective.check_start(at)
         violation, goal, stop, nit, maxcv = math.inf, max(tol, 1e-2 * min(1.0, at.grad_norm)), (1, ""), 0, math.inf
         while nit < maxiter:
@@ -203,6 +209,18 @@ class _Lagrangian:
             at = objective.evaluate(at.x)
         message = stop[1] or f"stopped after {nit} smooth problems and {objective.nfev} evaluations, by maxiter or maxfun"
         return self._made(at, maxcv, nit, stop[0], message)
+
+    def _check_constraints(self, at: At) -> None:
+        """Raises ArgumentError if a constraint is not finite at the start."""
+        check_finite(self.objective.what, "params", host(at.x))
+        for part in [*self.parts[0], *self.parts[1]]:
+            values = host(part.value(self.unknowns.tree, self.loss.given))
+            wrong = values[~np.isfinite(values)]
+            if wrong.size:
+                raise ArgumentError(
+                    f"augmented_lagrangian: the constraint {part.name} is {wrong[0]} at the start. Begin where it is finite, or "
+                    f"change it (a log or root of a negative number?); pb.debug_nans() finds the op."
+                )
 
     def _inner(self, at: At, gtol: float, maxfun: int) -> tuple[At, bool]:
         """Minimises the Lagrangian with fixed multipliers. Returns the point, and True if rounding ended it."""
@@ -237,12 +255,23 @@ class _Lagrangian:
         read = stack([*worst, *violated]).numpy().tolist()
         return max(read[:2]), max(read[2:])
 
+    def watched(self, found: ConstrainedResult) -> ConstrainedResult:
+        """Returns the result for tapes and forward mode: to ask for a derivative of it raises TapeError."""
+        parts, unknowns = [self.loss, *self.parts[0], *self.parts[1]], self.unknowns
+        if not self.loss.takes_unknowns:
+            return found
+        values = (self._end, self.loss.scalar(found.fun), *found.eq, *found.ineq)
+        x, fun, *multipliers = without_derivatives(values, self._end, parts)
+        split = len(found.eq)
+        return replace(found, x=unknowns.structured(x), fun=fun, eq=multipliers[:split], ineq=multipliers[split:])
+
     def _made(self, at: At, maxcv: float, nit: int, status: int, message: str) -> ConstrainedResult:
         fun = float(self.loss.value(self.unknowns.tree, self.loss.given).item())
         eq, ineq = [
             [values[end - size : end] for end, size in zip(np.cumsum(sizes).tolist(), sizes)]
             for values, sizes in zip(self.multipliers, self.sizes)
         ]
+        self._end = at.x
         x = self.unknowns.structured(at.x)
         nfev = self.objective.nfev
         return ConstrainedResult(x, fun, at.grad_norm, maxcv, eq, ineq, self.penalty, nit, nfev, status, message, status == 0)

@@ -54,9 +54,11 @@ class Batch:
         self.tensors = [i for i, leaf in enumerate(self.leaves) if isinstance(leaf, Tensor)]
         for i in self.tensors:
             if not self.leaves[i].ndim or self.leaves[i].shape[0] != unknowns.count:
+                whole = ", ".join([str(leaf.shape) for leaf in unknowns.leaves])
                 raise ShapeError(
-                    f"least_squares: with batch=True the tensors of args need a leading axis of {unknowns.count} problems, and one "
-                    f"has shape {self.leaves[i].shape}. Use what is equal for all problems inside the function, without passing it."
+                    f"least_squares: with batch=True the leading axis of x0, of shape {whole}, is that of {unknowns.count} "
+                    f"problems, so the tensors of args need one of the same length, and one has shape {self.leaves[i].shape}. Use "
+                    f"what is equal for all problems inside the function, without passing it."
                 )
 
         def values(x: Tensor, *args: Any) -> Tensor:

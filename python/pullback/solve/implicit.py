@@ -35,6 +35,7 @@ from .jacobians import TensorNamespace, Unknowns, flat
 from .losses import Loss
 
 Condition = Callable[..., Tensor]  # F(x, *args), a vector as long as the vector x
+FAILED = " (success is False): "  # what a ConvergenceWarning says before the reason
 
 
 def implicit(
@@ -48,6 +49,7 @@ def implicit(
     batch: bool = False,
     what: str = "the Hessian of the cost",
     unsolved: str = "",
+    judge: Callable[[np.ndarray[Any, Any]], tuple[Any, str]] | None = None,
 ) -> Tensor:
     """Returns the solution x of condition(x, *args) = 0 as a value through which gradients flow to the tensors in args.
 
@@ -61,6 +63,7 @@ def implicit(
             default the condition.
         what: the matrix, for the message if it is singular.
         unsolved: why x is no solution, for a ConvergenceWarning when a derivative is computed; "" if it is one.
+        judge: judge(matrix on the host) returns `free` and the words of the warning, in place of the arguments of these names.
 
     Raises LinAlgError when a gradient or a tangent is computed and the matrix is singular. A condition that uses a watched tensor
     that is not in args raises TapeError.
@@ -70,7 +73,6 @@ def implicit(
     if not listeners.differentiates:
         return x
     value = constant(x)
-    mask = None if free is None or bool(np.all(free)) else asarray(np.asarray(free).astype(value.dtype), device=value.device)
 
     def filled(chosen: Sequence[Any]) -> tuple[Any, ...]:
         full = list(leaves)
@@ -89,10 +91,12 @@ def implicit(
         (vmap(lambda z, *own: touch(z, *filled(own))) if batch else lambda z, *own: touch(z, *filled(own)))(value, *chosen)
 
         def pull(g: Tensor) -> tuple[Any, ...]:
-            if unsolved:
-                warn(_unsolved_text(owner, unsolved), ConvergenceWarning)
             z = solution(*chosen)
-            w = _solved(owner, what, matrix(z, *chosen), g, mask)
+            a = matrix(z, *chosen)
+            moving, why = judge(_numbers(a)) if judge else (free, FAILED + unsolved if unsolved else "")
+            if why:
+                warn(_unsolved_text(owner, why), ConvergenceWarning)
+            w = _solved(owner, what, a, g, _mask(moving, value))
             _, back = vjp(lambda *own: each(z, *own), *chosen)
             return back(-w)
 
@@ -100,6 +104,18 @@ def implicit(
 
     solution = with_pullback(solve_at, lambda _, x: _not_in_args(owner, x))
     return solution(*[leaves[i] for i in real])
+
+
+def _mask(free: Any, x: Tensor) -> Tensor | None:
+    """Returns 1 for the elements that may move and 0 for the others, like x, or None if all may."""
+    return None if free is None or bool(np.all(free)) else asarray(np.asarray(free).astype(x.dtype), device=x.device)
+
+
+def _numbers(a: Any) -> np.ndarray[Any, Any]:
+    """Returns a matrix, which may belong to the examples of vmap, as float64 numbers on the host."""
+    while isinstance(a, Batched):
+        a = a.value
+    return devices.move(a.array, "cpu").astype(np.float64)
 
 
 def _not_in_args(owner: str, x: Tensor) -> TapeError:
@@ -111,8 +127,8 @@ def _not_in_args(owner: str, x: Tensor) -> TapeError:
 
 def _unsolved_text(owner: str, why: str) -> str:
     return (
-        f"{owner}: a derivative was asked for at a point that is no solution (success is False): {why}. It is computed as if the "
-        f"point were a solution, and has no more correct digits than the point has. Let the solver converge first."
+        f"{owner}: a derivative was asked for at a point that is no solution{why}. It is computed as if the point were a solution, "
+        f"and has no more correct digits than the point has. Let the solver converge first."
     )
 
 
@@ -128,9 +144,7 @@ def _solved(owner: str, what: str, a: Tensor, g: Tensor, mask: Tensor | None) ->
 
 def _refuse_singular(owner: str, what: str, a: Any) -> None:
     """Raises LinAlgError if a matrix is singular up to rounding, or not finite."""
-    while isinstance(a, Batched):
-        a = a.value
-    numbers = devices.move(a.array, "cpu").astype(np.float64)
+    numbers = _numbers(a)
     if not np.isfinite(numbers).all():
         raise LinAlgError(f"{owner}: {what} at the solution is not finite, so the solution has no derivative by args.")
     n = numbers.shape[-1]
@@ -186,8 +200,6 @@ def _each(f: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
     return vmap(f, in_axes=(0, *axes))
 
 
-def of_minimum(
-    owner: str, f: Callable[..., Tensor], x: Tensor, args: tuple[Any, ...], free: Any = None, unsolved: str = ""
-) -> Tensor:
-    """Returns the minimum x, a vector, of the scalar f(x, *args) as a function of args. free, unsolved: as in `implicit`."""
-    return implicit(owner, x, grad(f), args, free, reads=f, what="the Hessian", unsolved=unsolved)
+def of_minimum(owner: str, f: Callable[..., Tensor], x: Tensor, args: tuple[Any, ...], judge: Any = None) -> Tensor:
+    """Returns the minimum x, a vector, of the scalar f(x, *args) as a function of args. judge: as in `implicit`."""
+    return implicit(owner, x, grad(f), args, reads=f, what="the Hessian", judge=judge)

@@ -210,8 +210,8 @@ def least_squares(
             bound is met exactly. With `batch`, a bound may have a row for each problem.
         loss, f_scale: a robust loss, "soft_l1", "huber", "cauchy" or "arctan", and the size of a residual at which it departs
             from the square. They are defined as in SciPy.
-        batch: x0 and the tensors of args have a leading axis of independent problems, which are solved at once. residual_fn is
-            written for one of them.
+        batch: x0 and the tensors and arrays of args have a leading axis of independent problems, which are solved at once.
+            residual_fn is written for one of them. Numbers in args, and lists of them, are the same for every problem.
         ftol, xtol, gtol: the conditions of convergence: a relative decrease of the cost, the relative length of a step, and the
             largest element of the gradient, scaled by the distance to the bound that it points to. None turns one off.
         max_nfev: the most evaluations of residual_fn outside of Jacobians, by default 100 for each element of x.

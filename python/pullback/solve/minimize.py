@@ -32,6 +32,7 @@ RULES: Final[dict[str, type[Any]]] = {
 }  # fmt: skip
 METHODS: Final = (*RULES, "Newton-CG", "Gauss-Newton-CG")
 UNLIMITED: Final = 2**62
+GTOL: Final = 1e-5
 
 
 @attach_hints
@@ -83,8 +84,8 @@ class MinimizeResult(Result):
     """The result of a minimisation, with the names of `scipy.optimize.OptimizeResult`.
 
     Attributes:
-        x: the point, in the structure of the parameters. Gradients flow through x, fun and jac to the tensors in `args`, if f takes
-            the parameters (see `minimize`).
+        x: the point, in the structure of the parameters. Gradients flow through x, fun and jac to the tensors and Parameters in
+            `args`, if f takes the parameters and there are no constraints (see `minimize`).
         jac: the gradient there, in the structure of the parameters.
         fun: the loss there. It is a number, or a tensor if gradients flow through it.
         grad_norm: the largest absolute element of the gradient, without what points out of the bounds.
@@ -110,8 +111,8 @@ class MinimizeResult(Result):
 class Minimization:
     """A minimisation that `minimize` has prepared. Iterating over it yields one Iteration after each iteration."""
 
-    def __init__(self, objective: Objective, solver: Any, limits: tuple[int, int]) -> None:
-        self._objective, self._solver, self._limits = objective, solver, limits
+    def __init__(self, objective: Objective, solver: Any, limits: tuple[int, int], gtol: float) -> None:
+        self._objective, self._solver, self._limits, self._gtol = objective, solver, limits, gtol
         self._result: MinimizeResult | None = None
         self._run = self._iterations()
 
@@ -155,7 +156,7 @@ class Minimization:
             return self._result
         done, structured = self._result, self._objective.unknowns.structured
         why = "" if done.success else f"{done.message.rstrip('.')}, and grad_norm is {done.grad_norm:.2g}"
-        found = self._objective.dependent(self._vector, why)
+        found = self._objective.dependent(self._end, self._gtol, why)
         return done if found is None else replace(done, x=structured(found[0]), fun=found[1], jac=structured(found[2]))
 
     def _iterations(self) -> Generator[Iteration, None, None]:
@@ -192,7 +193,7 @@ class Minimization:
 
     def _made(self, at: At, nit: int, stop: Any) -> MinimizeResult:
         o = self._objective
-        self._vector = at.x
+        self._end = at
         x, jac = o.unknowns.structured(at.x), o.unknowns.structured(at.gradient)
         return MinimizeResult(x, at.loss, jac, at.grad_norm, nit, o.nfev, o.njev, o.nhev, *stop)
 
@@ -235,8 +236,8 @@ def minimize(
             element of one vector, also as an array with a row for each. Two pairs of numbers for two unknowns would be either
             and are refused: give (np.array(lower), np.array(upper)). For "L-BFGS-B" and methods of SciPy that take bounds.
         args: more arguments of f: a dict of keyword arguments, a list or tuple of positional ones, or a single one that is neither.
-            What the loop changes in `.args` of an iteration holds from the next iteration on. Numbers arrive in f as tensors, if it
-            is captured.
+            What the loop changes in `.args` of an iteration holds from the next iteration on. Floats arrive in f as tensors, and
+            integers as they are.
         gtol: ends where no element of the gradient is larger (1e-5).
         ftol: ends where the loss falls by less, relative to its size or to 1 (for L-BFGS and L-BFGS-B 2.2e-9 in float64 and 1e-6
             in float32; 0, which never ends, for the others, and for every method if gtol is given).
@@ -248,7 +249,8 @@ def minimize(
 
     The iterations are not recorded by tapes. If f takes the parameters, gradients flow through `result().x` to the tensors in args
     by the implicit function theorem, so that their memory does not depend on the number of iterations; give a small gtol. Gradients
-    flow through its fun and jac, too. A ConvergenceWarning tells of a derivative where the minimisation has not converged.
+    flow through its fun and jac, too. A ConvergenceWarning tells of a derivative where the minimisation has not converged, or ended
+    far from the minimum. Under `constraints`, a derivative is a TapeError, which says what to do.
 
     Raises: ArgumentError, ShapeError or DTypeError for bounds that cross or do not fit, for a loss that is no scalar or is not
     finite at the start, for parameters that are not float32 or float64, and for unknown methods.
@@ -266,16 +268,17 @@ def minimize(
     _check(method, limits, options, constraints)
     capture, given = flag("minimize", "capture", capture), given_arguments(args)
     objective = Objective(f, unknowns, given, limits, capture=capture, residuals=method == "Gauss-Newton-CG")
+    small = GTOL if gtol is None else gtol
     if method not in METHODS:
         whole = gtol is not None and {"gtol", "ftol"} <= {*SCIPY[BY_NAME[method[6:].lower()]].tolerances}
         more = {"gtol": gtol, "ftol": 0.0 if whole and ftol is None else ftol, "maxiter": maxiter, "maxfun": maxfun}
         solver = ScipySolver(objective, method, dict(options or {}), {k: x for k, x in more.items() if x is not None}, constraints)
-        return Minimization(objective, solver, (UNLIMITED, UNLIMITED))
+        return Minimization(objective, solver, (UNLIMITED, UNLIMITED), small)
     rule: Any = LBFGS if method == "L-BFGS-B" and limits is None else RULES.get(method)
     flat = 0.0 if rule is None or not rule.stops_flat or gtol is not None else 2.2e-9 if unknowns.dtype.itemsize == 8 else 1e-6
-    tolerances = Tolerances(1e-5 if gtol is None else gtol, flat if ftol is None else ftol)
+    tolerances = Tolerances(small, flat if ftol is None else ftol)
     solver = TrustRegion(objective, tolerances) if rule is None else Descent(objective, rule(objective, memory), tolerances)
-    return Minimization(objective, solver, (15_000 if maxiter is None else maxiter, 15_000 if maxfun is None else maxfun))
+    return Minimization(objective, solver, (15_000 if maxiter is None else maxiter, 15_000 if maxfun is None else maxfun), small)
 
 
 def _check_numbers(gtol: Any, ftol: Any, memory: Any, maxiter: Any, maxfun: Any) -> None:

@@ -29,7 +29,10 @@ from ..transforms.jvp import jvp
 from ..transforms.vjp import value_and_grad
 from ..tree import flatten, unflatten
 from .arguments import check_finite, check_function, fits, signature_of
+from .constrained import without_derivatives
 from .implicit import of_minimum
+from .jacobians import host
+from .stationary import Point
 from .unknowns import Unknowns
 
 
@@ -66,6 +69,7 @@ class Objective:
         self.nfev = self.njev = self.nhev = 0
         self.bounds = None if bounds is None else [asarray(side, dtype=unknowns.dtype, device=unknowns.device) for side in bounds]
         self._takes_params = self._takes_args = True
+        self.constraints: list[Objective] | None = None  # the constraints that are functions; None if there are no constraints
         self._spec: Any = None
         self._functions: dict[Any, Callable[..., Any]] = {}
         self._fixed: tuple[list[Any], Any] = ([], None)  # the arguments that are no tensors, and the structure
@@ -123,8 +127,20 @@ class Objective:
     def value(self, tree: Any, leaves: Sequence[Any]) -> Tensor:
         """Returns the loss, or the flat residuals, at this tree of unknowns. leaves: of the arguments that are tensors."""
         given = iter(leaves)
-        filled = [x if t is None else next(given) for x, t in zip(self._leaves, self._tensors)]
-        args = unflatten(self._spec, filled)
+        return self._value(tree, [x if t is None else next(given) for x, t in zip(self._leaves, self._tensors)])
+
+    def sources(self) -> tuple[Any, ...]:
+        """Returns the arguments by which a derivative may be asked for: tensors as `given` has them, and Parameters."""
+        return tuple([x if t is None else t for x, t in zip(self._leaves, self._tensors) if _is_source(x, t)])
+
+    def value_from(self, tree: Any, sources: Sequence[Any]) -> Tensor:
+        """Returns `value` with new sources."""
+        new = iter(sources)
+        return self._value(tree, [next(new) if _is_source(x, t) else x for x, t in zip(self._leaves, self._tensors)])
+
+    def _value(self, tree: Any, leaves: Sequence[Any]) -> Tensor:
+        """Does what `value` does, with all leaves of the arguments."""
+        args = unflatten(self._spec, leaves)
         first = (tree,) if self._takes_params else ()
         before = door.enter(door.FORWARD)
         try:
@@ -153,10 +169,14 @@ class Objective:
         if not parts:
             kind = "values of the constraint" if self._constraint else "residuals"
             raise DTypeError(f"{self.what}: {self.name} returned {result!r} and no {kind}. Return a tensor of them.")
+        if self._constraint and any([part.dtype.kind == "b" for part in parts]):
+            raise DTypeError(
+                f"{self.what}: {self.name} returned a bool, as a comparison does. Return the value that must be zero, or must not "
+                f"be negative: x[0] - 1 for x[0] == 1 or x[0] >= 1."
+            )
         return parts[0] if len(parts) == 1 else concat(parts)
 
-    def _loss(self, tree: Any, leaves: Sequence[Any]) -> Tensor:
-        value = self.value(tree, leaves)
+    def _loss(self, value: Tensor) -> Tensor:
         return 0.5 * total(value * value) if self.residuals else value
 
     def loss_and_gradient(self, x: Tensor, leaves: Sequence[Any]) -> tuple[Tensor, Tensor]:
@@ -166,7 +186,7 @@ class Objective:
         tape = Tape(watch_parameters=False)
         tape.watch(unknowns.slots)
         with tape:
-            loss = self._loss(unknowns.tree, leaves)
+            loss = self._loss(self.value(unknowns.tree, leaves))
         gradients = tape.gradient(loss, unknowns.slots, unconnected="none")
         if all([g is None for g in gradients]):
             raise UnconnectedError(
@@ -263,24 +283,31 @@ class Objective:
         self.nhev += 1
         return self.call("curvature", self.curvature, x, v, *self.given)
 
-    def dependent(self, x: Tensor, unsolved: str) -> tuple[Tensor, Tensor, Tensor] | None:
+    @property
+    def takes_unknowns(self) -> bool:
+        """False if f reads the unknowns itself, or takes a module of them, so that it cannot be called at other values."""
+        return self._takes_params and not self.unknowns.is_module
+
+    def dependent(self, at: At, gtol: float, unsolved: str) -> tuple[Tensor, ...] | None:
         """Returns the minimum x, the loss and the gradient there as values that depend on the tensors in `args`.
 
-        They are for tapes and forward mode. Returns None if f reads Parameters instead of taking them: it can then not be called at
-        other values. unsolved: as in `implicit`.
+        They are for tapes and forward mode, and depend on Parameters in `args`, too. Under constraints, to ask for a derivative of
+        them raises TapeError. Returns None if f does not take the unknowns. gtol, unsolved: as in a `Point`.
         """
-        if not self._takes_params or self.unknowns.is_module:
+        if not self.takes_unknowns:
             return None
-        free = None
-        if self.bounds is not None:
-            low, high = [side.numpy() for side in self.bounds]
-            free = (x.numpy() > low) & (x.numpy() < high)
+        low, high = (-np.inf, np.inf) if self.bounds is None else [host(side) for side in self.bounds]
+        point = Point(host(at.x), host(at.gradient), low, high, gtol, unsolved)
 
-        def loss(z: Tensor, *leaves: Any) -> Tensor:
-            return self._loss(self.unknowns.structured(z), leaves)
+        if self.constraints is not None:
+            return without_derivatives((at.x, self.scalar(at.loss), at.gradient), at.x, [self, *self.constraints])
+        sources = self.sources()
 
-        z = of_minimum(self.what, loss, x, self.given, free, unsolved)
-        return z, *value_and_grad(loss)(z, *self.given)
+        def loss(z: Tensor, *sources: Any) -> Tensor:
+            return self._loss(self.value_from(self.unknowns.structured(z), sources))
+
+        z = of_minimum(self.what, loss, at.x, sources, point.judge)
+        return z, *value_and_grad(loss)(z, *sources)
 
     def check_start(self, at: At, changed: bool = False) -> None:
         """Raises ArgumentError if the loss or the gradient is not finite where the minimisation begins.
@@ -337,6 +364,10 @@ def unrecorded(what: str) -> Any:
 
 def _in_vmap(what: str) -> VmapError:
     return VmapError(f"{what}: cannot run under vmap, because each example needs iterations of its own. Loop over the examples.")
+
+
+def _is_source(x: Any, tensor: Tensor | None) -> bool:
+    return tensor is not None or isinstance(x, Parameter)
 
 
 def _seen(x: Any) -> Any:

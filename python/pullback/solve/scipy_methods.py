@@ -94,7 +94,9 @@ class ScipySolver:
                 raise ArgumentError(
                     f"minimize: scipy:{self.name} has no {option}. {takes}SciPy's own tolerances of the method go into options=."
                 )
-        self.options, self.constraints = limits | options, [self._constraint(c) for c in listed(constraints)]
+        given = listed(constraints)
+        objective.constraints = [] if given else None
+        self.options, self.constraints = limits | options, [self._constraint(c) for c in given]
         if "maxfun" in self.options and self.name not in ("L-BFGS-B", "TNC"):
             key = "maxiter" if self.name == "COBYLA" else "maxfev"
             if self.name not in ("Nelder-Mead", "Powell", "COBYLA", "COBYQA"):
@@ -194,6 +196,8 @@ class ScipySolver:
         own = given.get("args") if isinstance(given, dict) else None
         args = objective.args if own is None else list(own) if isinstance(own, (tuple, list)) else [own]
         inner = Objective(fun, objective.unknowns, args, None, capture=False, residuals=True, constraint="fun of a constraint")
+        assert objective.constraints is not None
+        objective.constraints.append(inner)
 
         def value() -> Tensor:
             inner.args = objective.args if own is None else args  # the loop may have assigned those of f
