@@ -115,7 +115,8 @@ class Module:
         object.__setattr__(self, name, value)
 
     def _is_part(self, value: Any) -> bool:
-        return isinstance(value, Parameter) or _module_of(value) not in (None, self)
+        module = _module_of(value)  # also of a transform
+        return isinstance(value, Parameter) or (module is not None and module is not self)
 
     def _remember(self, name: str, value: Any) -> None:
         """Records where an attribute holds Parameters in lists, tuples and dicts. Raises PullbackError if one was lost there.
@@ -317,8 +318,7 @@ class Module:
 
     @recursive_repr()  # a Module inside may hold a transform of a method of this one
     def __repr__(self) -> str:
-        found = [each for name, value in vars(self).items() for each in _children(name, value)]
-        inside = [(name, child) for name, child in found if child is not self]
+        inside = [(path, child) for name, x in vars(self).items() for path, child in _children(name, x) if child is not self]
         head, title = self.extra_repr(), type(self).__name__
         if not inside:
             return f"{title}({head})"

@@ -25,7 +25,7 @@ def straight_through(f: Callable[P, Any]) -> Callable[P, Tensor]:
     """Returns a function with the value of `f` whose derivative with respect to its first argument is the identity.
 
     It is for steps without a useful derivative (round, sign, one-hot of an argmax). The first argument is a finite tensor, and `f`
-    must keep its shape; the result is converted to its dtype. No gradient flows to the other arguments.
+    must keep its shape; the result is converted to its dtype. No gradient flows to the other arguments, or to Parameters.
 
     Raises ShapeError if `f` changes the shape. Source: Bengio, Léonard & Courville 2013.
     """
@@ -36,9 +36,6 @@ class StraightThrough(FunctionWrapper[P, Tensor]):
     """The function that `straight_through` returns."""
 
     _title = "straight_through"
-
-    def __init__(self, f: Callable[P, Any]) -> None:
-        super().__init__(f)
 
     def __call__(self, x: Any, *args: Any, **options: Any) -> Tensor:
         x = as_tensor(x)

@@ -40,7 +40,7 @@ def memo(f: Callable[P, R], *, size: int = 8) -> Memo[P, R]:
     Inputs are the same if they are the same tensors at the same versions, so an updated Parameter is a new input. A tape gets a
     value that it has recorded itself, so that the backward pass of `f` runs once, however often the value is used. With different
     listeners, or under a different `amp.autocast` or `pb.config.reproducible` than in the first run, `f` runs again. Results are
-    kept alive; arguments and tapes are not. `stats` holds the counts, `clear()` drops all results.
+    kept alive; arguments and tapes are not. `stats` holds the counts, `clear()` drops all results. A copy remembers nothing.
 
     Example:
         >>> weight = pb.memo(lambda: spectral_norm(layer.weight))
