@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -230,3 +231,12 @@ def test_a_surrogate_starts_anew_when_the_number_of_inputs_changes() -> None:
         for _ in range(20):
             gradient = pulled(F, RNG.standard_normal((32, width)), np.ones((32, width)))
         np.testing.assert_allclose(gradient, np.full((32, width), 2.0), atol=1e-2)
+
+
+def test_a_copy_draws_from_the_generator_of_pb_random_as_the_original_does() -> None:
+    F = pb.black_box(lambda x: np.sum(x**2, axis=1, keepdims=True), gradient="spsa")
+    found = []
+    for function in (F, copy.deepcopy(F)):
+        pb.random.seed(3)
+        found.append(pulled(function, X, [1.0]))
+    np.testing.assert_array_equal(found[0], found[1])

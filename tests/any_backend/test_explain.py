@@ -141,11 +141,12 @@ def test_a_view_keeps_the_whole_array_which_is_counted_once() -> None:
     assert [(k.bytes, k.again) for k in cos.kept] == [(held(8000), True)]
 
 
-def test_the_call_of_a_function_with_its_own_pullback_is_one_row_with_what_its_pullback_has() -> None:
+@pytest.mark.parametrize("wrap", [lambda f: f, pb.checkpoint], ids=["plain", "checkpoint"])
+def test_the_call_of_a_function_with_its_own_pullback_is_one_row_with_what_its_pullback_has(wrap: Any) -> None:
     @pb.custom_gradient
     def twice(x: Any, y: Any) -> Any:
         e = pb.exp(x)
-        return (2 * e, y), lambda gs: (gs[0] * 2 * e, gs[1])
+        return (2 * e, y), wrap(lambda gs: (gs[0] * 2 * e, gs[1]))
 
     x = pb.Parameter(np.ones((10, 10)), name="x")
     with pb.GradientTape() as tape:

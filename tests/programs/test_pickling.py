@@ -16,6 +16,7 @@ import pullback as pb
 from conftest import host
 from pullback import nn, optim
 from pullback.tensors import devices
+from wrapped_layers import CASES, Shared, changed
 
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
@@ -169,6 +170,25 @@ def test_pools_of_processes_take_tensors_and_networks(method: str) -> None:
         np.testing.assert_array_equal(host(p), host(q))
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as executor:
         assert executor.submit(pb.sum, t).result(60).item() == 5.0
+
+
+def changed_values(nets: dict[str, Shared]) -> Any:
+    """Runs in a worker: multiplies the Parameters of the networks, and returns what the functions of each then return."""
+    return nets, {name: [CASES[name].call(f) for f in changed(net).functions()] for name, net in nets.items()}
+
+
+def test_other_processes_take_networks_with_layers_in_transforms(method: str) -> None:
+    nets = {name: Shared(name).eval() for name in CASES}
+    for name, net in nets.items():
+        for function in net.functions():
+            CASES[name].call(function)
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        worked, values = pool.apply(changed_values, (nets,))
+    for name, net in nets.items():
+        wanted = CASES[name].expected(changed(net).layer)
+        for found in [*values[name], *[CASES[name].call(f) for f in worked[name].functions()]]:
+            for y, expected in zip(found, wanted, strict=True):
+                np.testing.assert_allclose(host(y), expected, rtol=1e-5, atol=1e-5)
 
 
 class Squares:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
+from reprlib import recursive_repr
+from types import MappingProxyType, MethodType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import numpy as np
 
 from ..autodiff.site import warn
 from ..errors import DeviceError, DTypeError, PrecisionWarning, PullbackError, ShapeError
+from ..function_wrapper import FunctionWrapper, innermost
 from ..interop.unknown_names import attach_hints, explain_arguments
 from ..interop.wrong_calls import explain_call, misfit, refused_by
 from ..launch import capturing, door
@@ -24,6 +26,7 @@ from ..tensors.storage import followers_within
 from ..tensors.tensor import Tensor
 from ..tree import flatten
 from ..typing import ArrayLike, DTypeLike, P, R
+from .error_place import say_where
 from .loading import load
 
 if TYPE_CHECKING:
@@ -71,7 +74,8 @@ class Path(str):
 @attach_hints
 class Module:
     """Base class of layers and networks. In `__init__`, set Parameters, Modules, or lists, tuples and dicts of them as attributes
-    (there is no base `__init__` to call), and write `forward`.
+    (there is no base `__init__` to call), and write `forward`. A transform of a layer, such as `pb.checkpoint(layer)`, may stand in
+    the place of the layer, and so may a transform of a layer's method. A lambda or a `functools.partial` hides the layer in it.
 
     A Parameter can be replaced only by another Parameter or by None. Setting an attribute to anything else raises PullbackError at
     once. A list or a dict cannot refuse the value, so there the error comes from `parameters()`, `state_dict()` and everything
@@ -97,18 +101,22 @@ class Module:
                 f"neither trained nor saved. Use {name}.assign(value) to change its value, a new pb.Parameter(value) to replace "
                 f"it, or None to remove it."
             )
-        if isinstance(value, (set, frozenset)) and any([isinstance(x, (Parameter, Module)) for x in value]):
+        if isinstance(value, (set, frozenset)) and any([self._is_part(x) for x in value]):
             raise PullbackError(
                 f"{type(self).__name__}.{name}: a set has no order by which to name its Parameters, so they would be neither "
                 f"trained nor saved. Put them in a list, a tuple or a dict."
             )
         if name in self._places or isinstance(value, (list, tuple, dict)):
             self._remember(name, value)
-        if isinstance(value, (Parameter, Module)) or isinstance(held, (Parameter, Module)):
+        if self._is_part(value) or self._is_part(held):
             if value is held:  # For example, net.weight -= g has changed the Parameter in place.
                 return
             capturing.tell_change(f"setting {type(self).__name__}.{name}", "Use p.assign(value) to change a Parameter's value.")
         object.__setattr__(self, name, value)
+
+    def _is_part(self, value: Any) -> bool:
+        module = _module_of(value)  # also of a transform
+        return isinstance(value, Parameter) or (module is not None and module is not self)
 
     def _remember(self, name: str, value: Any) -> None:
         """Records where an attribute holds Parameters in lists, tuples and dicts. Raises PullbackError if one was lost there.
@@ -141,7 +149,7 @@ class Module:
             try:
                 return module.forward(*args, **options)
             except (ShapeError, DTypeError, DeviceError) as error:
-                _say_where(error, module)
+                say_where(error, module)
                 raise
             except TypeError as error:
                 if refused_by(error):
@@ -154,7 +162,7 @@ class Module:
                 door.enter_scope(module._path or type(module).__name__)
                 return module.forward(*args, **options)
             except (ShapeError, DTypeError, DeviceError) as error:
-                _say_where(error, module)
+                say_where(error, module)
                 raise
             except TypeError as error:
                 if refused_by(error):
@@ -308,8 +316,9 @@ class Module:
         """Returns the text that repr shows between the parentheses, in addition to the modules inside."""
         return ""
 
+    @recursive_repr()  # a Module inside may hold a transform of a method of this one
     def __repr__(self) -> str:
-        inside = [(name, child) for name, value in vars(self).items() for name, child in _children(name, value)]
+        inside = [(path, child) for name, x in vars(self).items() for path, child in _children(name, x) if child is not self]
         head, title = self.extra_repr(), type(self).__name__
         if not inside:
             return f"{title}({head})"
@@ -331,10 +340,18 @@ def _items(name: str, value: Any) -> list[tuple[str, Any]]:
     return []
 
 
+def _module_of(value: Any) -> Module | None:
+    """Returns a Module itself, and for what a transform returned the Module that it calls, or whose method it calls."""
+    if isinstance(value, FunctionWrapper):
+        value = innermost(value)
+        value = value.__self__ if isinstance(value, MethodType) else value
+    return value if isinstance(value, Module) else None
+
+
 def _children(name: str, value: Any) -> Iterator[tuple[str, Module]]:
     """Yields the Modules in an attribute's value: the value itself, or the Modules in nested lists, tuples and dicts."""
-    if isinstance(value, Module):
-        yield name, value
+    if (module := _module_of(value)) is not None:
+        yield name, module
     else:
         for path, x in _items(name, value):
             yield from _children(path, x)
@@ -356,22 +373,6 @@ def _leaf_at(value: Any, path: str, wanted: str) -> Any:
     if isinstance(value, (list, tuple, dict)):
         return next((x for inner, y in _items(path, value) if (x := _leaf_at(y, inner, wanted)) is not None), None)
     return value if not isinstance(value, Module) and (wanted == path or wanted.startswith(path + ".")) else None
-
-
-def _say_where(error: Any, module: Module) -> None:
-    """Adds to an error message the layer that raised it, named by its path from `module`.
-
-    Every module that the error passes through rewrites that path, so it finally starts at the outermost one.
-    """
-    words, layer = vars(error).setdefault("_raised", (str(error), module))
-    path = next((path for path, other in module.named_modules() if other is layer), None)
-    if path is None:  # `module` calls the layer, but does not hold it in an attribute.
-        return
-    name = type(layer).__name__
-    if len(layer.modules()) == 1 and layer.extra_repr():
-        name += f"({layer.extra_repr()})"
-    where = f"item {path} of {type(module).__name__}" if path.isdigit() else f"{path} of {type(module).__name__}" if path else ""
-    error.args = (f"{words} (in {where + ', ' if where else ''}{name})", *error.args[1:])
 
 
 def _walk_modules(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple[str, Module]]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-import types
 from collections.abc import Callable, Sequence
-from functools import partial, update_wrapper
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, NoReturn, Protocol, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, NoReturn, Protocol, overload
 
 from ..autodiff.listeners import listeners
 from ..autodiff.site import warn
 from ..backends import kernels_on, modes, why_not
 from ..errors import CaptureError, PullbackError
+from ..function_wrapper import FunctionWrapper
 from ..interop.unknown_names import unexpected
 from ..launch import capturing
 from ..launch.refusal import Refused
@@ -105,14 +104,13 @@ class Batches(Protocol):
     def reads_host(self) -> bool: ...
 
 
-class Captured(Generic[P, R]):
-    """The function that `capture` returns."""
+class Captured(FunctionWrapper[P, R]):
+    """The function that `capture` returns. Copies have no recordings."""
 
     def __init__(
         self, function: Callable[P, R], fusion: Fusion, steps: int | None, cache: int, layouts: bool = False
     ) -> None:  # fmt: skip
-        update_wrapper(self, function)  # first, because a captured function has attributes of these names
-        self._function: Callable[..., Any] = function
+        super().__init__(function, fusion, steps, cache, layouts)
         self._fusion: Fusion = fusion
         self._steps, self._cache, self._layouts = steps, cache, layouts  # layouts: results keep theirs, uncopied
         # By kinds of listeners: the functions that run for calls under them (transformed.py).
@@ -135,18 +133,12 @@ class Captured(Generic[P, R]):
         name = getattr(self._function, "__qualname__", self._function)
         return f"capture({name}, fusion={self._fusion!r}{steps}; {', '.join(counts)})"
 
-    def __reduce__(self) -> Any:
-        """Lets pickles and copies take the function without its recordings, or its name if it is found by that in its module."""
-        name = getattr(self, "__qualname__", "")
-        rebuilt = Captured, (self._function, self._fusion, self._steps, self._cache, self._layouts)
-        return name if getattr(sys.modules.get(self.__module__), name, None) is self else rebuilt
-
     @overload
     def __get__(self, owner: None, kind: Any = None) -> Self: ...
     @overload
     def __get__(self: Captured[Concatenate[Any, Rest], R], owner: object, kind: Any = None) -> Captured[Rest, R]: ...
     def __get__(self, owner: Any, kind: Any = None) -> Any:
-        return self if owner is None else types.MethodType(self, owner)
+        return super().__get__(owner, kind)
 
     @overload
     def __call__(self, *args: P.args, **options: P.kwargs) -> R: ...

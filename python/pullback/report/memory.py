@@ -12,6 +12,7 @@ import numpy as np
 
 from ..autodiff.primitive import OPS, Op, Rule
 from ..autodiff.tape import Tape
+from ..function_wrapper import FunctionWrapper, innermost
 from ..tensors.tensor import Tensor
 
 
@@ -92,12 +93,13 @@ def is_array(value: Any) -> bool:
 
 def closed_over(function: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
     """Yields (name, value) of the variables that a user's pullback, and the functions it refers to, capture in closures."""
+    function = innermost(function)
     if not isinstance(function, FunctionType) or id(function) in seen:
         return
     seen.add(id(function))
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
         value = _content(cell)
-        if isinstance(value, FunctionType):
+        if isinstance(value, (FunctionType, FunctionWrapper)):
             yield from closed_over(value, seen)
         else:
             yield name, value
@@ -121,13 +123,14 @@ def _children(value: Any) -> list[Any]:
     if is_array(value):
         base = getattr(value, "base", None)
         return [value.data, *([] if base is None else [base])]  # value.data is CuPy's pointer, which refers to the memory.
-    if isinstance(value, (tuple, list, dict, CellType, Rule)) or _is_call(value):
+    if isinstance(value, (tuple, list, dict, CellType, Rule, FunctionWrapper)) or _is_call(value):
         return [item for item in gc.get_referents(value) if _leads_on(item)]
     return [value.mem] if hasattr(value, "mem") else []
 
 
 def _leads_on(item: Any) -> bool:
-    return isinstance(item, (tuple, list, dict, CellType, FunctionType, Rule, Tensor)) or _is_call(item) or is_array(item)
+    kinds = (tuple, list, dict, CellType, FunctionType, FunctionWrapper, Rule, Tensor)
+    return isinstance(item, kinds) or _is_call(item) or is_array(item)
 
 
 def _is_call(value: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DTypeError, ShapeError
+from ..function_wrapper import FunctionWrapper
 from . import devices, dtypes
 from .capsules import not_exported
 from .escape import LIST, report_escape
@@ -41,7 +42,7 @@ def _not_numbers(obj: Any, plain: Any) -> str:
         return "None is not made of numbers (a function without a return gives None)"
     if callable(getattr(obj, "parameters", None)):
         return f"a {type(obj).__name__} is not made of numbers, but its Parameters are, module.parameters()"
-    if isinstance(obj, (FunctionType, BuiltinFunctionType, MethodType)):
+    if isinstance(obj, (FunctionType, BuiltinFunctionType, MethodType, FunctionWrapper)):
         return "a function is not made of numbers, but what it returns may be, so call it"
     inside = [type(x).__name__ for x in _flat(plain) if not isinstance(x, (bool, int, float, np.ndarray, np.generic))]
     named = f"a {type(obj).__name__} with a {inside[0]} in it" if inside and isinstance(plain, list) else f"a {type(obj).__name__}"

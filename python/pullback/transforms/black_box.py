@@ -98,7 +98,7 @@ class BlackBox:
     def __init__(self, F: Callable[..., Any], gradient: Any, step: float, samples: int, batch: bool | str, generator: Any) -> None:
         self.function, self.stats = F, Stats()
         self._gradient, self._step, self._samples, self._batch = gradient, step, samples, batch
-        self._generator = generator or random.default
+        self._generator = generator
         self._surrogate = Surrogate()
 
     def __repr__(self) -> str:
@@ -162,7 +162,7 @@ class BlackBox:
         if self._gradient == "central":
             return np.eye(layout.elements)[:, None, :]
         shape = (self._samples, layout.rows, layout.elements)
-        return with_listeners((), lambda: self._generator.bernoulli(shape)).numpy() * 2.0 - 1.0
+        return with_listeners((), lambda: (self._generator or random.default).bernoulli(shape)).numpy() * 2.0 - 1.0
 
     def _evaluate(self, layout: _Layout, points: Any, *, forward: bool) -> tuple[Any, tuple[int, ...]]:
         """Evaluates F at points of shape (N, rows, elements).

@@ -14,6 +14,7 @@ from ..autodiff.tape import Tape
 from ..backends import modes
 from ..backends.autocast import autocast
 from ..errors import TapeError
+from ..function_wrapper import FunctionWrapper
 from ..interop.unknown_names import unexpected
 from ..launch import door
 from ..launch.scopes import recomputing
@@ -54,13 +55,16 @@ def checkpoint(f: Callable[P, R], *args: NoReturn, **unknown: NoReturn) -> Calla
     if args:
         raise TapeError("checkpoint: takes the function alone and returns one: pass the arguments to it, pb.checkpoint(f)(x).")
     check_function("checkpoint", f)
-    return _checkpointed(f)
+    return Checkpointed(f)
 
 
-def _checkpointed(f: Callable[P, R]) -> Callable[P, R]:
+class Checkpointed(FunctionWrapper[P, R]):
+    """The function that `checkpoint` returns."""
 
-    @wraps(f)
-    def call(*args: P.args, **options: P.kwargs) -> R:
+    _title = "checkpoint"
+
+    def __call__(self, *args: P.args, **options: P.kwargs) -> R:
+        f = self._function
         tapes, others = call_recorders()
         if not tapes:
             return f(*args, **options)
@@ -94,8 +98,6 @@ def _checkpointed(f: Callable[P, R]) -> Callable[P, R]:
                 )
                 tell(told, node, inputs, made)
         return unflatten(spec, list(outputs))
-
-    return call
 
 
 Recompute = Callable[[Sequence[int], Sequence[Tensor]], tuple[Tape, list[Any]]]

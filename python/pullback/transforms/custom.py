@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from typing import Any
 
 from ..autodiff.batching import Batch, Batched
@@ -11,6 +10,7 @@ from ..autodiff.error_text import name_of
 from ..autodiff.listeners import listeners
 from ..autodiff.tape import Tape
 from ..errors import ShapeError, TapeError
+from ..function_wrapper import FunctionWrapper
 from ..ops.by_name import in_dtype
 from ..ops.conversion import constant
 from ..tensors.operand import as_tensor, own, steady
@@ -25,26 +25,28 @@ def straight_through(f: Callable[P, Any]) -> Callable[P, Tensor]:
     """Returns a function with the value of `f` whose derivative with respect to its first argument is the identity.
 
     It is for steps without a useful derivative (round, sign, one-hot of an argmax). The first argument is a finite tensor, and `f`
-    must keep its shape; the result is converted to its dtype. No gradient flows to the other arguments.
+    must keep its shape; the result is converted to its dtype. No gradient flows to the other arguments, or to Parameters.
 
     Raises ShapeError if `f` changes the shape. Source: Bengio, Léonard & Courville 2013.
     """
+    return StraightThrough(f)
 
-    function: Callable[..., Any] = f
 
-    @wraps(f)
-    def passed(x: Any, *args: Any, **options: Any) -> Tensor:
+class StraightThrough(FunctionWrapper[P, Tensor]):
+    """The function that `straight_through` returns."""
+
+    _title = "straight_through"
+
+    def __call__(self, x: Any, *args: Any, **options: Any) -> Tensor:
         x = as_tensor(x)
-        y = constant(in_dtype(as_tensor(function(constant(x), *args, **options)), x.dtype))
+        y = constant(in_dtype(as_tensor(self._function(constant(x), *args, **options)), x.dtype))
         if y.shape != x.shape:
-            name = getattr(f, "__name__", "f")
+            name = getattr(self._function, "__name__", "f")
             raise ShapeError(
                 f"straight_through: {name} turned shape {x.shape} into {y.shape}, and the identity cannot be its derivative. "
                 f"Return the argument's shape."
             )
         return y + (x - constant(x))  # the bracket is exactly 0, and its derivative exactly 1
-
-    return passed
 
 
 def custom_gradient(f: Callable[P, tuple[R, Callable[..., Any]]]) -> Callable[P, R]:
@@ -80,14 +82,22 @@ def custom_gradient(f: Callable[P, tuple[R, Callable[..., Any]]]) -> Callable[P,
 
 def with_pullback(f: Callable[P, tuple[R, Callable[..., Any]]], outside: Callable[[str, Tensor], TapeError]) -> Callable[P, R]:
     """Does what `custom_gradient` does. outside(name, x): the error for a function that uses a watched x from outside."""
+    return WithPullback(f, outside)
 
-    @wraps(f)
-    def call(*args: P.args, **options: P.kwargs) -> R:
+
+class WithPullback(FunctionWrapper[P, R]):
+    """The function that `custom_gradient` returns."""
+
+    _title = "custom_gradient"
+
+    def __init__(self, f: Callable[P, tuple[R, Callable[..., Any]]], outside: Callable[[str, Tensor], TapeError]) -> None:
+        super().__init__(f, outside)
+        self._outside = outside
+
+    def __call__(self, *args: P.args, **options: P.kwargs) -> R:
         if not listeners.differentiates:
-            return _pair(f(*args, **options), called(f))[0]
-        return _recorded(f, args, options, outside)
-
-    return call
+            return _pair(self._function(*args, **options), called(self._function))[0]
+        return _recorded(self._function, args, options, self._outside)
 
 
 def _used_from_outside(name: str, x: Tensor) -> TapeError:

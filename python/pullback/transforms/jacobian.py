@@ -14,6 +14,7 @@ from ..autodiff.node import all_kept, named, needed_by
 from ..autodiff.site import warn
 from ..autodiff.tape import Tape
 from ..errors import ArgumentError, ShapeError, TapeError, ZeroGradientWarning
+from ..function_wrapper import FunctionWrapper
 from ..interop.unknown_names import unexpected
 from ..ops.by_name import of_all
 from ..ops.movement import concat
@@ -79,45 +80,57 @@ def _jacobian_of(
 ) -> Callable[..., Any]:
     """Returns what `jacobian` does. what: the function that the user called, for messages."""
     _check_options(what, f, mode, chunk)
-    tall: set[Any] = set()  # the shapes of arguments for which "auto" has chosen forward mode
+    return JacobianFunction(f, what, argnums, mode, chunk, has_aux)
 
-    def result(blocks: Any, form: Any, spec: Any, aux: Any) -> Any:
-        found = unflatten(form, [unflatten(spec, of_target) for of_target in blocks])
-        return (found, aux) if has_aux else found
 
-    @wraps(f)
-    def all_derivatives(*args: Any, **options: Any) -> Any:
+class JacobianFunction(FunctionWrapper[..., Any]):
+    """The function that `jacobian` and `hessian` return. what: the function that the user called, for messages."""
+
+    def __init__(
+        self, f: Callable[..., Any], what: str, argnums: int | Sequence[int], mode: Any, chunk: Any, has_aux: bool
+    ) -> None:  # fmt: skip
+        super().__init__(f, what, argnums, mode, chunk, has_aux)
+        self._title, self._argnums, self._mode, self._chunk, self._has_aux = what, argnums, mode, chunk, has_aux
+        self._tall: set[Any] = set()  # the shapes of arguments for which "auto" has chosen forward mode
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        what, f, mode = self._title, self._function, self._mode
         tape = Tape(watch_parameters=False)
-        inside, sources, spec = variables(args, argnums, tape, what)
+        inside, sources, spec = variables(args, self._argnums, tape, what)
         shapes = tuple([x.shape for x in sources])
-
-        def pair(args: tuple[Any, ...]) -> tuple[Any, Any]:
-            out = f(*args, **options)
-            return with_aux(what, f, out) if has_aux else (out, None)
-
-        def forward() -> Any:
-            def of_leaves(*xs: Any) -> tuple[Any, Any]:
-                return pair(_with(args, argnums, spec, xs))
-
-            blocks, form, aux, unused = _pushed(what, wraps(f)(of_leaves), sources, chunk)
-            _warn_of(tape, unused)
-            return result(blocks, form, spec, aux)
-
-        if sources and (mode == "forward" or (mode == "auto" and shapes in tall)):
-            return forward()
+        if sources and (mode == "forward" or (mode == "auto" and shapes in self._tall)):
+            return self._forward(args, options, tape, sources, spec)
         with tape:
-            out, aux = pair(inside)
+            out, aux = self._pair(inside, options)
         targets, form = _tensors(what, f, out)
         rows, columns = sum([y.size for y in targets]), sum([x.size for x in sources])
         if sources and mode == "auto" and columns < rows and not _has_formulas(tape):
-            tall.add(shapes)
-            return forward()
+            self._tall.add(shapes)
+            return self._forward(args, options, tape, sources, spec)
         if len(targets) > 1:
             _warn_of(tape, _unreached(tape, targets, sources))
-        blocks = pulled(tape, targets, sources, _at_once(chunk, rows, _bytes_of_row(tape, [*targets, *sources])))
-        return result(blocks, form, spec, aux)
+        blocks = pulled(tape, targets, sources, _at_once(self._chunk, rows, _bytes_of_row(tape, [*targets, *sources])))
+        return self._result(blocks, form, spec, aux)
 
-    return all_derivatives
+    def _pair(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Any]:
+        """Returns the value of f to differentiate, and what is passed on."""
+        out = self._function(*args, **options)
+        return with_aux(self._title, self._function, out) if self._has_aux else (out, None)
+
+    def _forward(self, args: tuple[Any, ...], options: dict[str, Any], tape: Tape, sources: list[Tensor], spec: Any) -> Any:
+        """Returns the Jacobian by forward mode."""
+
+        @wraps(self._function)
+        def of_leaves(*xs: Any) -> tuple[Any, Any]:
+            return self._pair(_with(args, self._argnums, spec, xs), options)
+
+        blocks, form, aux, unused = _pushed(self._title, of_leaves, sources, self._chunk)
+        _warn_of(tape, unused)
+        return self._result(blocks, form, spec, aux)
+
+    def _result(self, blocks: Any, form: Any, spec: Any, aux: Any) -> Any:
+        found = unflatten(form, [unflatten(spec, of_target) for of_target in blocks])
+        return (found, aux) if self._has_aux else found
 
 
 @overload

@@ -5,14 +5,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import update_wrapper
-from typing import Any, Generic
+from typing import Any
 
 from ..autodiff.kept import Heard
 from ..autodiff.listeners import listeners
 from ..autodiff.tape import Tape
 from ..backends import modes
 from ..errors import PullbackError
+from ..function_wrapper import FunctionWrapper
 from ..launch import capturing
 from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
@@ -40,7 +40,7 @@ def memo(f: Callable[P, R], *, size: int = 8) -> Memo[P, R]:
     Inputs are the same if they are the same tensors at the same versions, so an updated Parameter is a new input. A tape gets a
     value that it has recorded itself, so that the backward pass of `f` runs once, however often the value is used. With different
     listeners, or under a different `amp.autocast` or `pb.config.reproducible` than in the first run, `f` runs again. Results are
-    kept alive; arguments and tapes are not. `stats` holds the counts, `clear()` drops all results.
+    kept alive; arguments and tapes are not. `stats` holds the counts, `clear()` drops all results. A copy remembers nothing.
 
     Example:
         >>> weight = pb.memo(lambda: spectral_norm(layer.weight))
@@ -51,15 +51,14 @@ def memo(f: Callable[P, R], *, size: int = 8) -> Memo[P, R]:
     return Memo(f, size)
 
 
-class Memo(Generic[P, R]):
+class Memo(FunctionWrapper[P, R]):
     """The function that `memo` returns."""
 
     def __init__(self, f: Callable[P, R], size: int) -> None:
         if size < 1:
             raise PullbackError(f"memo: size={size} must be 1 or more results to remember.")
-        update_wrapper(self, f)  # first, because another memo has attributes of these names
+        super().__init__(f, size)
         self.stats = Stats()
-        self._function: Callable[..., Any] = f
         self._size = size
         self._entries: list[_Entry] = []  # in the order of use, the latest at the end
 

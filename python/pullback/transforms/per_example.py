@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial, reduce, wraps
+from functools import partial, reduce
 from operator import add
 from typing import Any, Final, Literal, NamedTuple, overload
 
@@ -15,6 +15,7 @@ from ..autodiff.node import Edge, Node, Recorded, dependents, named, open_calls
 from ..autodiff.primitive import Op
 from ..autodiff.tape import Tape
 from ..errors import ShapeError
+from ..function_wrapper import FunctionWrapper
 from ..launch import door
 from ..ops.by_name import of_all, unbroadcast
 from ..ops.factors import Dense, Factored, inner, transposed
@@ -48,13 +49,21 @@ def per_example_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0) ->
     """
     argnums = check_places("per_example_grad", argnums)
     check_function("per_example_grad", f)
+    return PerExampleGradient(f, argnums)
 
-    @wraps(f)
-    def gradients(*args: Any, **options: Any) -> Any:
-        one = gradient_of("per_example_grad", lambda *inside: f(*inside, **options), argnums)
-        return run_on_examples("per_example_grad", one, args, {}, _axes(args, argnums))
 
-    return gradients
+class PerExampleGradient(FunctionWrapper[..., Any]):
+    """The function that `per_example_grad` returns."""
+
+    _title = "per_example_grad"
+
+    def __init__(self, f: Callable[..., Any], argnums: int | Sequence[int]) -> None:
+        super().__init__(f, argnums)
+        self._argnums = argnums
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        one = gradient_of("per_example_grad", lambda *inside: self._function(*inside, **options), self._argnums)
+        return run_on_examples("per_example_grad", one, args, {}, _axes(args, self._argnums))
 
 
 def per_example_norm(f: Callable[P, Any], argnums: int | Sequence[int] = 0) -> Callable[P, Tensor]:
@@ -69,17 +78,25 @@ def per_example_norm(f: Callable[P, Any], argnums: int | Sequence[int] = 0) -> C
     """
     argnums = check_places("per_example_norm", argnums)
     check_function("per_example_norm", f)
+    return PerExampleNorm(f, argnums)
 
-    @wraps(f)
-    def norms(*args: P.args, **options: P.kwargs) -> Tensor:
-        record = _Record("per_example_norm", f, argnums, args, options)
+
+class PerExampleNorm(FunctionWrapper[P, Tensor]):
+    """The function that `per_example_norm` returns."""
+
+    _title = "per_example_norm"
+
+    def __init__(self, f: Callable[P, Any], argnums: int | Sequence[int]) -> None:
+        super().__init__(f, argnums)
+        self._argnums = argnums
+
+    def __call__(self, *args: P.args, **options: P.kwargs) -> Tensor:
+        record = _Record("per_example_norm", self._function, self._argnums, args, options)
         connected(record.tape, [record.value], record.sources, "zero")  # for its warnings
         with door.charged_to(door.BACKWARD):
             found = record.norms(record.pull(record.seed()))
         note_derivative([record.value], [found])
         return found
-
-    return norms
 
 
 @overload
@@ -100,18 +117,26 @@ def weighted_grad(f: Callable[..., Any], weights: Weights, argnums: int | Sequen
     """
     argnums = check_places("weighted_grad", argnums)
     check_function("weighted_grad", f)
+    return WeightedGradient(f, weights, argnums)
 
-    @wraps(f)
-    def gradient(*args: Any, **options: Any) -> Any:
-        record = _Record("weighted_grad", f, argnums, args, options)
+
+class WeightedGradient(FunctionWrapper[..., Any]):
+    """The function that `weighted_grad` returns."""
+
+    _title = "weighted_grad"
+
+    def __init__(self, f: Callable[..., Any], weights: Weights, argnums: int | Sequence[int]) -> None:
+        super().__init__(f, weights, argnums)
+        self._weights, self._argnums = weights, argnums
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        weights, record = self._weights, _Record("weighted_grad", self._function, self._argnums, args, options)
         connected(record.tape, [record.value], record.sources, "zero")  # for its warnings
         with door.charged_to(door.BACKWARD):
             given = weights(record.norms(record.pull(record.seed(), retain=True))) if callable(weights) else weights
             found = [_total(parts, x) for parts, x in zip(record.pull(record.seed(given)), record.sources)]
         note_derivative([record.value], found)
         return unflatten(record.spec, found)
-
-    return gradient
 
 
 def _axes(args: tuple[Any, ...], argnums: int | Sequence[int]) -> tuple[int | None, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from functools import partial
 from operator import index
 from typing import Any, Final, Literal, NoReturn, TypeVar, overload
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from ..autodiff.tape import Tape
 from ..errors import ArgumentError, DTypeError, PullbackError, ShapeError, TapeError
+from ..function_wrapper import FunctionWrapper
 from ..interop.unknown_names import unexpected
 from ..interop.wrong_calls import argument_named, explain_call, with_title
 from ..ops.conversion import alias, copy
@@ -56,14 +57,8 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool 
 
 def gradient_of(what: str, f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
     """Returns what `grad` does. what: the function that the user called, for messages."""
-    both = _both_of(what, f, argnums, has_aux)
-
-    @wraps(f)
-    def gradient(*args: Any, **options: Any) -> Any:
-        value, found = both(*args, **options)
-        return (found, value[1]) if has_aux else found
-
-    return gradient
+    check_function(what, f)
+    return GradientFunction(f, what, argnums, has_aux)
 
 
 @overload
@@ -85,16 +80,21 @@ def value_and_grad(
     if unknown:
         raise unexpected(unknown)
     argnums = check_places("value_and_grad", argnums)
-    return _both_of("value_and_grad", f, argnums, has_aux)
+    check_function("value_and_grad", f)
+    return ValueAndGradientFunction(f, "value_and_grad", argnums, has_aux)
 
 
-def _both_of(what: str, f: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool) -> Callable[..., Any]:
-    check_function(what, f)
+class ValueAndGradientFunction(FunctionWrapper[..., Any]):
+    """The function that `value_and_grad` returns. what: the function that the user called, for messages."""
 
-    @wraps(f)
-    def both(*args: Any, **options: Any) -> Any:
+    def __init__(self, f: Callable[..., Any], what: str, argnums: int | Sequence[int], has_aux: bool) -> None:
+        super().__init__(f, what, argnums, has_aux)
+        self._title, self._argnums, self._has_aux = what, argnums, has_aux
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        what, f, has_aux = self._title, self._function, self._has_aux
         tape = Tape(watch_parameters=False)
-        args, sources, spec = variables(args, argnums, tape, what)
+        args, sources, spec = variables(args, self._argnums, tape, what)
         with tape:
             result = f(*args, **options)
         result, aux = with_aux(what, f, result) if has_aux else (result, None)
@@ -108,7 +108,13 @@ def _both_of(what: str, f: Callable[..., Any], argnums: int | Sequence[int], has
         y = y if y.storage is None else copy(y)  # copies a view of a Parameter, which the next step changes
         return ((y, aux) if has_aux else y), unflatten(spec, found)
 
-    return both
+
+class GradientFunction(ValueAndGradientFunction):
+    """The function that `grad` returns."""
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        value, found = super().__call__(*args, **options)
+        return (found, value[1]) if self._has_aux else found
 
 
 def with_aux(what: str, f: Callable[..., Any], result: Any) -> tuple[Any, Any]:

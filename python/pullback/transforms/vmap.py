@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
 from typing import Any, NoReturn
 
 import numpy as np
 
 from ..autodiff.batching import Batch, Batched, belongs
 from ..errors import ShapeError, VmapError
+from ..function_wrapper import FunctionWrapper
 from ..interop.unknown_names import unexpected
 from ..ops._shapes import normalize_axis
 from ..ops.by_name import of_all
@@ -52,12 +52,20 @@ def vmap(
                 f"vmap: {name} is a {type(axes).__name__} that is not made of ints; it must say which axis of the arguments runs "
                 f"over the examples. pb.vmap(f) returns a function: pass the arguments to it, pb.vmap(f)(x)."
             )
+    return Vectorized(f, in_axes, out_axes)
 
-    @wraps(f)
-    def for_all(*args: P.args, **options: P.kwargs) -> R:
-        return run_on_examples("vmap", f, args, options, in_axes, out_axes)
 
-    return for_all
+class Vectorized(FunctionWrapper[P, R]):
+    """The function that `vmap` returns."""
+
+    _title = "vmap"
+
+    def __init__(self, f: Callable[P, R], in_axes: Any, out_axes: Any) -> None:
+        super().__init__(f, in_axes, out_axes)
+        self._in_axes, self._out_axes = in_axes, out_axes
+
+    def __call__(self, *args: P.args, **options: P.kwargs) -> R:
+        return run_on_examples("vmap", self._function, args, options, self._in_axes, self._out_axes)
 
 
 def run_on_examples(
