@@ -180,6 +180,22 @@ def test_gradients_of_each_example() -> None:
             np.testing.assert_allclose(of_all[i].numpy(), of_one.numpy(), atol=1e-11)
 
 
+@pytest.mark.parametrize("heads", [2, 4])
+def test_positions_with_two_axes_are_those_of_each_sequence(heads: int) -> None:
+    """With as many sequences as heads, too: there, the axis of the batch could be taken for that of the heads."""
+    layer = nn.MultiHeadAttention(8, heads, causal=True, rotary=True, dtype="float64")
+    x, positions = normal(2, 5, 8), np.array([[0, 1, 2, 3, 4], [0, 2, 5, 6, 9]])
+    wanted = np.stack([layer(one, positions=places).numpy() for one, places in zip(x, positions)])
+    for given in (positions, positions[:, None], positions.astype(np.float32)):
+        np.testing.assert_allclose(layer(x, positions=given).numpy(), wanted, atol=1e-13)
+    np.testing.assert_allclose(layer(x[:1], positions=positions[1:]).numpy(), layer(x[:1], positions=positions[1]).numpy())
+    np.testing.assert_allclose(layer(x, positions=positions[1:]).numpy(), layer(x, positions=positions[1]).numpy())
+    np.testing.assert_allclose(rotary(x.reshape(2, 1, 5, 8), positions[:, None]).numpy()[1, 0], rotary(x[1], positions[1]).numpy())
+    if heads == 2:  # A position of its own for each head is refused.
+        with pytest.raises(pb.ShapeError, match=r"positions \(2, 2, 5\) do not fit x \(2, 5, 8\).*give \(5,\) .* or \(2, 5\)"):
+            layer(x, positions=np.ones((2, 2, 5)))
+
+
 X = np.ones((2, 5, 6), np.float32)
 
 
@@ -205,9 +221,9 @@ X = np.ones((2, 5, 6), np.float32)
         (lambda: nn.MultiHeadAttention(6, 2, causal=1), pb.DTypeError, "causal"),
         (lambda: nn.MultiHeadAttention(8, 2, rotary=-1.0), pb.PullbackError, "MultiHeadAttention: rotary=-1.0 must be positive"),
         (
-            lambda: nn.MultiHeadAttention(12, 3, rotary=True)(np.ones((2, 5, 12)), positions=np.ones((2, 5))),
+            lambda: nn.MultiHeadAttention(12, 3, rotary=True)(np.ones((2, 5, 12)), positions=np.ones((3, 5))),
             pb.ShapeError,
-            r"MultiHeadAttention: positions \(2, 5\) do not fit \(batch, heads, T, features\) \(2, 3, 5, 4\)",
+            r"MultiHeadAttention: positions \(3, 5\) do not fit x \(2, 5, 12\)\. .* give \(5,\) for all .* or \(2, 5\) for each",
         ),
         (
             lambda: nn.MultiHeadAttention(6, 2)(X, np.ones((4, 5), bool)),
