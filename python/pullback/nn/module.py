@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -24,6 +23,7 @@ from ..tensors.storage import followers_within
 from ..tensors.tensor import Tensor
 from ..tree import flatten
 from ..typing import ArrayLike, DTypeLike, P, R
+from . import paths
 from .loading import load
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Module:
     """
 
     training: bool = True
-    _path: str = ""
+    _path: str = ""  # from the outermost Module, for profiles
     _places: Mapping[str, Mapping[str, int]] = MappingProxyType({})  # serials of Parameters in containers, by attribute and path
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -104,6 +104,8 @@ class Module:
             )
         if name in self._places or isinstance(value, (list, tuple, dict)):
             self._remember(name, value)
+        if isinstance(value, (Module, list, tuple, dict)):
+            paths.give_to_children(self, _children(name, value))
         if isinstance(value, (Parameter, Module)) or isinstance(held, (Parameter, Module)):
             if value is held:  # For example, net.weight -= g has changed the Parameter in place.
                 return
@@ -141,7 +143,7 @@ class Module:
             try:
                 return module.forward(*args, **options)
             except (ShapeError, DTypeError, DeviceError) as error:
-                _say_where(error, module)
+                paths.say_where(error, module)
                 raise
             except TypeError as error:
                 if refused_by(error):
@@ -151,10 +153,10 @@ class Module:
         before = door.scope_now()
         try:
             try:
-                door.enter_scope(module._path or type(module).__name__)
+                door.enter_scope(paths.scope_of(module, before))
                 return module.forward(*args, **options)
             except (ShapeError, DTypeError, DeviceError) as error:
-                _say_where(error, module)
+                paths.say_where(error, module)
                 raise
             except TypeError as error:
                 if refused_by(error):
@@ -209,8 +211,8 @@ class Module:
 
     def _named_tensors(self) -> list[tuple[str, Parameter]]:
         found: dict[int, tuple[str, Parameter]] = {}
+        paths.give(self)
         for prefix, module in self.named_modules():
-            module._path = sys.intern(prefix)  # the key of the module's scope in a profile
             for name, value in list(vars(module).items()):
                 if name in module._places or (isinstance(value, (list, tuple, dict)) and name != "_places"):
                     module._remember(name, value)
@@ -256,8 +258,8 @@ class Module:
         """
         own = dict(self._named_tensors())
         first = {id(p): name for name, p in own.items()}
-        paths = {path: first[id(p)] for path, p in every_path(self, "", ())}
-        return load(type(self).__name__, own, paths, state, strict)
+        names = {path: first[id(p)] for path, p in every_path(self, "", ())}
+        return load(type(self).__name__, own, names, state, strict)
 
     # ---- modes and devices
 
@@ -356,22 +358,6 @@ def _leaf_at(value: Any, path: str, wanted: str) -> Any:
     if isinstance(value, (list, tuple, dict)):
         return next((x for inner, y in _items(path, value) if (x := _leaf_at(y, inner, wanted)) is not None), None)
     return value if not isinstance(value, Module) and (wanted == path or wanted.startswith(path + ".")) else None
-
-
-def _say_where(error: Any, module: Module) -> None:
-    """Adds to an error message the layer that raised it, named by its path from `module`.
-
-    Every module that the error passes through rewrites that path, so it finally starts at the outermost one.
-    """
-    words, layer = vars(error).setdefault("_raised", (str(error), module))
-    path = next((path for path, other in module.named_modules() if other is layer), None)
-    if path is None:  # `module` calls the layer, but does not hold it in an attribute.
-        return
-    name = type(layer).__name__
-    if len(layer.modules()) == 1 and layer.extra_repr():
-        name += f"({layer.extra_repr()})"
-    where = f"item {path} of {type(module).__name__}" if path.isdigit() else f"{path} of {type(module).__name__}" if path else ""
-    error.args = (f"{words} (in {where + ', ' if where else ''}{name})", *error.args[1:])
 
 
 def _walk_modules(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple[str, Module]]:
