@@ -12,31 +12,42 @@ if TYPE_CHECKING:
     from .module import Module
 
 
-def give(module: Module) -> None:
-    """Gives the Modules inside paths that continue the Module's own."""
+def give(module: Any) -> list[tuple[Module, str]]:
+    """Gives the Modules inside paths that continue the Module's own. Returns these Modules with their paths."""
     prefix = module._path and f"{module._path}."
-    for path, inner in module.named_modules():
-        if path:
-            vars(inner)["_path"] = intern(prefix + path)  # the key of the Module's scope
+    inside = [(inner, intern(prefix + path)) for path, inner in module.named_modules() if path]
+    _set(inside)
+    return inside
 
 
-def give_to_children(module: Module, children: Iterable[tuple[str, Module]]) -> None:
+def _set(inside: Iterable[tuple[Module, str]]) -> None:
+    for module, path in inside:
+        module.__dict__["_path"] = path  # the key of the Module's scope
+
+
+def give_to_children(module: Any, children: Iterable[tuple[str, Module]]) -> None:
     """Gives paths to the Modules that `module` is about to hold, and to those inside. One that holds `module` keeps its own."""
     for path, child in children:
         if not any([inner is module for inner in child.modules()]):
-            vars(child)["_path"] = intern(f"{module._path}.{path}" if module._path else path)
+            child.__dict__["_path"] = intern(f"{module._path}.{path}" if module._path else path)
             give(child)
 
 
-def scope_of(module: Module, around: int) -> str:
+def scope_of(module: Any, around: int) -> str:
     """Returns the name of a Module that is called in the scope `around`: its path, or its class if no other Module holds it.
 
-    An outermost Module gives the paths again, because lists may have got Modules, and other networks may hold the same ones.
+    An outermost Module gives the paths again, because lists may have got Modules, and other networks may hold the same ones. It
+    looks for Modules in its first call in a profile, and in each call that is recorded.
     """
-    told = door.state.ledger is not None or door.state.recording_active
-    if told and not (module._path and door.scopes[around].module):
-        give(module)
-    return module._path or type(module).__name__
+    path, ledger = module._path, door.state.ledger
+    if not (path and door.scopes[around].module):
+        if door.state.recording_active:
+            give(module)
+        elif ledger is not None and (known := ledger.paths.get((id(module), path))):
+            _set(known[1])
+        elif ledger is not None:
+            ledger.paths[id(module), path] = module, give(module)
+    return path or type(module).__name__
 
 
 def say_where(error: Any, module: Module) -> None:
