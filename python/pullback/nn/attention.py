@@ -101,10 +101,10 @@ def _operands(given: list[Tensor], shares: bool) -> list[Tensor]:
     if heads != groups and groups != 1:
         if heads == 1:
             tensors[0] = repeated(tensors[0], (*shapes[0][:-3], groups, *shapes[0][-2:]))
-        elif not shares:
-            raise ShapeError(f"{what}: {heads} heads of queries and {groups} of keys. Pass enable_gqa=True if heads share keys.")
         elif not groups or heads % groups:
             raise ShapeError(f"{what}: {heads} heads cannot share {groups} heads of keys evenly; {groups} must divide {heads}.")
+        elif not shares:
+            raise ShapeError(f"{what}: {heads} heads of queries and {groups} of keys. Pass enable_gqa=True if heads share keys.")
     return _aligned(what, tensors)
 
 

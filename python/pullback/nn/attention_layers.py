@@ -81,7 +81,10 @@ class MultiheadAttention(_Projected):
             raise ShapeError(f"{name}: num_heads={num_heads} does not divide embed_dim={embed_dim}.")
         for option, given in (("add_bias_kv", add_bias_kv), ("add_zero_attn", add_zero_attn)):
             if flag(name, option, given):
-                raise PullbackError(f"{name}: {option}=True is not supported. Concatenate one more key and value before the layer.")
+                raise PullbackError(
+                    f"{name}: {option}=True is not supported. PyTorch appends one more key and value after the projections. "
+                    f"Project with nn.Linear, append them with pb.concat, and call nn.functional.scaled_dot_product_attention."
+                )
         sizes = {"kdim": embed_dim if kdim is None else kdim, "vdim": embed_dim if vdim is None else vdim}
         self.kdim, self.vdim = positive_lengths(name, **sizes)
         self.dropout, self.batch_first = float(probability(name, "dropout", dropout)), flag(name, "batch_first", batch_first)
