@@ -11,7 +11,7 @@ import pytest
 
 import pullback as pb
 from conftest import host
-from pullback import nn
+from pullback import nn, optim
 
 
 class Nest(nn.Module):
@@ -139,3 +139,28 @@ def test_items_that_cannot_be(change: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         change(net)
     assert [*net] == before
+
+
+class _Tied(nn.Module):
+    def __init__(self) -> None:
+        self.tokens, self.head = nn.Embedding(5, 3), nn.Linear(3, 5)
+        self.head.weight = self.tokens.weight
+        self.again = self.head
+
+
+def test_a_pattern_for_another_path_of_a_shared_parameter_says_how_it_is_listed() -> None:
+    net = _Tied()
+    with pytest.raises(pb.PullbackError, match=r"names no parameter\. head\.weight is listed as tokens\.weight\. The names are"):
+        optim.AdamW(net.parameters(), groups={"head.w*": {"weight_decay": 0.0}})
+    with pytest.raises(pb.PullbackError, match=r"no parameter\. again\.bias is listed as head\.bias\. The names are"):
+        optim.AdamW(net.parameters(), groups={"again.bias": {"weight_decay": 0.0}})
+    with pytest.raises(pb.PullbackError, match=r"no parameter\. The names are"):
+        optim.AdamW(net.parameters(), groups={"heads.*": {"weight_decay": 0.0}})
+    outer = nn.Sequential(net)
+    outer.parameters()
+    net.parameters()  # Names stay those of the outermost Module.
+    twin = copy.deepcopy(outer)
+    with pytest.raises(pb.PullbackError, match=r"0\.head\.weight is listed as 0\.tokens\.weight\. "):
+        optim.AdamW(twin.parameters(), groups={"*head.weight": {"weight_decay": 0.0}})
+    with pytest.raises(pb.PullbackError, match=r"which names no parameter\. 0\.head\.weight is listed as 0\.tokens\.weight\. The"):
+        optim.Muon(outer.parameters(), auxiliary=optim.AdamW, auxiliary_names=["*head.weight"])

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from weakref import WeakMethod
 
 import numpy as np
 
@@ -209,6 +210,9 @@ class Module:
         """Returns all Buffers, each once."""
         return [p for _, p in self._named_tensors() if isinstance(p, Buffer)]
 
+    def _every_path(self) -> list[tuple[str, Parameter]]:
+        return list(every_path(self, "", ()))
+
     def _named_tensors(self) -> list[tuple[str, Parameter]]:
         found: dict[int, tuple[str, Parameter]] = {}
         paths.give(self)
@@ -219,7 +223,7 @@ class Module:
                 for path, p in _tensors_in(value, _join(prefix, name)):
                     if id(p) not in found:
                         found[id(p)] = (path, p)
-                        _give_name(p, path)
+                        _give_name(p, path, self)
         return list(found.values())
 
     @property
@@ -258,7 +262,7 @@ class Module:
         """
         own = dict(self._named_tensors())
         first = {id(p): name for name, p in own.items()}
-        names = {path: first[id(p)] for path, p in every_path(self, "", ())}
+        names = {path: first[id(p)] for path, p in self._every_path()}
         return load(type(self).__name__, own, names, state, strict)
 
     # ---- modes and devices
@@ -380,6 +384,7 @@ def every_path(module: Module, prefix: str, around: tuple[Module, ...]) -> Itera
                 yield from every_path(child, path, around)
 
 
-def _give_name(p: Parameter, path: str) -> None:
-    if p.name is None or (isinstance(p.name, Path) and path.endswith("." + p.name)):
+def _give_name(p: Parameter, path: str, module: Any) -> None:
+    if p.name is None or (isinstance(p.name, Path) and f".{path}".endswith(f".{p.name}")):
         p.name = Path(path)
+        p.storage.paths = WeakMethod(module._every_path)
