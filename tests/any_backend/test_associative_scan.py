@@ -72,6 +72,23 @@ def test_the_first_state_promotes_and_broadcasts() -> None:
     np.testing.assert_allclose(host(y), np.array([1.1, 2.1, 3.1])[:, None] * np.ones(2), rtol=1e-15)
 
 
+def test_without_a_first_state_the_first_coefficient_is_not_used() -> None:
+    np.testing.assert_array_equal(host(pb.linear_recurrence([np.nan, 2.0], [1.0, 1.0])), [1, 3])
+    np.testing.assert_array_equal(host(pb.linear_recurrence([np.nan, 2.0], [1.0, 1.0], initial=0.0)), [np.nan, np.nan])
+    np.testing.assert_array_equal(host(pb.linear_recurrence([2.0, np.inf], [1.0, 1.0], reverse=True)), [3, 1])
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.filterwarnings("error")
+def test_without_steps_the_first_state_is_used_and_checked_as_well(reverse: bool) -> None:
+    nothing = pb.ones((0, 3))
+    y, pull = pb.vjp(lambda h: pb.linear_recurrence(nothing, nothing, initial=h, reverse=reverse), pb.ones(3))
+    np.testing.assert_array_equal(host(pull(y)[0]), np.zeros(3))
+    assert pb.grad(lambda h: pb.sum(pb.linear_recurrence(nothing, nothing, initial=h)))(pb.ones(3)).tolist() == [0.0] * 3
+    with pytest.raises(pb.ShapeError, match=r"initial has shape \(2,\); it must broadcast to that of one step, \(3,\)"):
+        pb.linear_recurrence(nothing, nothing, initial=pb.ones(2), reverse=reverse)
+
+
 def test_it_under_vmap_and_per_example() -> None:
     a, b = random_steps((5, 7, 3))
     y = pb.vmap(lambda a, b: pb.linear_recurrence(a, b))(a, b)
