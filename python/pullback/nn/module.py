@@ -246,7 +246,11 @@ class Module:
     # ---- saving and loading
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Returns a copy of every Parameter and Buffer, by path. Further training does not change it."""
+        """Returns a copy of every Parameter and Buffer, by path. Further training does not change it.
+
+        A tensor that is used in several places comes once, under the first of its paths. PyTorch lists it under each of them, and
+        its `load_state_dict` requires them all: add the others to the dict for PyTorch. Ours takes one or all of them.
+        """
         return {path: Tensor(devices.copied(p.array)) for path, p in self._named_tensors()}
 
     def load_state_dict(self, state: Mapping[str, ArrayLike], strict: bool = True) -> tuple[list[str], list[str]]:
