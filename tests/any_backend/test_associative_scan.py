@@ -72,6 +72,23 @@ def test_the_first_state_promotes_and_broadcasts() -> None:
     np.testing.assert_allclose(host(y), np.array([1.1, 2.1, 3.1])[:, None] * np.ones(2), rtol=1e-15)
 
 
+def test_without_a_first_state_the_first_coefficient_is_not_used() -> None:
+    np.testing.assert_array_equal(host(pb.linear_recurrence([np.nan, 2.0], [1.0, 1.0])), [1, 3])
+    np.testing.assert_array_equal(host(pb.linear_recurrence([np.nan, 2.0], [1.0, 1.0], initial=0.0)), [np.nan, np.nan])
+    np.testing.assert_array_equal(host(pb.linear_recurrence([2.0, np.inf], [1.0, 1.0], reverse=True)), [3, 1])
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.filterwarnings("error")
+def test_without_steps_the_first_state_is_used_and_checked_as_well(reverse: bool) -> None:
+    nothing = pb.ones((0, 3))
+    y, pull = pb.vjp(lambda h: pb.linear_recurrence(nothing, nothing, initial=h, reverse=reverse), pb.ones(3))
+    np.testing.assert_array_equal(host(pull(y)[0]), np.zeros(3))
+    assert pb.grad(lambda h: pb.sum(pb.linear_recurrence(nothing, nothing, initial=h)))(pb.ones(3)).tolist() == [0.0] * 3
+    with pytest.raises(pb.ShapeError, match=r"initial has shape \(2,\); it must broadcast to that of one step, \(3,\)"):
+        pb.linear_recurrence(nothing, nothing, initial=pb.ones(2), reverse=reverse)
+
+
 def test_it_under_vmap_and_per_example() -> None:
     a, b = random_steps((5, 7, 3))
     y = pb.vmap(lambda a, b: pb.linear_recurrence(a, b))(a, b)
@@ -175,6 +192,30 @@ def test_the_formula_of_lru() -> None:
         np.testing.assert_allclose(y[t], (state @ (p["C_re"] + 1j * p["C_im"]).T).real + p["D"] * x[t], rtol=1e-10)
 
 
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("make", [nn.MinGRU, nn.LRU])
+def test_without_steps_the_last_state_is_the_first(make: Any, batch_first: bool) -> None:
+    """As in a loop over no steps, and as nn.GRU gives it."""
+    layer, given = make(3, 4, batch_first=batch_first), np.random.default_rng(0).standard_normal((2, 2, 4)).astype(np.float32)
+    for shape, wanted in (((2, 0, 3) if batch_first else (0, 2, 3), given), ((0, 3), given[:, 0])):
+        h = [pb.tensor(part) for part in wanted]
+        with pb.GradientTape() as tape:
+            tape.watch(h[0])
+            y, last = layer(pb.ones(shape), h[0] if make is nn.MinGRU else tuple(h))
+            states = [last] if make is nn.MinGRU else list(last)
+            loss = pb.sum(3 * states[0]) + pb.sum(y)
+        gru_y, gru_last = nn.GRU(3, 4, batch_first=batch_first)(pb.ones(shape))
+        assert y.shape == (shape if make is nn.LRU else gru_y.shape)
+        for state, part in zip(states, wanted):
+            np.testing.assert_array_equal(host(state), part)
+        np.testing.assert_array_equal(host(tape.gradient(loss, h[0])), np.full(wanted[0].shape, 3.0, np.float32))
+        last = layer(pb.ones(shape))[1]
+        for state in [last] if make is nn.MinGRU else last:
+            np.testing.assert_array_equal(host(state), host(gru_last[0]))
+    with pytest.raises(pb.ShapeError, match="the state h has shape"):
+        layer(pb.ones((0, 3)), pb.ones(5) if make is nn.MinGRU else (pb.ones(5), pb.ones(5)))
+
+
 # ---- refusals
 
 STEPS = np.ones((4, 2), np.float32)
@@ -193,7 +234,6 @@ STEPS = np.ones((4, 2), np.float32)
         (pb.ShapeError, "linear_recurrence", lambda: pb.linear_recurrence(STEPS, STEPS, initial=pb.ones(3))),
         (pb.ShapeError, r"initial has shape \(1, 2\)", lambda: pb.linear_recurrence(STEPS, STEPS, initial=pb.ones((1, 2)))),
         (pb.ShapeError, "input_size is 3", lambda: nn.MinGRU(3, 2)(STEPS)),
-        (pb.ShapeError, "no steps", lambda: nn.LRU(2, 2)(STEPS[:0])),
         (pb.ShapeError, r"needs \(5, 2\)", lambda: nn.MinGRU(2, 2)(pb.ones((4, 5, 2)), pb.ones((4, 2)))),
         (pb.PullbackError, "real and imaginary", lambda: nn.LRU(2, 2)(STEPS, pb.ones(2))),
         (pb.PullbackError, "r_min < r_max", lambda: nn.LRU(2, 2, r_min=0.9, r_max=0.5)),

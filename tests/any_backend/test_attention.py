@@ -316,6 +316,7 @@ X = np.ones((2, 4, 5, 6))
         (lambda: attend(X, X[0], X[0]), pb.ShapeError, "need the same number of axes, at least two"),
         (lambda: attend(X[0, 0, 0], X[0, 0, 0], X[0, 0, 0]), pb.ShapeError, "at least two"),
         (lambda: attend(X, X[:, :2], X[:, :2]), pb.ShapeError, "Pass enable_gqa=True if heads share keys"),
+        (lambda: attend(X, X[:, :3], X[:, :3]), pb.ShapeError, "heads cannot share 3 heads of keys evenly; 3 must divide 4"),
         (lambda: attend(X, X[:, :3], X[:, :3], enable_gqa=True), pb.ShapeError, "3 must divide 4"),
         (lambda: attend(X, X[:, :2], X[:, :3], enable_gqa=True), pb.ShapeError, "key and value must have the same number of heads"),
         (lambda: attend(X, np.ones((3, 4, 5, 6)), np.ones((3, 4, 5, 6))), pb.ShapeError, "leading axes do not broadcast"),

@@ -180,6 +180,46 @@ def test_gradients_of_each_example() -> None:
             np.testing.assert_allclose(of_all[i].numpy(), of_one.numpy(), atol=1e-11)
 
 
+@pytest.mark.parametrize("heads", [2, 4])
+def test_positions_with_two_axes_are_those_of_each_sequence(heads: int) -> None:
+    """With as many sequences as heads, too: there, the axis of the batch could be taken for that of the heads."""
+    layer = nn.MultiHeadAttention(8, heads, causal=True, rotary=True, dtype="float64")
+    x, positions = normal(2, 5, 8), np.array([[0, 1, 2, 3, 4], [0, 2, 5, 6, 9]])
+    wanted = np.stack([layer(one, positions=places).numpy() for one, places in zip(x, positions)])
+    for given in (positions, positions[:, None], positions.astype(np.float32)):
+        np.testing.assert_allclose(layer(x, positions=given).numpy(), wanted, atol=1e-13)
+    np.testing.assert_allclose(layer(x[:1], positions=positions[1:]).numpy(), layer(x[:1], positions=positions[1]).numpy())
+    np.testing.assert_allclose(layer(x, positions=positions[1:]).numpy(), layer(x, positions=positions[1]).numpy())
+    np.testing.assert_allclose(rotary(x.reshape(2, 1, 5, 8), positions[:, None]).numpy()[1, 0], rotary(x[1], positions[1]).numpy())
+    if heads == 2:  # A position of its own for each head is refused.
+        with pytest.raises(pb.ShapeError, match=r"positions \(2, 2, 5\) do not fit x \(2, 5, 8\).*give \(5,\) .* or \(2, 5\)"):
+            layer(x, positions=np.ones((2, 2, 5)))
+
+
+@pytest.mark.parametrize("option", ["add_bias_kv", "add_zero_attn"])
+def test_one_more_key_after_the_projections_is_that_of_torch(option: str) -> None:
+    """What the error for these options says to write."""
+    torch = pytest.importorskip("torch")
+    theirs = torch.nn.MultiheadAttention(6, 2, batch_first=True, dtype=torch.float64, **{option: True})
+    with torch.no_grad():
+        for p in theirs.parameters():
+            p.copy_(torch.tensor(normal(*p.shape)))
+    state = {name: value.numpy() for name, value in theirs.state_dict().items()}
+    xs = [normal(2, 4, 6), normal(2, 5, 6), normal(2, 5, 6)]
+    wanted = theirs(*[torch.tensor(x) for x in xs])[0].detach().numpy()
+    parts = []
+    for i, x in enumerate(xs):
+        layer = nn.Linear(6, 6, dtype="float64")
+        layer.load_state_dict({name: state[f"in_proj_{name}"][6 * i : 6 * i + 6] for name in ("weight", "bias")})
+        y = layer(x)
+        if i:
+            more = state[f"bias_{'kv'[i - 1]}"] if option == "add_bias_kv" else np.zeros((1, 1, 6))
+            y = pb.concat([y, pb.broadcast_to(more, (2, 1, 6))], axis=1)
+        parts.append(y.reshape(2, -1, 2, 3).swapaxes(1, 2))
+    z = attend(*parts).swapaxes(1, 2).reshape(2, 4, 6).numpy()
+    np.testing.assert_allclose(z @ state["out_proj.weight"].T + state["out_proj.bias"], wanted, atol=1e-12)
+
+
 X = np.ones((2, 5, 6), np.float32)
 
 
@@ -188,7 +228,7 @@ X = np.ones((2, 5, 6), np.float32)
     [
         (lambda: nn.MultiheadAttention(6, 4), pb.ShapeError, "num_heads=4 does not divide embed_dim=6"),
         (lambda: nn.MultiheadAttention(6, 0), pb.ShapeError, "num_heads=0 must be an integer of 1 or more"),
-        (lambda: nn.MultiheadAttention(6, 2, add_bias_kv=True), pb.PullbackError, "add_bias_kv=True is not supported"),
+        (lambda: nn.MultiheadAttention(6, 2, add_bias_kv=True), pb.PullbackError, "add_bias_kv=True .* after the projections"),
         (lambda: nn.MultiheadAttention(6, 2, add_zero_attn=True), pb.PullbackError, "add_zero_attn=True is not supported"),
         (lambda: nn.MultiheadAttention(6, 2, dropout=2), pb.PullbackError, "dropout=2 is not a probability"),
         (lambda: nn.MultiheadAttention(6, 2)(X[..., :4], X, X), pb.ShapeError, "query has 4 features, but the layer takes 6"),
@@ -202,12 +242,13 @@ X = np.ones((2, 5, 6), np.float32)
         (lambda: nn.MultiHeadAttention(6, 2, rotary=True), pb.ShapeError, "head_dim=3 must be even"),
         (lambda: nn.MultiHeadAttention(6, 2)(X[..., :3]), pb.ShapeError, r"it must be \(batch, T, 6\)"),
         (lambda: nn.MultiHeadAttention(6, 2)(X, positions=np.arange(5)), pb.PullbackError, "Make the layer with rotary=True"),
+        (lambda: nn.MultiHeadAttention(6, 2, num_heads_kv=1), TypeError, "it is num_kv_heads= here"),  # type: ignore[call-arg]
         (lambda: nn.MultiHeadAttention(6, 2, causal=1), pb.DTypeError, "causal"),
         (lambda: nn.MultiHeadAttention(8, 2, rotary=-1.0), pb.PullbackError, "MultiHeadAttention: rotary=-1.0 must be positive"),
         (
-            lambda: nn.MultiHeadAttention(12, 3, rotary=True)(np.ones((2, 5, 12)), positions=np.ones((2, 5))),
+            lambda: nn.MultiHeadAttention(12, 3, rotary=True)(np.ones((2, 5, 12)), positions=np.ones((3, 5))),
             pb.ShapeError,
-            r"MultiHeadAttention: positions \(2, 5\) do not fit \(batch, heads, T, features\) \(2, 3, 5, 4\)",
+            r"MultiHeadAttention: positions \(3, 5\) do not fit x \(2, 5, 12\)\. .* give \(5,\) for all .* or \(2, 5\) for each",
         ),
         (
             lambda: nn.MultiHeadAttention(6, 2)(X, np.ones((4, 5), bool)),

@@ -11,7 +11,7 @@ import pytest
 
 import pullback as pb
 from conftest import host
-from pullback import nn
+from pullback import nn, optim
 
 
 class Nest(nn.Module):
@@ -139,3 +139,43 @@ def test_items_that_cannot_be(change: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         change(net)
     assert [*net] == before
+
+
+class _Tied(nn.Module):
+    def __init__(self) -> None:
+        self.tokens, self.head = nn.Embedding(5, 3), nn.Linear(3, 5)
+        self.head.weight = self.tokens.weight
+        self.again = self.head
+
+
+def test_a_pattern_for_another_path_of_a_shared_parameter_says_how_it_is_listed() -> None:
+    net = _Tied()
+    with pytest.raises(pb.PullbackError, match=r"names no parameter\. head\.weight is listed as tokens\.weight\. The names are"):
+        optim.AdamW(net.parameters(), groups={"head.w*": {"weight_decay": 0.0}})
+    with pytest.raises(pb.PullbackError, match=r"no parameter\. again\.bias is listed as head\.bias\. The names are"):
+        optim.AdamW(net.parameters(), groups={"again.bias": {"weight_decay": 0.0}})
+    with pytest.raises(pb.PullbackError, match=r"no parameter\. The names are"):
+        optim.AdamW(net.parameters(), groups={"heads.*": {"weight_decay": 0.0}})
+    outer = nn.Sequential(net)
+    outer.parameters()
+    net.parameters()  # Names stay those of the outermost Module.
+    twin = copy.deepcopy(outer)
+    with pytest.raises(pb.PullbackError, match=r"0\.head\.weight is listed as 0\.tokens\.weight\. "):
+        optim.AdamW(twin.parameters(), groups={"*head.weight": {"weight_decay": 0.0}})
+    with pytest.raises(pb.PullbackError, match=r"which names no parameter\. 0\.head\.weight is listed as 0\.tokens\.weight\. The"):
+        optim.Muon(outer.parameters(), auxiliary=optim.AdamW, auxiliary_names=["*head.weight"])
+
+
+def test_a_tied_weight_is_saved_once_and_pytorch_wants_all_of_its_paths() -> None:
+    """As state_dict's documentation says."""
+    torch = pytest.importorskip("torch")
+    theirs = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
+    theirs[1].weight = theirs[0].weight
+    ours = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    ours[1].weight = ours[0].weight
+    state = {name: torch.from_numpy(t.numpy().copy()) for name, t in ours.state_dict().items()}
+    assert list(state) == ["0.weight", "0.bias", "1.bias"]
+    with pytest.raises(RuntimeError, match=r"Missing key\(s\) in state_dict: .1\.weight"):
+        theirs.load_state_dict(state)
+    theirs.load_state_dict(state | {"1.weight": state["0.weight"]})
+    assert ours.load_state_dict(theirs.state_dict()) == ours.load_state_dict(ours.state_dict()) == ([], [])

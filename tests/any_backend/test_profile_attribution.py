@@ -1,9 +1,11 @@
-"""The op and phase to which a launch is charged: outside tapes, next to them, in captures, and if nothing ran."""
+"""The op and phase to which a launch is charged: outside tapes, next to them, in captures, and if nothing ran; and the Module."""
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 import pullback as pb
 from captured_step import needs_kernels
 from conftest import environment
+from pullback import nn, optim
 from pullback.profiling import Figures
 
 X = pb.tensor(np.random.default_rng(0).standard_normal((64, 784)).astype(np.float32))
@@ -127,3 +130,49 @@ def test_draws_cost_the_same_by_both_backends_in_every_dtype() -> None:
         variables = environment(PULLBACK_BACKEND=backend, PULLBACK_DEVICE="cpu")
         told.append(subprocess.run([sys.executable, "-c", DRAWS], env=variables, capture_output=True, text=True, check=True).stdout)
     assert told[0] == told[1]
+
+
+class _Pair(nn.Module):
+    def __init__(self) -> None:
+        self.encoder = nn.Sequential(nn.Linear(4, 3), nn.Tanh())
+        self.heads: list[nn.Module] = []
+        self.heads.append(nn.Linear(3, 2))  # after the attribute was set
+
+    def forward(self, x: pb.Tensor) -> pb.Tensor:
+        return self.heads[0](self.encoder(x))
+
+
+def _products(run: Callable[[], object]) -> dict[str, int]:
+    with pb.profile() as prof:
+        run()
+    return {group.name: group.total.matmul_flops for group in prof.by("module") if group.total.matmul_flops}
+
+
+VISITS: list[Callable[[Any], object]] = [
+    lambda _: None, lambda net: net.parameters(), lambda net: net.eval(), lambda net: net.encoder.state_dict(),
+    lambda net: optim.SGD(net.parameters()), lambda net: copy.deepcopy(net.encoder).parameters(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("visit", VISITS)
+def test_modules_have_their_paths_whatever_has_visited_the_network(visit: Callable[[Any], object]) -> None:
+    net, x, h = _Pair(), pb.ones((5, 4)), pb.ones((5, 3))
+    visit(net)
+    assert _products(lambda: net.encoder(x)) == {"encoder.0": 2 * 5 * 4 * 3}
+    assert _products(lambda: net.encoder[0](x)) == {"encoder.0": 2 * 5 * 4 * 3}
+    assert _products(lambda: net(x)) == {"encoder.0": 2 * 5 * 4 * 3, "heads.0": 2 * 5 * 3 * 2}
+    assert _products(lambda: net.heads[0](h)) == {"heads.0": 2 * 5 * 3 * 2}
+
+
+def test_paths_are_those_of_the_network_that_is_called() -> None:
+    inner, x = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), pb.ones((1, 4))
+    outer = nn.Sequential(nn.Tanh(), inner)
+    other = nn.Sequential(inner[1], copy.deepcopy(inner[0]))
+    assert list(_products(lambda: outer(x))) == ["1.0", "1.1"]
+    assert list(_products(lambda: other(x))) == ["0", "1"]
+    assert _products(lambda: [outer(x), other(x), outer(x)]) == {"1.0": 64, "1.1": 64, "0": 32, "1": 32}
+    del outer[0]
+    assert list(_products(lambda: outer[0](x))) == ["0.0", "0.1"]
+    inner[0].owner = inner  # a cycle
+    inner.parameters()
+    assert list(_products(lambda: outer(x))) == ["0.0", "0.1"]

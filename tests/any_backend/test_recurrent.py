@@ -291,13 +291,30 @@ def test_dropout_acts_between_layers_in_training() -> None:
         nn.GRU(5, 7, dropout=0.5)
 
 
+def test_projections_after_each_layer_are_those_of_torch() -> None:
+    """What the error for proj_size= says to write."""
+    torch = pytest.importorskip("torch")
+    theirs = torch.nn.LSTM(5, 7, num_layers=2, proj_size=3, dtype=torch.float64)
+    x = np.random.default_rng(0).standard_normal((6, 2, 5))
+    wanted, state = theirs(torch.tensor(x))[0].detach().numpy(), {k: v.detach().numpy() for k, v in theirs.state_dict().items()}
+    y = pb.tensor(x)
+    for i in range(2):
+        ours, projection = nn.LSTM(y.shape[-1], 7, dtype="float64"), nn.Linear(7, 3, bias=False, dtype="float64")
+        mine = {name: state[name.replace("l0", f"l{i}")] for name in ours.state_dict()}
+        project = state[f"weight_hr_l{i}"]
+        ours.load_state_dict(mine | {"weight_hh_l0": mine["weight_hh_l0"] @ project})
+        projection.load_state_dict({"weight": project})
+        y = projection(ours(y)[0])
+    np.testing.assert_allclose(host(y), wanted, atol=1e-12)
+
+
 # ---- errors
 
 
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda: nn.LSTM(5, 7, proj_size=3), pb.PullbackError, r"proj_size=3 is not supported.*LSTMCell"),
+        (lambda: nn.LSTM(5, 7, proj_size=3), pb.PullbackError, r"proj_size=3 is .*nn.Linear\(7, 3, bias=False\)"),
         (lambda: nn.RNN(5, 7, nonlinearity="gelu"), pb.PullbackError, r'nonlinearity is \'gelu\'; use "tanh" or "relu"'),
         (lambda: nn.RNNCell(5, 7, nonlinearity="gelu"), pb.PullbackError, "nonlinearity"),
         (lambda: nn.GRU(5, 0), pb.ShapeError, "hidden_size=0 must be an integer of 1 or more"),

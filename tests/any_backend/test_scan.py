@@ -133,6 +133,19 @@ def test_lengths_that_differ_are_named() -> None:
         pb.scan(lambda c, x: (c, x), 0.0)
     with pytest.raises(pb.ShapeError, match="no steps"):
         pb.scan(lambda c, x: (c, x), 0.0, pb.ones((0, 2)))
+    for length in (-1, 0):
+        with pytest.raises(pb.ShapeError, match=f"scan: length={length}, but there must be one step or more"):
+            pb.scan(lambda c, x: (c, 0.0), 0.0, length=length)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_y_that_changes_its_shape_is_named_with_its_step(reverse: bool) -> None:
+    steps, xs = iter([2, 1, 0] if reverse else [0, 1, 2]), pb.ones(3)
+    words = r"scan: <lambda>.* returned a y of shape \(3,\) in step 2, and of shape \(1,\) in step 0"
+    with pytest.raises(pb.ShapeError, match=words):
+        pb.scan(lambda c, x: (c, {"y": pb.ones((1, 1, 3)[next(steps)])}), 0.0, xs, reverse=reverse)
+    with pytest.raises(pb.ShapeError, match=r"y of shape \(\) in step 1, and of shape \(2,\) in step 0"):
+        pb.scan(lambda c, _: (1.0, pb.ones(2) if c == 0 else 1.0), 0, length=2)
 
 
 def test_a_carry_that_changes_is_named_with_its_step() -> None:

@@ -68,6 +68,7 @@ class Ledger:
         device: the device that native launches ran on, "cpu" or "cuda".
         host: nanoseconds of this thread, by the parts in HOST.
         elsewhere: number of launches of other threads between the beginning of the ledger and its end.
+        paths: for the id and the path of each outermost Module that was called: the Module, and those inside with their paths.
     """
 
     detail: int = 0
@@ -78,6 +79,7 @@ class Ledger:
     device: str = "cpu"
     host: dict[str, int] = field(default_factory=lambda: dict.fromkeys(HOST, 0))
     elsewhere: int = 0
+    paths: dict[tuple[int, str], tuple[Any, list[tuple[Any, str]]]] = field(default_factory=dict)
 
     @property
     def timed(self) -> bool:

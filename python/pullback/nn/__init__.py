@@ -14,7 +14,8 @@ from .channel_norms import BatchNorm1d, BatchNorm2d, GroupNorm, InstanceNorm2d
 from .distances import CosineSimilarity, PairwiseDistance
 from .layers import Dropout, Embedding, Flatten, Identity, Linear, Sequential
 from .losses import bce_with_logits, binary_cross_entropy, cross_entropy, huber, kl_div, l1, mse, nll, smooth_l1
-from .module import Buffer, Module
+from .buffer import Buffer
+from .module import Module
 from .norms import LayerNorm, RMSNorm
 from .linear_recurrent import LRU, MinGRU
 from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell

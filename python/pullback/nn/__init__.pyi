@@ -56,7 +56,7 @@ from .losses import l1 as l1
 from .losses import mse as mse
 from .losses import nll as nll
 from .losses import smooth_l1 as smooth_l1
-from .module import Buffer as Buffer
+from .buffer import Buffer as Buffer
 from .module import Module as Module
 from .norms import LayerNorm as LayerNorm
 from .norms import RMSNorm as RMSNorm

@@ -103,10 +103,10 @@ def _operands(given: list[Tensor], shares: bool) -> list[Tensor]:
     if heads != groups and groups != 1:
         if heads == 1:
             tensors[0] = repeated(tensors[0], (*shapes[0][:-3], groups, *shapes[0][-2:]))
-        elif not shares:
-            raise ShapeError(f"{what}: {heads} heads of queries and {groups} of keys. Pass enable_gqa=True if heads share keys.")
         elif not groups or heads % groups:
             raise ShapeError(f"{what}: {heads} heads cannot share {groups} heads of keys evenly; {groups} must divide {heads}.")
+        elif not shares:
+            raise ShapeError(f"{what}: {heads} heads of queries and {groups} of keys. Pass enable_gqa=True if heads share keys.")
     return _aligned(what, tensors)
 
 
@@ -161,7 +161,8 @@ def rotary(
 
     Args:
         x: (…, T, d), for example queries or keys (…, heads, T, d).
-        positions: (T,), or with leading axes that broadcast to those of x; 0 to T - 1 if it is left out.
+        positions: (T,), or with leading axes that broadcast to those of x as NumPy's do; 0 to T - 1 if it is left out. Positions
+            (batch, T) of x (batch, heads, T, d) are positions[:, None], because the axis before T is that of the heads.
         base: pair i of `dims` / 2 is turned by position · base^(-2 i / dims).
         interleaved: pair i is features 2 i and 2 i + 1; otherwise features i and i + dims / 2, as in most models today.
         dims: the number of features that are turned, all of them if it is left out. The remaining ones stay as they are.

@@ -81,7 +81,10 @@ class MultiheadAttention(_Projected):
             raise ShapeError(f"{name}: num_heads={num_heads} does not divide embed_dim={embed_dim}.")
         for option, given in (("add_bias_kv", add_bias_kv), ("add_zero_attn", add_zero_attn)):
             if flag(name, option, given):
-                raise PullbackError(f"{name}: {option}=True is not supported. Concatenate one more key and value before the layer.")
+                raise PullbackError(
+                    f"{name}: {option}=True is not supported. PyTorch appends one more key and value after the projections. "
+                    f"Project with nn.Linear, append them with pb.concat, and call nn.functional.scaled_dot_product_attention."
+                )
         sizes = {"kdim": embed_dim if kdim is None else kdim, "vdim": embed_dim if vdim is None else vdim}
         self.kdim, self.vdim = positive_lengths(name, **sizes)
         self.dropout, self.batch_first = float(probability(name, "dropout", dropout)), flag(name, "batch_first", batch_first)
@@ -258,7 +261,8 @@ class MultiHeadAttention(_Projected):
         Args:
             x: (batch, T, embed_dim), or (T, embed_dim) for one sequence.
             mask: as attn_mask of nn.functional.scaled_dot_product_attention; broadcasts to (batch, num_heads, T, T).
-            positions: of rotary positions, (T,) or (batch, 1, T); 0 to T - 1 if it is left out.
+            positions: of rotary positions, the same for all heads: (T,) for all sequences, or (batch, T), which may also be written
+                (batch, 1, T), for each of them; 0 to T - 1 if it is left out.
 
         Returns: the shape of x. Raises: ShapeError, DTypeError.
         """
@@ -277,16 +281,26 @@ class MultiHeadAttention(_Projected):
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         if self.rotary is not None:
-            q, k = [
-                turn("MultiHeadAttention", "(batch, heads, T, features)", t, positions, self.rotary, self.interleaved)
-                for t in (q, k)
-            ]
+            places = None if positions is None else self._positions(positions, x)
+            q, k = [turn("MultiHeadAttention", "x", t, places, self.rotary, self.interleaved) for t in (q, k)]
         elif positions is not None:
             raise PullbackError(f"MultiHeadAttention: positions are for rotary positions. Make the layer with rotary=True.{three}")
         seen = None if mask is None else mask_for("MultiHeadAttention", "mask", mask, q, k, three)
         z, _ = attend(q, k, v, seen, self.dropout if self.training else 0.0, self.causal)
         z = self.out_proj(_merged(z))
         return squeeze(z, axis=0) if alone else z
+
+    def _positions(self, positions: Any, x: Tensor) -> Tensor:
+        """Returns given positions, which broadcast to (batch, heads, T). Raises ShapeError."""
+        given, batch, steps = as_tensor(positions), 1 if x.ndim == 2 else x.shape[0], x.shape[-2]
+        rows = expand_dims(given, axis=1) if given.ndim == 2 else given
+        fits = 1 <= rows.ndim <= 3 and all([n in (1, m) for n, m in zip(rows.shape[::-1], (steps, 1, batch))])
+        if not fits:
+            raise ShapeError(
+                f"MultiHeadAttention: positions {given.shape} do not fit x {x.shape}. All heads have the same positions: give "
+                f"{(steps,)} for all sequences, or {(batch, steps)} for each of them."
+            )
+        return rows
 
     def extra_repr(self) -> str:
         shown = [f"{self.embed_dim}, {self.num_heads}"]

@@ -13,7 +13,8 @@ from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
-from .module import Buffer, Module, every_path
+from .buffer import Buffer
+from .module import Module, every_path
 
 
 @explain_call

@@ -22,8 +22,9 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..transforms.checkpoint import only_once
 from ..typing import ArrayLike, DTypeLike
+from .buffer import Buffer
 from .layers import positive_lengths
-from .module import Buffer, Module
+from .module import Module
 
 # ---- functions
 

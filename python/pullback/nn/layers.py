@@ -24,7 +24,7 @@ from ..tensors.operand import as_tensor, own
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
-from . import init
+from . import init, paths
 from .activations import ReLU, Sigmoid, SiLU, Tanh
 from .module import Module
 
@@ -97,6 +97,8 @@ class Sequential(Module):
             star = ", each as an argument of its own: Sequential(*modules)" if isinstance(module, (list, tuple)) else ""
             raise PullbackError(f"Sequential: item {i} is a {type(module).__name__}; give Modules or functions{star}.")
         vars(self)[str(i)] = module
+        if isinstance(module, Module):
+            paths.give_to_children(self, [(str(i), module)])
 
     def _chain(self) -> list[Any]:
         return [module for name, module in vars(self).items() if name.isdigit()]
@@ -125,6 +127,7 @@ class Sequential(Module):
         rest = [module for place, module in enumerate(self._chain()) if place not in places]
         others = {name: value for name, value in vars(self).items() if not name.isdigit()}
         object.__setattr__(self, "__dict__", others | {str(place): module for place, module in enumerate(rest)})
+        paths.give(self)
 
     def _place(self, i: Any) -> int:
         try:

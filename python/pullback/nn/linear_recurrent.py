@@ -14,7 +14,7 @@ from ..ops.linear import linear
 from ..ops.linear_recurrence import linear_recurrence
 from ..ops.movement import concat
 from ..ops.shape import expand_dims, matrix_transpose, part_of, split
-from ..tensors.creation import empty
+from ..tensors.creation import empty, zeros
 from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
@@ -39,10 +39,7 @@ class _Sequences(Module):
             raise ShapeError(f"{name}: x has shape {x.shape}; it must be {words}, or (steps, input_size) for one sequence.")
         if x.shape[-1] != self.input_size:
             raise ShapeError(f"{name}: x {x.shape} has {x.shape[-1]} features, but input_size is {self.input_size}.")
-        axis = int(self.batch_first and x.ndim == 3)
-        if not x.shape[axis]:
-            raise ShapeError(f"{name}: x {x.shape} has no steps, so there is no last state. Give sequences of at least one step.")
-        return x, axis
+        return x, int(self.batch_first and x.ndim == 3)
 
     def _check_state(self, state: Any, x: Tensor, axis: int, size: int) -> Tensor:
         """Returns a given state as a tensor. Raises ShapeError."""
@@ -51,6 +48,15 @@ class _Sequences(Module):
         if state.shape != wanted:
             raise ShapeError(f"{type(self).__name__}: the state h has shape {state.shape}, but x {x.shape} needs {wanted}.")
         return state
+
+
+def _last(states: Tensor, axis: int, before: Tensor | None) -> Tensor:
+    """Returns the last of the states along the axis; without steps it is the one before, where None means zeros."""
+    if states.shape[axis]:
+        return part_of(states, axis, -1)
+    if before is not None:
+        return before
+    return zeros((*states.shape[:axis], *states.shape[axis + 1 :]), dtype=states.dtype, device=states.device)
 
 
 class MinGRU(_Sequences):
@@ -80,13 +86,14 @@ class MinGRU(_Sequences):
             x: (steps, batch, input_size), or (batch, steps, input_size) if batch_first; (steps, input_size) is one sequence.
             h: (batch, hidden_size), the state before the first step, without the batch for one sequence; None means zeros.
 
-        Returns: h at every step, in the layout of x, and the h of the last step. Raises ShapeError, DTypeError.
+        Returns: h at every step, in the layout of x, and the h of the last step, which is `h` if there are no steps.
+        Raises: ShapeError, DTypeError.
         """
         x, axis = self._read(x)
         before = None if h is None else self._check_state(h, x, axis, self.hidden_size)
         gates, candidates = split(self.linear(x), 2, axis=-1)
         y = linear_recurrence(sigmoid(-gates), sigmoid(gates) * candidates, axis, initial=before)
-        return y, part_of(y, axis, -1)
+        return y, _last(y, axis, before)
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, batch_first={self.batch_first}"
@@ -143,22 +150,25 @@ class LRU(_Sequences):
             h: the real and the imaginary part of the state before the first step, each of shape (batch, hidden_size), without the
                 batch for one sequence; None means zeros.
 
-        Returns: y in the layout of x, and the two parts of the h of the last step. Raises ShapeError, DTypeError, PullbackError.
+        Returns: y in the layout of x, and the two parts of the h of the last step, which are `h` if there are no steps.
+        Raises: ShapeError, DTypeError, PullbackError.
         """
         x, axis = self._read(x)
         radius, angle = exp(-exp(self.nu_log)), exp(self.theta_log)
         a = radius * cos(angle), radius * sin(angle)
         scale = expand_dims(exp(self.gamma_log), axis=1)
         b = linear(x, self.B_re * scale), linear(x, self.B_im * scale)
+        before: list[Any] = [None, None]
         if h is not None:
             if not (isinstance(h, (tuple, list)) and len(h) == 2):
                 raise PullbackError(f"LRU: the state h is a {type(h).__name__}; give the pair of its real and imaginary parts.")
-            b = self._begun(a, b, [expand_dims(self._check_state(part, x, axis, self.hidden_size), axis=axis) for part in h], axis)
+            before = [self._check_state(part, x, axis, self.hidden_size) for part in h]
+            b = self._begun(a, b, [expand_dims(part, axis=axis) for part in before], axis) if x.shape[axis] else b
         steps = tuple([x.shape[i] if i == axis else 1 for i in range(x.ndim - 1)])
         powers = [reshaped(spread(part, x.shape[axis]), (*steps, self.hidden_size)) for part in a]
         *_, re, im = associative_scan(_combined, (*powers, *b), axis=axis)
         y = matmul(re, matrix_transpose(self.C_re)) - matmul(im, matrix_transpose(self.C_im)) + self.D * x
-        return y, (part_of(re, axis, -1), part_of(im, axis, -1))
+        return y, (_last(re, axis, before[0]), _last(im, axis, before[1]))
 
     @staticmethod
     def _begun(a: Any, b: Any, h: Any, axis: int) -> tuple[Tensor, Tensor]:

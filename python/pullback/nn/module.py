@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from reprlib import recursive_repr
 from types import MappingProxyType, MethodType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from weakref import WeakMethod
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from ..interop.unknown_names import attach_hints, explain_arguments
 from ..interop.wrong_calls import explain_call, misfit, refused_by
 from ..launch import capturing, door
 from ..ops._shapes import flag
-from ..ops.conversion import stop_gradient
 from ..tensors import devices, dtypes
 from ..tensors.parameter import Parameter
 from ..tensors.precision import made, was_float64_array
@@ -26,25 +25,12 @@ from ..tensors.storage import followers_within
 from ..tensors.tensor import Tensor
 from ..tree import flatten
 from ..typing import ArrayLike, DTypeLike, P, R
-from .error_place import say_where
+from . import paths
+from .buffer import Buffer
 from .loading import load
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-
-class Buffer(Parameter):
-    """A tensor that a module changes in place and saves with its weights, but that no tape watches and no optimizer updates."""
-
-    __slots__ = ()
-
-    def __init__(self, obj: ArrayLike, name: str | None = None, dtype: DTypeLike | None = None, device: str | None = None) -> None:
-        super().__init__(obj, name, trainable=False, dtype=dtype, device=device)
-
-    def assign(self, value: ArrayLike) -> Self:
-        """Assigns like a Parameter, but gradients stop at the value, because Buffers hold statistics of watched values."""
-        super().assign(stop_gradient(value) if isinstance(value, Tensor) else value)
-        return self
 
 
 R_co = TypeVar("R_co", covariant=True)
@@ -85,7 +71,7 @@ class Module:
     """
 
     training: bool = True
-    _path: str = ""
+    _path: str = ""  # from the outermost Module, for profiles
     _places: Mapping[str, Mapping[str, int]] = MappingProxyType({})  # serials of Parameters in containers, by attribute and path
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -108,6 +94,8 @@ class Module:
             )
         if name in self._places or isinstance(value, (list, tuple, dict)):
             self._remember(name, value)
+        if self._is_part(value) or isinstance(value, (list, tuple, dict)):
+            paths.give_to_children(self, _children(name, value))
         if self._is_part(value) or self._is_part(held):
             if value is held:  # For example, net.weight -= g has changed the Parameter in place.
                 return
@@ -149,7 +137,7 @@ class Module:
             try:
                 return module.forward(*args, **options)
             except (ShapeError, DTypeError, DeviceError) as error:
-                say_where(error, module)
+                paths.say_where(error, module)
                 raise
             except TypeError as error:
                 if refused_by(error):
@@ -159,10 +147,10 @@ class Module:
         before = door.scope_now()
         try:
             try:
-                door.enter_scope(module._path or type(module).__name__)
+                door.enter_scope(paths.scope_of(module, before))
                 return module.forward(*args, **options)
             except (ShapeError, DTypeError, DeviceError) as error:
-                say_where(error, module)
+                paths.say_where(error, module)
                 raise
             except TypeError as error:
                 if refused_by(error):
@@ -215,17 +203,20 @@ class Module:
         """Returns all Buffers, each once."""
         return [p for _, p in self._named_tensors() if isinstance(p, Buffer)]
 
+    def _every_path(self) -> list[tuple[str, Parameter]]:
+        return list(every_path(self, "", ()))
+
     def _named_tensors(self) -> list[tuple[str, Parameter]]:
         found: dict[int, tuple[str, Parameter]] = {}
+        paths.give(self)
         for prefix, module in self.named_modules():
-            module._path = sys.intern(prefix)  # the key of the module's scope in a profile
             for name, value in list(vars(module).items()):
                 if name in module._places or (isinstance(value, (list, tuple, dict)) and name != "_places"):
                     module._remember(name, value)
                 for path, p in _tensors_in(value, _join(prefix, name)):
                     if id(p) not in found:
                         found[id(p)] = (path, p)
-                        _give_name(p, path)
+                        _give_name(p, path, self)
         return list(found.values())
 
     @property
@@ -248,7 +239,11 @@ class Module:
     # ---- saving and loading
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Returns a copy of every Parameter and Buffer, by path. Further training does not change it."""
+        """Returns a copy of every Parameter and Buffer, by path. Further training does not change it.
+
+        A tensor that is used in several places comes once, under the first of its paths. PyTorch lists it under each of them, and
+        its `load_state_dict` requires them all: add the others to the dict for PyTorch. Ours takes one or all of them.
+        """
         return {path: Tensor(devices.copied(p.array)) for path, p in self._named_tensors()}
 
     def load_state_dict(self, state: Mapping[str, ArrayLike], strict: bool = True) -> tuple[list[str], list[str]]:
@@ -264,8 +259,8 @@ class Module:
         """
         own = dict(self._named_tensors())
         first = {id(p): name for name, p in own.items()}
-        paths = {path: first[id(p)] for path, p in every_path(self, "", ())}
-        return load(type(self).__name__, own, paths, state, strict)
+        names = {path: first[id(p)] for path, p in self._every_path()}
+        return load(type(self).__name__, own, names, state, strict)
 
     # ---- modes and devices
 
@@ -395,6 +390,7 @@ def every_path(module: Module, prefix: str, around: tuple[Module, ...]) -> Itera
                 yield from every_path(child, path, around)
 
 
-def _give_name(p: Parameter, path: str) -> None:
-    if p.name is None or (isinstance(p.name, Path) and path.endswith("." + p.name)):
+def _give_name(p: Parameter, path: str, module: Any) -> None:
+    if p.name is None or (isinstance(p.name, Path) and f".{path}".endswith(f".{p.name}")):
         p.name = Path(path)
+        p.storage.paths = WeakMethod(module._every_path)

@@ -242,8 +242,9 @@ class LSTM(_Layers, _Long):
     ) -> None:  # fmt: skip
         if integer("LSTM", "proj_size", proj_size) != 0:
             raise PullbackError(
-                f"LSTM: proj_size={proj_size!r} is not supported: h has hidden_size features. Leave proj_size out, or loop "
-                "over the steps with an LSTMCell and project h with nn.Linear."
+                f"LSTM: proj_size={proj_size!r} is not supported: h has hidden_size features. Leave proj_size out, and project "
+                f"the output of each layer with nn.Linear({hidden_size!r}, {proj_size!r}, bias=False). With PyTorch's weights, its "
+                f"weight is weight_hr, and that of the LSTM is weight_hh @ weight_hr instead of weight_hh."
             )
         options: dict[str, Any] = {"dtype": dtype, "device": device}
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, **options)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import AxisError, DTypeError, PullbackError, ShapeError, check_room
+from ..launch import capturing
 from ..tensors.tensor import Tensor
 
 Shape = tuple[int, ...]
@@ -78,9 +79,12 @@ def real(name: str, what: str, value: Any, instead: str = "", nan: bool = False)
     if value.__class__ is float and value == value:  # a short cut for nearly every call
         return value
     if isinstance(value, Tensor):
+        alone = f"For its value alone, give {what}.item()."
+        if capturing.thread.recording is not None:
+            alone = "A captured function cannot take its value alone, because a replay would not read it again."
         raise DTypeError(
             f"{name}: {what} is a {type(value).__name__}, and no gradient passes to it, because it becomes a Python number. "
-            f"{instead and instead + ' '}For its value alone, give {what}.item()."
+            f"{instead and instead + ' '}{alone}"
         )
     try:
         number = math.nan if isinstance(value, (str, bytes)) else float(value)

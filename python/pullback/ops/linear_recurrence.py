@@ -83,7 +83,8 @@ def linear_recurrence(
     Args:
         a: the coefficients. b: the terms. They broadcast.
         axis: the axis along which the steps follow one another.
-        initial: y before the first step, which broadcasts to the shape of y without the axis; None means zero.
+        initial: y before the first step, which broadcasts to the shape of y without the axis. None: the first y is b, and the a
+            of the first step is not used. That is y from an `initial` of zero, unless this a is NaN or infinite.
         reverse: runs from the end of the axis: y_t = a_t y_{t+1} + b_t.
 
     A step is one fused multiply-add, and the steps are computed one after the other, with all lines beside the axis at once. Half
@@ -98,7 +99,7 @@ def linear_recurrence(
     shape = broadcast_shapes(name, [a.shape, b.shape])
     axis = normalize_axis(name, axis, len(shape))
     a, b = broadcast_to(a, shape), broadcast_to(b, shape)
-    if start and shape[axis]:
+    if start:
         b = _begun(a, b, start[0], axis, reverse)
     return apply(_linear_recurrence, (a, b), (axis, reverse, False))
 

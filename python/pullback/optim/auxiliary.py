@@ -114,7 +114,11 @@ class WithAuxiliary(Composed):
         rule, (kind, options, patterns) = type(self).__name__, self._given
         for pattern in patterns:
             if not any([grouping.matches(name, pattern) for name in self._names]):
-                raise PullbackError(f'{rule}: auxiliary_names has "{pattern}", which names no parameter: {", ".join(self._names)}.')
+                also = grouping.other_paths(self._parameters, self._names, pattern)
+                raise PullbackError(
+                    f'{rule}: auxiliary_names has "{pattern}", which names no parameter. {also}The names are '
+                    f"{', '.join(self._names)}."
+                )
         named = [any([grouping.matches(name, pattern) for pattern in patterns]) for name in self._names]
         shapes = [p.shape[lead:] for p in self._parameters]
         self._mine = [i for i, shape in enumerate(shapes) if not named[i] and self._takes(shape)]

@@ -190,6 +190,16 @@ def matches(name: str, pattern: str) -> bool:
     return name == pattern or fnmatchcase(name, pattern)
 
 
+def other_paths(parameters: list[Parameter], names: list[str], pattern: str) -> str:
+    """Says under which names those Parameters are listed that a network also has under a path that matches the pattern."""
+    found = ""
+    for p, name in zip(parameters, names):
+        walk = p.storage.paths and p.storage.paths()
+        for path, other in walk() if walk is not None else ():
+            found += f"{path} is listed as {name}. " if other is p and matches(path, pattern) else ""
+    return found
+
+
 def split(
     rule: str, parameters: list[Parameter], names: list[str], groups: Mapping[str, Mapping[str, Any]] | None
 ) -> list[tuple[str, list[int], dict[str, Any]]]:
@@ -206,9 +216,10 @@ def split(
         if not hasattr(own, "keys"):
             raise PullbackError(f'{rule}: groups["{pattern}"] is a {type(own).__name__}; give a dict of hyper-parameters.')
         if not any([matches(name, pattern) for name in names]):
+            also = other_paths(parameters, names, pattern)
             shown = f"{', '.join(names[:8])}{', …' if len(names) > 8 else ''}"
             sets = " Brackets are a set of characters in a pattern; write [[] for a bracket." if "[" in pattern else ""
-            raise PullbackError(f'{rule}: groups["{pattern}"] names no parameter. The names are {shown}.{sets}')
+            raise PullbackError(f'{rule}: groups["{pattern}"] names no parameter. {also}The names are {shown}.{sets}')
     found: dict[tuple[str, ...], list[int]] = {}
     for i, name in enumerate(names):
         found.setdefault(tuple([pattern for pattern in given if matches(name, pattern)]), []).append(i)

@@ -281,7 +281,8 @@ class Captured(FunctionWrapper[P, R]):
             warn(
                 f"{self._name()} was recorded {FLOATS} times in a row for other values of a float: {difference(before, now)}. Each "
                 f"value has its own recording. Pass a tensor of the dtype that you compute in, pb.tensor({value}, pb.float32): "
-                f"every replay reads it.",
+                f"every replay reads it. An option that must be a number, such as eps, refuses tensors. If there are few values, "
+                f"keep it as it is; otherwise compute with the tensor outside of that option.",
                 UserWarning,
             )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
-from weakref import ref
+from weakref import WeakMethod, ref
 
 from ..launch import capturing
 from .attached import attached
@@ -18,14 +18,16 @@ class Storage:
 
     `version` counts the changes in place, `placement` the moves of the Parameter to different memory. `views` are weak references
     to the views that were made since the last change; the next change makes them stale (see `views.py`). `kind` is the name of
-    the Parameter's class, for messages.
+    the Parameter's class, for messages. `paths` is a weak reference to the method of the outermost Module that named the
+    Parameter; it returns the pairs (path, Parameter) of all places in the Module.
     """
 
-    __slots__ = ("__weakref__", "_forget", "followers", "kind", "name", "placement", "version", "views")
+    __slots__ = ("__weakref__", "_forget", "followers", "kind", "name", "paths", "placement", "version", "views")
 
     def __init__(self, kind: str, name: str | None) -> None:
         self.kind = kind
         self.name = name
+        self.paths: WeakMethod[Any] | None = None
         self.version = 0
         self.placement = 0
         self.followers: list[Any] = []  # weak references to optimizers that follow the mode of a network with this Parameter

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..interop.wrong_calls import explain_call
-from ..ops._shapes import flag, length as check_length
+from ..ops._shapes import flag, integer
 from ..ops.movement import stack
 from ..ops.shape import unstack
 from ..tensors.creation import asarray
@@ -100,7 +100,9 @@ def _steps_between(checkpoint: Any, n: int) -> int:
 def _length(xs: Any, leaves: Sequence[Any], length: int | None, init_has_axes: bool) -> int:
     """Returns the number of steps. Raises ShapeError if the lengths differ, or if there are no steps."""
     shapes = [as_tensor(x).shape for x in leaves]
-    n = None if length is None else check_length("scan", "length", length)
+    n = None if length is None else integer("scan", "length", length)
+    if n is not None and n < 1:
+        raise ShapeError(f"scan: length={n}, but there must be one step or more: what f returns tells the shapes of all y.")
     if not shapes and n is None:
         raise ShapeError("scan: xs has no tensors, and there is no length. Give the number of steps, length=.")
     if () in shapes:
@@ -185,5 +187,12 @@ def _column(column: Sequence[Any], name: str) -> Any:
     others = [y for y in column if not (isinstance(y, (Tensor, int, float)) or hasattr(y, "dtype"))]
     if others:
         raise DTypeError(f"scan: {name} returned a {type(others[0]).__name__} in y. Return tensors, numbers, or None.")
+    shapes = [getattr(y, "shape", ()) for y in column]
+    for i, shape in enumerate(shapes):
+        if shape != shapes[0]:
+            raise ShapeError(
+                f"scan: {name} returned a y of shape {shape} in step {i}, and of shape {shapes[0]} in step 0. The y of all steps "
+                f"are stacked, so they must have one shape."
+            )
     dtype = result_type(*column)
     return stack([y if isinstance(y, Tensor) else asarray(y, dtype=dtype) for y in column])

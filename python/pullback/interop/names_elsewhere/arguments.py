@@ -122,7 +122,8 @@ KEYWORDS_OF: Final[dict[str, dict[str, str]]] = {
     "MultiHeadAttention": {
         **dict.fromkeys(("kdim", "vdim", "add_bias_kv", "add_zero_attn"), ONE_INPUT), "batch_first": BATCH_FIRST,
         "is_causal": "it is causal= here.", "key_dim": "it is head_dim= here.", "d_model": "it is embed_dim= here.",
-        "num_query_heads": "it is num_heads= here.", "num_key_value_heads": "it is num_kv_heads= here.",
+        "num_query_heads": "it is num_heads= here.",
+        **dict.fromkeys(("num_key_value_heads", "num_heads_kv", "n_kv_heads", "kv_heads"), "it is num_kv_heads= here."),
     },
     **{f"{layer}{cell}(…)": dict.fromkeys(("h0", "h_0", "c_0", "hidden", "h", "state", "initial_state", "carry"), FIRST_STATE)
        for layer in ("RNN", "LSTM", "GRU") for cell in ("", "Cell")},
