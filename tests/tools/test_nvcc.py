@@ -45,6 +45,8 @@ HOT = [
     ("copy.cu", r"copy_units|copy_strided", 3),
     ("reduce.cu", r"reduce\w*PlainTerms", 14),
     ("softmax.cu", r"run_in_registers\w*Softmax\w*Ef", 12),
+    # Half of an update is the schedules of learning rates, which each block runs once at most.
+    ("update_float_lean.cu", r"update_kernel", 41),
     # Way 0 reads numbers as they are, and End 0 adds a bias, and relu, at most (gemm.cuh).
     ("gemm_f32.cu", r"multiply_plain\w*WayE0\w*EndE0", 16),
     ("gemm_f32.cu", r"multiply_plain\w*WayE[01]\w*EndE1", 21),
