@@ -170,9 +170,9 @@ __global__ void __launch_bounds__(kThreads, kResident) update_kernel(const __gri
       for (int j = 0; j < U::kSlots; ++j) slots[k][j] = at.slot(j);
     }
     const auto& f = rule.of(job.sets + int64_t(run.set + member) * kSetSize, job.program, chunk == blockIdx.x);
-    if (rule.skips()) return;                                   // all blocks, so that none advances the sets
-    const bool begins = in_run == member * run.chunks.divisor;  // with the first chunk of a part
-    if (begins && !job.preview && threadIdx.x < kSetSize)
+    if (rule.skips()) return;  // all blocks, so that none advances the sets
+    // The block that has the first chunk of a part hands its set on.
+    if (in_run == member * run.chunks.divisor && !job.preview && threadIdx.x < kSetSize)
       job.advanced[int64_t(t * job.members + member) * kSetSize + threadIdx.x] = rule.advanced[threadIdx.x];
     const Finish<A>& finish = rule.finish();
 #pragma unroll
