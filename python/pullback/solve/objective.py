@@ -296,11 +296,10 @@ class Objective:
         """
         if not self.takes_unknowns:
             return None
-        low, high = (-np.inf, np.inf) if self.bounds is None else [host(side) for side in self.bounds]
-        point = Point(host(at.x), host(at.gradient), low, high, gtol, unsolved)
-
         if self.constraints is not None:
             return without_derivatives((at.x, self.scalar(at.loss), at.gradient), at.x, [self, *self.constraints])
+        low, high = (-np.inf, np.inf) if self.bounds is None else [host(side) for side in self.bounds]
+        point = Point(host(at.x), host(at.gradient), low, high, gtol, unsolved)
         sources = self.sources()
 
         def loss(z: Tensor, *sources: Any) -> Tensor:
