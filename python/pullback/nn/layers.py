@@ -26,7 +26,7 @@ from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
 from . import init, paths
 from .activations import ReLU, Sigmoid, SiLU, Tanh
-from .module import Module
+from .module import Module, children
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -97,8 +97,7 @@ class Sequential(Module):
             star = ", each as an argument of its own: Sequential(*modules)" if isinstance(module, (list, tuple)) else ""
             raise PullbackError(f"Sequential: item {i} is a {type(module).__name__}; give Modules or functions{star}.")
         vars(self)[str(i)] = module
-        if isinstance(module, Module):
-            paths.give_to_children(self, [(str(i), module)])
+        paths.give_to_children(self, children(str(i), module))
 
     def _chain(self) -> list[Any]:
         return [module for name, module in vars(self).items() if name.isdigit()]

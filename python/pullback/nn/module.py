@@ -95,7 +95,7 @@ class Module:
         if name in self._places or isinstance(value, (list, tuple, dict)):
             self._remember(name, value)
         if self._is_part(value) or isinstance(value, (list, tuple, dict)):
-            paths.give_to_children(self, _children(name, value))
+            paths.give_to_children(self, children(name, value))
         if self._is_part(value) or self._is_part(held):
             if value is held:  # For example, net.weight -= g has changed the Parameter in place.
                 return
@@ -313,7 +313,7 @@ class Module:
 
     @recursive_repr()  # a Module inside may hold a transform of a method of this one
     def __repr__(self) -> str:
-        inside = [(path, child) for name, x in vars(self).items() for path, child in _children(name, x) if child is not self]
+        inside = [(path, child) for name, x in vars(self).items() for path, child in children(name, x) if child is not self]
         head, title = self.extra_repr(), type(self).__name__
         if not inside:
             return f"{title}({head})"
@@ -343,13 +343,13 @@ def _module_of(value: Any) -> Module | None:
     return value if isinstance(value, Module) else None
 
 
-def _children(name: str, value: Any) -> Iterator[tuple[str, Module]]:
+def children(name: str, value: Any) -> Iterator[tuple[str, Module]]:
     """Yields the Modules in an attribute's value: the value itself, or the Modules in nested lists, tuples and dicts."""
     if (module := _module_of(value)) is not None:
         yield name, module
     else:
         for path, x in _items(name, value):
-            yield from _children(path, x)
+            yield from children(path, x)
 
 
 def _tensors_in(value: Any, path: str) -> Iterator[tuple[str, Parameter]]:
@@ -376,7 +376,7 @@ def _walk_modules(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple
     seen.add(id(module))
     yield prefix, module
     for name, value in list(vars(module).items()):
-        for path, child in _children(_join(prefix, name), value):
+        for path, child in children(_join(prefix, name), value):
             yield from _walk_modules(child, path, seen)
 
 
@@ -385,7 +385,7 @@ def every_path(module: Module, prefix: str, around: tuple[Module, ...]) -> Itera
     around = (*around, module)
     for name, value in vars(module).items():
         yield from _tensors_in(value, _join(prefix, name))
-        for path, child in _children(_join(prefix, name), value):
+        for path, child in children(_join(prefix, name), value):
             if not any([child is outer for outer in around]):
                 yield from every_path(child, path, around)
 
