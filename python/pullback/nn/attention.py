@@ -69,8 +69,7 @@ def attend(
     The operands are those of ops/attention.py, but may differ in their dtypes.
     """
     q, k, v = same_dtype([query, key, value])
-    scores = dtypes.float32 if q.dtype.itemsize == 2 else q.dtype
-    m = mask if mask is None or mask.dtype in (dtypes.bool_, q.dtype) else in_dtype(mask, scores)
+    m = mask if mask is None or mask.dtype in (dtypes.bool_, q.dtype) else in_dtype(mask, dtypes.promote(q.dtype, dtypes.float32))
     factor = 1 / math.sqrt(max(1, q.shape[-1])) if scale is None else scale
     if weighted or dropout_p:
         return composed(q, k, v, m, causal, factor, lambda w: dropout(w, dropout_p) if dropout_p else w)
@@ -215,5 +214,5 @@ def _turns(name: str, what: str, x: Tensor, positions: Any, base: float, dims: i
         )
     rate = exp(arange(max(1, dims) // 2, dtype=dtypes.float64, device=x.device) * (-2 * math.log(base) / max(1, dims)))
     angles = expand_dims(in_dtype(steps, dtypes.float64), axis=-1) * rate
-    dtype = dtypes.float32 if x.array.itemsize == 2 else x.dtype
+    dtype = dtypes.promote(x.dtype, dtypes.float32)
     return in_dtype(cos(angles), dtype), in_dtype(sin(angles), dtype)
