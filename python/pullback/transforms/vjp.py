@@ -290,7 +290,7 @@ def _without_it(what: str) -> str:
     """Returns how to call the transform `what` so that it does not differentiate by an argument."""
     if what in _ALL_ARGUMENTS:
         return f"make it a constant c of a function of the other arguments: {_ALL_ARGUMENTS[what]}"
-    return "leave it out of argnums, in an argument of its own"
+    return "leave it out of argnums, in a separate argument"
 
 
 def _leaf_name(args: Sequence[Any], places: Sequence[int] | None, leaf: int) -> str:
