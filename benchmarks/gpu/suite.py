@@ -115,37 +115,38 @@ def risk(file: str) -> int:
     return next((index for index, pattern in enumerate(RISK) if re.search(pattern, file)), len(RISK))
 
 
-def gpu_factor(durations: Mapping[str, Any]) -> float:
-    """Returns the expected seconds on a GPU per recorded second: 1 if a GPU recorded them.
+def seconds_more(durations: Mapping[str, Any]) -> float:
+    """Returns the seconds that a test is expected to take on a GPU in addition to its recorded seconds: 0 if a GPU recorded them.
 
-    For durations of a CPU it assumes that the tests take SECONDS_PER_TEST on average, which includes imports and collection, and
-    that every file is slower than on the CPU by the same factor. It is not known which tests those 12,548 were.
+    For durations of a CPU it assumes that a test takes SECONDS_PER_TEST on a GPU on average, imports and collection included, and
+    that every test is slower than on the CPU by the same number of seconds. Which tests those 12,548 were is not known.
     """
     rows = durations["files"].values()
-    seconds, count = sum([row["seconds"] for row in rows]), sum([row["tests"] for row in rows])
-    return SECONDS_PER_TEST * count / seconds if durations["recorded_on"] == "cpu" and seconds else 1.0
+    mean = sum([row["seconds"] for row in rows]) / max(1, sum([row["tests"] for row in rows]))
+    return max(0.0, SECONDS_PER_TEST - mean) if durations["recorded_on"] == "cpu" and rows else 0.0
 
 
 def tasks(durations: Mapping[str, Any], root: Path = ROOT, one_test_per_file: bool = False) -> list[Task]:
     """Returns the tasks in the order in which processes take them: by risk, then the longest first."""
-    factor, out = gpu_factor(durations), []
+    more, out = seconds_more(durations), []
     for path in sorted(root.glob("tests/**/test_*.py")):
         file = path.relative_to(root).as_posix()
         if file.split("/")[1] in NO_DEVICE:
             continue
         known = durations["files"].get(file, {"tests": 1, "seconds": 1.0, "slowest": 1.0})
-        slowest, limit = factor * known["slowest"], LEAST_LIMIT + 10 * factor * known["slowest"]
-        if one_test_per_file:
-            out.append(Task(file, 1, 1, 1, 1, slowest, limit))
+        slowest, seconds = known["slowest"] + more, known["seconds"] + more * known["tests"]
+        if one_test_per_file:  # on the simulated device, which is slow
+            out.append(Task(file, 1, 1, 1, 1, slowest, 300 + 10 * slowest))
             continue
-        parts = max(1, min(math.ceil(factor * known["seconds"] / PART), known["tests"]))
-        seconds = max(slowest, factor * known["seconds"] / parts)
-        out += [Task(file, k + 1, parts, None, len(range(k, known["tests"], parts)), seconds, limit) for k in range(parts)]
+        parts = max(1, min(math.ceil(seconds / max(PART, slowest)), known["tests"]))
+        for part in range(1, parts + 1):
+            count = len(range(part, known["tests"] + 1, parts))
+            out.append(Task(file, part, parts, None, count, seconds / parts, LEAST_LIMIT + 10 * slowest))
     return sorted(out, key=lambda task: (risk(task.file), -task.seconds))
 
 
 def estimate(durations: Mapping[str, Any], processes: int, root: Path = ROOT) -> dict[str, Any]:
-    """Returns the expected seconds of a run on a GPU under gpu_factor's assumption, and what they are computed from."""
+    """Returns the expected seconds of a run on a GPU under seconds_more's assumption, and what they are computed from."""
     listed, ends = tasks(durations, root), [0.0] * processes
     for task in listed:
         heapq.heapreplace(ends, ends[0] + task.seconds)
@@ -153,7 +154,7 @@ def estimate(durations: Mapping[str, Any], processes: int, root: Path = ROOT) ->
         "seconds": round(max(ends)), "processes": processes, "tests": sum([task.tests for task in listed]),
         "files": len({task.file for task in listed}), "tasks": len(listed), "recorded_on": durations["recorded_on"],
         "recorded_seconds": round(sum([row["seconds"] for row in durations["files"].values()])),
-        "gpu_seconds_per_recorded_second": round(gpu_factor(durations), 2),
+        "more_seconds_per_test_on_a_gpu": round(seconds_more(durations), 3),
     }  # fmt: skip
 
 

@@ -128,7 +128,9 @@ def test_sixteen_processes_end_at_about_the_same_time(suite: Any) -> None:
     assert expected["seconds"] < 1.1 * sum([task.seconds for task in tasks]) / 16
     assert expected["tests"] == sum([task.tests for task in tasks]) > 25_000
     assert suite.estimate(durations, 1)["seconds"] == round(sum([task.seconds for task in tasks]))
-    assert suite.estimate({**durations, "recorded_on": "NVIDIA X"}, 1)["gpu_seconds_per_recorded_second"] == 1
+    assert max([task.seconds for task in tasks]) < 100
+    alone = suite.estimate({**durations, "recorded_on": "NVIDIA X"}, 1)
+    assert alone["seconds"] == pytest.approx(sum([row["seconds"] for row in durations["files"].values()]), abs=1)
 
 
 def test_durations_are_recorded_for_the_files_that_there_are(suite: Any) -> None:
@@ -209,12 +211,12 @@ def test_a_crash_in_an_import_costs_only_its_file(go: Go) -> None:
 def test_a_test_that_hangs_is_ended_and_named_with_the_line_where_it_hangs(
     go: Go, suite: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(suite, "LEAST_LIMIT", 2)
+    monkeypatch.setattr(suite, "LEAST_LIMIT", 5)
     text = "import time\ndef wait():\n    time.sleep(600)\ndef test_a(): wait()\ndef test_b(): pass\n"
     ran = go({"x/test_x.py": text}, durations={"x/test_x.py": lasting(2, 0.1, 0.0)})
     assert ran.files() == {("tests/x/test_x.py", "1/1"): (1, 1, 0)}
     message = ran.failures()["tests/x/test_x.py::test_a"]
-    assert "Timeout (0:00:02)" in message
+    assert "Timeout (0:00:05)" in message
     assert "line 3 in wait" in message
 
 
@@ -265,7 +267,7 @@ def test_an_interrupted_run_keeps_its_counts_and_names_what_it_did_not_reach(go:
     slow = "import time\ndef test_a(): pass\ndef test_b(): assert 0, 'wrong'\ndef test_c(): time.sleep(600)\ndef test_d(): pass\n"
     files = {"x/test_attention.py": "def test_a(): pass\n", "x/test_pools.py": slow, "x/test_z.py": MANY, "x/test_long.py": MANY}
     durations = {"x/test_z.py": lasting(10, 1), "x/test_long.py": lasting(10, 24, 24)}
-    ran = go(files, seconds=12, durations=durations)
+    ran = go(files, seconds=15, durations=durations)
     assert ran.files() == {("tests/x/test_attention.py", "1/1"): (1, 0, 0), ("tests/x/test_pools.py", "1/1"): (1, 1, 0)}
     assert ran.rows[2].items() >= {"not_reached": 2, "in_progress": "tests/x/test_pools.py::test_c"}.items()
     assert "wrong" in ran.failures()["tests/x/test_pools.py::test_b"]
