@@ -241,9 +241,8 @@ class Follower:
     def died(self, ended: Ended) -> list[str] | None:
         """Reports what ended the process. Returns the arguments of the next process, None if that could not begin either."""
         task = self._task
-        words = (
-            "".join(self._crash)[:500] or "\n".join([line for line in ended.tail.splitlines() if not line.startswith("@ {")])[-500:]
-        )
+        others = "\n".join([line for line in ended.tail.splitlines() if not line.startswith("@ {")])
+        words = "".join(self._crash)[:500] or others[-500:]
         message = f"ended the process (status {ended.status}): {words.strip()}"
         if task is not None and (task.runs or task.collected is None):
             self._outcome(task, task.last if task.runs else task.file, "failed", time.monotonic() - self._begun, message)
@@ -258,6 +257,10 @@ class Follower:
         if not task.ended:
             self._end(task)
         return []
+
+
+def complete(row: Mapping[str, Any]) -> bool:
+    return not row["failed"] and "not_reached" not in row
 
 
 def run_tests(
@@ -284,12 +287,12 @@ def run_tests(
     begin = time.monotonic()
     listed = tasks(durations or json.loads(DURATIONS.read_text()), root, one_test_per_file)
     rows = {(row["name"], row["part"]): row for row in earlier if only_missing and "part" in row and row.get("sources") == sources}
-    before = {id(task): rows[task.file, task.label] for task in listed if (task.file, task.label) in rows}
-    kept = [row for row in before.values() if not row["failed"] and "not_reached" not in row]
+    pairs = [(task, rows.get((task.file, task.label))) for task in listed]
+    kept = [row for _, row in pairs if row is not None and complete(row)]
     for row in kept:
         run.results.add(run.stage, dict(row))
-    listed = [task for task in listed if before.get(id(task)) not in kept]
-    listed.sort(key=lambda task: not before.get(id(task), {"failed": 0})["failed"])
+    pairs = [(task, row) for task, row in pairs if row is None or not complete(row)]
+    listed = [task for task, _ in sorted(pairs, key=lambda pair: pair[1] is None or not pair[1]["failed"])]
     with tempfile.TemporaryDirectory(prefix="pullback-tests-", ignore_cleanup_errors=True) as folder:
         suite = Suite(run, listed, sources, root, Path(folder), environment)
         with ThreadPoolExecutor(processes) as pool:
@@ -302,12 +305,12 @@ def run_tests(
     suite.row({"name": "tests", **counts, "not_reached": left, "seconds": seconds, "processes": processes})
     done = sum(counts.values())
     text = f"{done:,} of {done + left:,} tests: {', '.join([f'{count:,} {name}' for name, count in counts.items()])}"
-    if names := [f"{task.file} {task.label}" for task in listed if task.left() and task.collected is None]:
-        text += f"; {len(names)} files or parts were not reached: {', '.join(names)}"
-    if names := [f"{task.file} {task.label} ({task.last})" for task in listed if task.left() and task.collected is not None]:
-        text += f"; {len(names)} did not end, with their last tests: {', '.join(names)}"
+    not_reached = [f"{task.file} {task.label}" for task in listed if task.collected is None]
+    not_ended = [f"{task.file} {task.label} ({task.last})" for task in listed if task.collected is not None and task.left()]
+    text += f"; {len(not_reached)} files or parts were not reached: {', '.join(not_reached)}" if not_reached else ""
+    text += f"; {len(not_ended)} did not end, with their last tests: {', '.join(not_ended)}" if not_ended else ""
     text += f"; {suite.broken} processes died outside of a test" if suite.broken else ""
-    if left or counts["failed"] or suite.broken:
+    if not_reached or not_ended or counts["failed"] or suite.broken:
         raise StageError(text)
     return text
 
@@ -316,15 +319,21 @@ def run_tests(
 
 
 def recorded(rows: Iterable[Mapping[str, Any]], device: str) -> dict[str, Any]:
-    """Returns durations from rows of files that ended. The parts of a file are added up."""
-    files: dict[str, dict[str, Any]] = {}
+    """Returns durations from the rows of files that ended with all of their parts, which are added up."""
+    ended: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         if "/" in row.get("part", "") and "not_reached" not in row:
-            known = files.setdefault(row["name"], {"tests": 0, "seconds": 0.0, "slowest": 0.0})
-            known["tests"] += sum([row[name] for name in OUTCOMES])
-            known["seconds"] = round(known["seconds"] + row["seconds"], 2)
-            known["slowest"] = max(known["slowest"], row["slowest"])
-    return {"recorded_on": device, "files": dict(sorted(files.items()))}
+            ended.setdefault(row["name"], []).append(row)
+    files = {
+        name: {
+            "tests": sum([row[kind] for row in parts for kind in OUTCOMES]),
+            "seconds": round(sum([row["seconds"] for row in parts]), 2),
+            "slowest": max([row["slowest"] for row in parts]),
+        }
+        for name, parts in sorted(ended.items())
+        if len(parts) == int(parts[0]["part"].split("/")[1])
+    }
+    return {"recorded_on": device, "files": files}
 
 
 def record(source: Path | None, processes: int) -> dict[str, Any]:

@@ -144,6 +144,8 @@ def test_durations_are_read_from_the_rows_of_a_run(go: Go, suite: Any) -> None:
     ran = go(files, durations={"x/test_many.py": lasting(10, 50)})
     found = suite.recorded(ran.rows, "x")["files"]
     assert {name: row["tests"] for name, row in found.items()} == {"tests/x/test_many.py": 10, "tests/x/test_slow.py": 2}
+    without = [row for row in ran.rows if row.get("part") != "1/2"]
+    assert set(suite.recorded(without, "x")["files"]) == {"tests/x/test_slow.py"}
     assert 0.3 <= found["tests/x/test_slow.py"]["slowest"] <= found["tests/x/test_slow.py"]["seconds"]
 
 
@@ -193,12 +195,16 @@ def test_is_expected(): assert 0
 # ---- processes that die
 
 
-@pytest.mark.parametrize("end", ["os._exit(0)", "os._exit(7)", "os.kill(os.getpid(), 9)", "ctypes.string_at(0)"])
+ENDS = {"os._exit(0)": "status 0", "os.kill(os.getpid(), 9)": "status -9", "ctypes.string_at(0)": "Segmentation fault"}
+
+
+@pytest.mark.parametrize("end", ENDS)
 def test_a_crash_costs_only_its_test(go: Go, end: str) -> None:
     text = f"import ctypes, os\ndef test_a(): pass\ndef test_b(): {end}\ndef test_c(): pass\ndef test_d(): assert 0\n"
     ran = go({"x/test_pools.py": text, "x/test_z.py": "def test_a(): pass\n"})
     assert ran.files() == {("tests/x/test_pools.py", "1/1"): (2, 2, 0), ("tests/x/test_z.py", "1/1"): (1, 0, 0)}
     assert "ended the process" in ran.failures()["tests/x/test_pools.py::test_b"]
+    assert ENDS[end] in ran.failures()["tests/x/test_pools.py::test_b"]
     assert ran.began == [*[f"x/test_pools.py::test_{name}" for name in "abcd"], "x/test_z.py::test_a"]
 
 
