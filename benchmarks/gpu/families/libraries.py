@@ -1,0 +1,210 @@
+"""What needs other libraries: matrices through CuPy, and memory that is exchanged with CuPy, PyTorch and JAX."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import pullback as pb
+from pullback import linalg
+
+from .values import Case, floats, with_gradients, with_tangents
+
+
+class NotHere(Exception):
+    """A library is not installed, or does not see a GPU. The message says which."""
+
+
+def on_a_gpu(module: str) -> Any:
+    """Returns a library that runs on the GPU. Raises NotHere if there is none."""
+    if pb.tensor([0.0]).device == "cpu" or importlib.util.find_spec(module) is None:
+        raise NotHere(f"{module} is not installed" if importlib.util.find_spec(module) is None else "this is the CPU")
+    from pullback.tensors import gpu
+
+    if gpu.need().simulated:
+        raise NotHere(f"{module} does not see the simulated device")
+    return importlib.import_module(module)
+
+
+# ---- matrices
+
+
+def _regular(*batch: int, size: int = 8, dtype: str = "float32") -> Any:
+    return floats(*batch, size, size, dtype=dtype) / size + pb.eye(size, dtype=dtype)
+
+
+def _positive(*batch: int, size: int = 8, dtype: str = "float32") -> Any:
+    a = floats(*batch, size, size, dtype=dtype)
+    return a @ pb.matrix_transpose(a) / size + pb.eye(size, dtype=dtype)
+
+
+def matrices(n: int) -> Iterator[Case]:
+    """Factorises and solves by CuPy on pullback's stream, with gradients, while pullback's kernels are still running."""
+    for dtype in ("float32", "float64"):
+        for batch, size in (((), 40), ((5,), 7), ((2, 3), 4)):
+            a, p = partial(_regular, *batch, size=size, dtype=dtype), partial(_positive, *batch, size=size, dtype=dtype)
+            b = partial(floats, *batch, size, 3, seed=4, dtype=dtype)
+            words = f"{dtype} {(*batch, size, size)}"
+            yield f"cholesky {words}", lambda p=p: with_gradients(linalg.cholesky, p())
+            yield f"solve {words}", lambda a=a, b=b: with_gradients(linalg.solve, a(), b())
+            yield (
+                f"solve_triangular {words}",
+                lambda a=a, b=b: with_gradients(partial(linalg.solve_triangular, upper=True), a(), b()),
+            )
+            yield f"inv {words}", lambda a=a: with_gradients(linalg.inv, a())
+            yield f"det {words}", lambda a=a: with_gradients(linalg.det, a())
+            yield f"slogdet {words}", lambda p=p: with_gradients(lambda x: linalg.slogdet(x)[1], p())
+            yield f"qr {words}", lambda a=a: with_gradients(lambda x: _abs_of(linalg.qr(x)[1]), a())
+            yield f"eigh {words}", lambda p=p: with_gradients(lambda x: linalg.eigh(x)[0], p())
+            yield f"eigvalsh {words}", lambda p=p: with_gradients(linalg.eigvalsh, p())
+            yield f"svd {words}", lambda a=a: with_gradients(lambda x: linalg.svd(x, full_matrices=False)[1], a())
+            yield f"svdvals {words}", lambda a=a: with_gradients(linalg.svdvals, a())
+            yield f"pinv {words}", lambda a=a: with_gradients(linalg.pinv, a())
+            yield f"lstsq {words}", lambda a=a, b=b: linalg.lstsq(a(), b())[0]
+    yield "solve, tangent", lambda: with_tangents(linalg.solve, _regular(5), floats(5, 8, 2))
+    yield "matrix_power and norms", lambda: [
+        linalg.matrix_power(_regular(size=5), -2), linalg.matrix_norm(_regular(5), ord=2), linalg.matrix_rank(_regular(5)),
+    ]  # fmt: skip
+    yield "a singular matrix is an error", _singular
+    yield "half precision", lambda: [linalg.solve(_regular(dtype=d), floats(8, 2, dtype=d)) for d in ("float16", "bfloat16")]
+    yield "a captured function refuses, or gives the same", _captured_solve
+
+
+def _abs_of(x: Any) -> Any:
+    return pb.abs(x)  # the sign of a row of r is the library's choice
+
+
+def _singular() -> Any:
+    try:
+        y = linalg.solve(pb.zeros((3, 3)), pb.ones((3, 1))).numpy()
+    except pb.LinAlgError:
+        return pb.ones(())
+    raise RuntimeError(f"a singular system was solved: {y}")
+
+
+def _captured_solve() -> Any:
+    a, b = _regular(), floats(8, 2)
+    try:
+        return pb.capture(linalg.solve)(a, b)
+    except pb.CaptureError:
+        return linalg.solve(a, b)
+
+
+# ---- exchange: each library works on two streams, its own default and another one
+
+
+def _pending(n: int) -> Any:
+    """Returns a tensor that pullback's kernels are still computing."""
+    x = floats(n) / 9
+    for _ in range(30):
+        x = x * 0.5 + 1
+    return x
+
+
+def _there_and_back(n: int, name: str, work: Callable[[Any], Any], wanted: Callable[[Any], Any]) -> Any:
+    """Returns pending numbers after the other library's work on them, read again by pullback, whose kernels go on at once.
+
+    The numbers on the CPU are the ones wanted. Memory that is dropped is handed out again while the other library may read it.
+    """
+    x = _pending(n)
+    try:
+        on_a_gpu(name)
+    except NotHere:
+        return wanted(x)
+    y = work(x)
+    del x
+    gc.collect()
+    others = [pb.zeros(n) - 1 for _ in range(3)]
+    result = pb.asarray(y) * 2
+    del y, others
+    gc.collect()
+    return result
+
+
+def exchange_cupy(n: int) -> Iterator[Case]:
+    def by(read: str, separate: bool, x: Any) -> Any:
+        cupy = on_a_gpu("cupy")
+        stream = cupy.cuda.Stream(non_blocking=True) if separate else cupy.cuda.Stream.null
+        with stream:
+            a = cupy.from_dlpack(x) if read == "dlpack" else cupy.asarray(x)
+            for _ in range(20):
+                a = a * 1.25
+            return a
+
+    def many(x: Any) -> Any:
+        return _times(x, 1.25, 20) * 2
+
+    for read in ("dlpack", "interface"):
+        for separate in (False, True):
+            where = "another stream" if separate else "the default stream"
+            yield f"{read}, {where}", partial(_there_and_back, n, "cupy", partial(by, read, separate), many)
+    yield "a transposed array", lambda: _turned("cupy", lambda m: m.arange(12.0, dtype="float32").reshape(3, 4).T)
+    yield "work on pullback's stream", lambda: _on_our_stream(n)
+
+
+def _times(x: Any, factor: float, count: int) -> Any:
+    for _ in range(count):
+        x = x * factor
+    return x
+
+
+def _turned(name: str, make: Callable[[Any], Any]) -> Any:
+    try:
+        return pb.asarray(make(on_a_gpu(name))) * 2
+    except NotHere:
+        return pb.tensor(np.arange(12, dtype=np.float32).reshape(3, 4).T) * 2
+
+
+def _on_our_stream(n: int) -> Any:
+    x = _pending(n)
+    try:
+        cupy = on_a_gpu("cupy")
+    except NotHere:
+        return x * 3 + 1
+    with pb.cuda.stream:
+        y = x.array * cupy.float32(3)
+    return pb.asarray(y) + 1
+
+
+def exchange_torch(n: int) -> Iterator[Case]:
+    def work(separate: bool, x: Any) -> Any:
+        torch = on_a_gpu("torch")
+        with torch.cuda.stream(torch.cuda.Stream() if separate else torch.cuda.default_stream()):
+            a = torch.from_dlpack(x)
+            for _ in range(20):
+                a = a * 1.25
+            return a
+
+    def many(x: Any) -> Any:
+        return _times(x, 1.25, 20) * 2
+
+    for separate in (False, True):
+        where = "another stream" if separate else "the default stream"
+        yield f"dlpack, {where}", partial(_there_and_back, n, "torch", partial(work, separate), many)
+    yield "a transposed tensor", lambda: _turned("torch", lambda m: m.arange(12.0, device="cuda").reshape(3, 4).T)
+    for dtype in ("float32", "float64", "float16", "bfloat16", "int32", "uint8"):
+        yield f"dtype {dtype}", partial(_same_dtype_in_torch, dtype)
+
+
+def _same_dtype_in_torch(dtype: str) -> Any:
+    x = pb.arange(7).astype(dtype)
+    try:
+        torch = on_a_gpu("torch")
+    except NotHere:
+        return x + x
+    a = torch.from_dlpack(x)
+    return pb.from_dlpack(a + a)
+
+
+def exchange_jax(n: int) -> Iterator[Case]:
+    def work(x: Any) -> Any:
+        jax = on_a_gpu("jax")
+        return _times(jax.dlpack.from_dlpack(x), 1.25, 20)
+
+    yield "dlpack", partial(_there_and_back, n, "jax", work, lambda x: _times(x, 1.25, 20) * 2)
