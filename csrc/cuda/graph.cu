@@ -75,9 +75,10 @@ class Capturing {
   bool ended_ = false;
 };
 
-constexpr size_t kMostGraphs = 4;  // the number of graphs with fixed addresses of the given blocks, per number of passes
-// The most nodes of a graph that has several passes. Making a graph takes time and memory for each node, and the launches that a larger
-// graph would save are few beside its nodes. A single pass is one graph however many nodes it has.
+constexpr int64_t kMostGraphs = 4;  // the number of graphs with fixed addresses of the given blocks, per number of passes
+// The most nodes of a graph that has several passes, and of all graphs with fixed addresses for one number of passes. Making a graph
+// takes time and memory for each node, and the launches that a larger graph would save are few beside its nodes. A single pass is one
+// graph however many nodes it has.
 constexpr int64_t kMostNodes = 20000;
 constexpr int kPatience = 3;  // after this many attempts for which the GPU had too little memory, no further graph is made
 
@@ -155,10 +156,11 @@ class Slots {
 // The graphs of one plan for one number of passes. Either all of them or none are cut between phases.
 //
 // A CUDA graph fixes the addresses of its operands. Tensors that come and go mostly do so at a few addresses, so each of the first
-// kMostGraphs sets of addresses gets its own graph. For further sets of addresses (a list of batches on the device, losses that are
+// kMostGraphs sets of addresses gets its own graph, or fewer sets if the graphs are large. For further sets of addresses (a list of batches on the device, losses that are
 // kept) one graph serves all: it copies the given inputs into slots, and the results out of slots.
 struct Graphs {
   std::map<std::vector<int64_t>, std::vector<Instance>> by_address;
+  int64_t nodes = 0;  // of one set of addresses
   std::vector<Instance> slotted;
   std::unique_ptr<Slots> slots;
 };
@@ -258,8 +260,11 @@ class GraphProgram : public Program {
     }
     const auto found = graphs.by_address.find(addresses);
     if (found != graphs.by_address.end()) return found->second;
-    if (graphs.by_address.size() < kMostGraphs) {
+    // The first graph is always one with fixed addresses, and afterwards the nodes are known.
+    const int64_t most = std::min(kMostGraphs, kMostNodes / std::max<int64_t>(1, graphs.nodes));
+    if (graphs.by_address.empty() || int64_t(graphs.by_address.size()) < most) {
       std::vector<Instance> made = build(given, passes, nullptr, nullptr);
+      graphs.nodes = nodes_;
       return graphs.by_address[addresses] = std::move(made);
     }
     if (graphs.slotted.empty()) {
