@@ -2,6 +2,7 @@
 #include "cudasim/launch.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 
@@ -30,6 +31,12 @@ bool fits(dim3 size, unsigned x, unsigned y, unsigned z) {
   return size.x >= 1 && size.y >= 1 && size.z >= 1 && size.x <= x && size.y <= y && size.z <= z;
 }
 
+unsigned most_blocks_along_y_or_z() {
+  constexpr unsigned kMost = 65535;
+  const char* text = std::getenv("CUDASIM_GRID_YZ");
+  return text && *text ? std::min(unsigned(std::strtoul(text, nullptr, 10)), kMost) : kMost;
+}
+
 int blocks_that_fit(unsigned threads, size_t shared) {
   constexpr size_t kReserved = 1 << 10, kPerMultiprocessor = 228 << 10;
   const unsigned rounded = (threads + kWarp - 1) / kWarp * kWarp;
@@ -41,7 +48,8 @@ cudaError_t check_size(const cudaLaunchConfig_t& config, const KernelFacts& fact
   const dim3 blocks = config.gridDim, threads = config.blockDim;
   if (!fits(threads, 1024, 1024, 64) || uint64_t(threads.x) * threads.y * threads.z > kMaxThreads)
     return cudaErrorInvalidConfiguration;
-  if (!fits(blocks, 0x7fffffff, 65535, 65535)) return cudaErrorInvalidConfiguration;
+  const unsigned others = most_blocks_along_y_or_z();
+  if (!fits(blocks, 0x7fffffff, others, others)) return cudaErrorInvalidConfiguration;
   if (uint64_t(blocks.x) * blocks.y > 0x7fffffff / blocks.z) return cudaErrorNotSupported;  // would take days here
   if (config.dynamicSmemBytes > facts.max_dynamic) return cudaErrorInvalidValue;
   if (config.dynamicSmemBytes + facts.own_shared > kMaxShared) return cudaErrorInvalidValue;
