@@ -24,7 +24,6 @@ from typing import Any
 import install
 import machine
 import suite
-import waits
 from machine import ROOT, Gpu
 from stages import Run, Stage, StageError, expect, say
 from table import FOLDER, by_gpu, stages_of, summary
@@ -35,6 +34,7 @@ from results import Results, archive, slug, today
 HERE = Path(__file__).resolve().parent
 PARALLEL = 8  # families that run at the same time
 AT_ONCE = 6  # families in one process of compute-sanitizer: an error that ends the process costs no more than these
+WORKERS = 16
 SECONDS = 570.0  # for everything: a call of a machine that is lent for ten minutes also needs some seconds to begin and to end
 
 
@@ -223,7 +223,7 @@ def figures(place: Place) -> list[Stage]:
         Stage("kernels", of("kernels"), 45, 10),
         Stage("nodes", of("nodes"), 30, 8),
         Stage("ncu", partial(counted_kernels, place=place, metrics=kernels.METRICS), 75, 20),
-        Stage("waits", partial(waited, place=place), 45, 5),
+        Stage("waits", of("waits"), 45, 5),
         Stage("micro", lambda run: install.micro(run, place.work, place.architecture), 60, 10),
     ]
 
@@ -241,7 +241,7 @@ def rest(place: Place) -> list[Stage]:
     return [
         *built(place),
         Stage("missing tests", partial(tested, place=place, only_missing=True), 240, 60),
-        Stage("compiled steps", _of(place, "turns", "compiled", "--seconds", "300"), 300, 60),
+        Stage("compiled steps", _of(place, "turns", "compiled", "--seconds", "300"), 300, 250),
         Stage("ncu: more counters", partial(counted_kernels, place=place, metrics=kernels.METRICS | kernels.MORE), 90, 20),
     ]
 
@@ -252,14 +252,6 @@ def tested(run: Run, place: Place, only_missing: bool) -> str:
     return suite.run_tests(
         run, place.workers, sources=install.sources(), earlier=earlier, only_missing=only_missing, one_test_per_file=place.simulated
     )
-
-
-def waited(run: Run, place: Place) -> str:
-    """Counts the calls that allocate, free or wait in eager steps, with the driver's functions replaced by counting ones."""
-    variables = {} if place.simulated else {"LD_PRELOAD": str(waits.compile_shim(place.work))}
-    ended = run.process(place.script("waits"), "waits", environment=variables)
-    expect(ended, "waits.py")
-    return f"{len(run.results.rows(run.stage))} rows"
 
 
 def _of(place: Place, script: str, *arguments: str) -> Callable[[Run], str]:
@@ -277,13 +269,15 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--skip", default="", help="stages to leave out, by name, with commas between")
     parser.add_argument("--only-missing", action="store_true", help="leave out the tests that an earlier run of the day has passed")
     parser.add_argument("--seconds", type=float, help=f"for everything: {SECONDS:.0f}, or as long as a simulated build may take")
-    parser.add_argument("--workers", type=int, default=min(16, os.cpu_count() or 1), help="processes that run the tests")
+    parser.add_argument("--workers", type=int, help=f"processes that run the tests: {WORKERS}, or one for each core")
     parser.add_argument("--site", type=Path, help="a folder with a built package, which is then not built")
     parser.add_argument("--simulated", action="store_true", help="without a GPU: small sizes, and numbers that mean nothing")
     options = parser.parse_args(words)
     if options.out:
         # relative to the caller's folder, since run.sh changes to another one
         options.out = Path(os.environ.get("CALLED_FROM", ""), options.out).resolve()
+    if options.command != "plan":
+        options.workers = options.workers or min(WORKERS, os.cpu_count() or 1)
     options.seconds = options.seconds or (7200 if options.simulated else SECONDS)
     return options
 
@@ -299,8 +293,8 @@ def plan(options: argparse.Namespace) -> str:
             seconds, words = known.get(stage.name, {}).get("seconds"), "as it last took"
             if stage.name == "tests":
                 durations = json.loads(suite.DURATIONS.read_text())
-                seconds, words = suite.estimate(durations, options.workers)["seconds"], "by the durations of the files"
-            total += seconds if seconds is not None else stage.reserve
+                seconds, words = suite.estimate(durations, options.workers or WORKERS)["seconds"], "by the durations of the files"
+            total += max(seconds or 0.0, stage.reserve)
             shown = f"{seconds:.0f} s, {words}" if seconds is not None else f"it never ran; {stage.reserve:.0f} s are reserved"
             lines.append(f"{command:8} {stage.name:20} at most {stage.limit:4.0f} s   {shown}")
         lines.append(f"{command:8} {'together':20} about {total:.0f} s of {options.seconds:.0f}\n")

@@ -26,7 +26,7 @@ Results = dict[str, list[Any] | str]  # maps each call to its results as NumPy a
 def native(simulated: bool) -> None:
     """Prints the modules and versions that run, after adding two arrays on the device."""
     found = device.require_native(simulated)
-    from families import FAMILIES
+    from families import FAMILIES, order_for_sanitizer
 
     import pullback as pb
     from pullback.backends import native as cpu
@@ -36,7 +36,7 @@ def native(simulated: bool) -> None:
     device.put(
         name="native kernels", module=Path(found.kernels.__file__).name, simulated=found.simulated,
         driver_runtime=found.kernels.versions(),
-        cpu=cpu.simd_level(), memory=pb.cuda.memory(), families=list(FAMILIES),
+        cpu=cpu.simd_level(), memory=pb.cuda.memory(), families=list(FAMILIES), sanitized=order_for_sanitizer(),
     )  # fmt: skip
 
 

@@ -273,8 +273,9 @@ def conditions(data: Mapping[str, Any]) -> str:
             f"nvcc {machine.get('nvcc')}; Python {machine.get('python')}; "
             + ", ".join([f"{key} {version}" for key, version in packages.items()])
         )
-        trees = {stage.get("on", {}).get("sources", command.get("sources"))[:12] for stage in command["stages"].values()}
-        lines.append(f"- `{name}` measured the sources {', '.join(sorted(trees))} (hashes of what the package is built from)")
+        trees = {stage.get("on", {}).get("sources") or command.get("sources") or "unknown" for stage in command["stages"].values()}
+        short = ", ".join(sorted([tree[:12] for tree in trees]))
+        lines.append(f"- `{name}` measured the sources {short} (hashes of what the package is built from)")
         lines += [f"- {remark}." for remark in command.get("remarks", [])]
     flags = {row["flags"] for row in rows_of(data, "figures") if row.get("flags")}
     lines += [f"- XLA_FLAGS of a variant of JAX: `{flag}`" for flag in sorted(flags)]
