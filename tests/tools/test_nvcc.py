@@ -1,8 +1,8 @@
 """The kernels compile without warnings for the oldest and for a recent GPU, and keep their values in registers.
 
-These tests need nvcc, but no GPU. PULLBACK_NVCC=90 compiles only for the recent GPU, in half of the time, and
-PULLBACK_NVCC="80;100;120" for the other architectures of a release. The build is kept in build/nvcc, so that only changes are
-compiled again; build/nvcc/kernels.txt lists the resources that each kernel uses.
+These tests need nvcc, but no GPU. PULLBACK_NVCC=90 compiles only for the recent GPU, in half of the time, and PULLBACK_NVCC=RELEASE
+for all architectures of a release. The build is kept in build/nvcc, so that only changes are compiled again; build/nvcc/kernels.txt
+lists the resources that each kernel uses.
 """
 
 from __future__ import annotations
@@ -23,7 +23,16 @@ import pytest
 from conftest import ROOT, find_nvcc
 
 BUILD = ROOT / "build" / "nvcc"
-ARCHITECTURES = os.environ.get("PULLBACK_NVCC", "75;90").split(";")
+
+
+def _architectures(asked: str) -> list[str]:
+    """Returns the architectures that PULLBACK_NVCC asks for, from the oldest to the most recent."""
+    if asked == "RELEASE":
+        (asked,) = re.findall(r"^set\(architectures_of_RELEASE ([^)]*)\)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)
+    return re.findall(r"\d+", asked)
+
+
+ARCHITECTURES = _architectures(os.environ.get("PULLBACK_NVCC", "75;90"))
 HAVE_MMA = 80  # the architecture from which on the kernels use tensor cores (csrc/cuda/mma.cuh)
 
 # (file, pattern of a kernel's mangled name, instruction that the kernel's PTX must contain, reason why it matters)
