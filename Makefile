@@ -11,6 +11,9 @@
 #   JOBS     the number of compilers, and of test processes, that run at once
 #   ARGS     arguments for the program: make test ARGS="-k tape -x", make train ARGS="--epochs 3"
 #
+# `make test` ends with a line for each reason why tests were skipped. If there is nvcc, it compiles the CUDA kernels once more, for
+# the oldest and for a recent architecture, to look at their machine code: PULLBACK_NVCC (tests/tools/test_nvcc.py) chooses others.
+#
 # `make simulate` builds the CUDA kernels for the simulator and runs the tests on that device, then every kernel under random
 # schedules. `make train DEVICE=cuda CUDA=SIM` trains on the simulator.
 #

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
+import sys
 import zlib
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -321,6 +324,34 @@ def strict_device() -> None:
         import strict_device
 
         strict_device.install()
+
+
+# ---- why tests were skipped
+
+
+def reasons_of(skipped: list[Any]) -> list[str]:
+    """Returns a line for each reason in the reports of skipped tests. A file that was skipped while it was imported counts as one
+    file, because nobody knows how many tests it has."""
+    tests, files = Counter[str](), Counter[str]()
+    for report in skipped:
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if re.search(r"torch\b.* not installed|could not import 'torch\b", reason, re.IGNORECASE):
+            (version,) = re.findall(r'"(torch==[^"]+)"', (ROOT / "pyproject.toml").read_text())
+            python = sys.executable.removeprefix(f"{ROOT}{os.sep}")
+            reason = f"torch, to compare with, is not installed. `{python} -m pip install {version}` installs it"
+        (files if isinstance(report, pytest.CollectReport) else tests)[reason] += 1
+
+    def line(reason: str) -> str:
+        counts = [f"{n[reason]:,} {noun}{'s' * (n[reason] != 1)}" for n, noun in ((tests, "test"), (files, "file")) if n[reason]]
+        return f"skipped {' and '.join(counts)}: {reason}"
+
+    return [line(reason) for reason, _ in (tests + files).most_common()]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Prints a line for each reason. pytest's own list (-rs) has one for each place in the sources, which are dozens."""
+    for line in reasons_of(terminalreporter.stats.get("skipped", [])):
+        terminalreporter.write_line(line)
 
 
 # ---- a GPU that this process can no longer use

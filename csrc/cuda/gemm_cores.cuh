@@ -180,6 +180,7 @@ template <class Kind, class Source, class S, End kEnd> struct Cores {
 // The kernel writes the tile once. With slices it writes it once more for each slice, to working memory, and reads these.
 template <class Kind, class Source, class S, End kEnd>
 __global__ void __launch_bounds__(S::kThreadsOf, S::kBlocks) multiply_cores(const __grid_constant__ Group group) {
+  if constexpr (!kHasMma) return __trap();
   using K = Cores<Kind, Source, S, kEnd>;
   constexpr int kDepth = kWords * Kind::kPer, kTilesM = S::kWarpM / 16, kTilesN = S::kWarpN / 8;
   constexpr bool kSums = sizeof(Source) == 2 && K::Out::kSums;  // the kernel also sums the rows of a, and pulls a back

@@ -78,6 +78,7 @@ struct Reducing {
 // from(first, by) is a cursor: read() reads its term, and next() goes on by `by` terms. value() converts what was read. kAtOnce is
 // the number of terms that a thread reads before it combines them; there are fewer where reading one takes many instructions.
 // kResident is the number of thread blocks that run on a multiprocessor: a thread may have 64 registers, or 40 if there are three.
+// Turing has room for two.
 
 // The lean source: float32 of which the rows are one axis, and the cells, too.
 struct PlainTerms {
@@ -312,7 +313,8 @@ template <class R, class C> __device__ inline C combine_runs(const Reducing& f, 
 // Reads each term once and writes each result once. With two blocks of 512 threads on a multiprocessor, 16 loads of each thread,
 // which are under way together, are 64 KiB of float32; with packs, three blocks have 96 KiB under way.
 template <class R, class S>
-__global__ void __launch_bounds__(kReducers, S::kResident) reduce(const __grid_constant__ Reducing f) {
+__global__ void __launch_bounds__(kReducers, resident_blocks(S::kResident, kReducers))
+    reduce(const __grid_constant__ Reducing f) {
   using C = typename S::C;
   __shared__ C shared[kReducers], pending_of[kPendingLevels * kReducers / kMostDown];
   const int across = 1 << f.log_across, down = 1 << f.log_down, teams = 1 << f.log_teams, depth = 1 << f.log_depth;

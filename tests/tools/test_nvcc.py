@@ -1,7 +1,8 @@
 """The kernels compile without warnings for the oldest and for a recent GPU, and keep their values in registers.
 
-These tests need nvcc, but no GPU. PULLBACK_NVCC=90 compiles only for the recent GPU, in half of the time. The build is kept in
-build/nvcc, so that only changes are compiled again; build/nvcc/kernels.txt lists the resources that each kernel uses.
+These tests need nvcc, but no GPU. PULLBACK_NVCC=90 compiles only for the recent GPU, in half of the time, and PULLBACK_NVCC=RELEASE
+for all architectures of a release. The build is kept in build/nvcc, so that only changes are compiled again; build/nvcc/kernels.txt
+lists the resources that each kernel uses.
 """
 
 from __future__ import annotations
@@ -22,7 +23,17 @@ import pytest
 from conftest import ROOT, find_nvcc
 
 BUILD = ROOT / "build" / "nvcc"
-ARCHITECTURES = os.environ.get("PULLBACK_NVCC", "75;90").split(";")
+
+
+def _architectures(asked: str) -> list[str]:
+    """Returns the architectures that PULLBACK_NVCC asks for, from the oldest to the most recent."""
+    if asked == "RELEASE":
+        (asked,) = re.findall(r"^set\(architectures_of_RELEASE ([^)]*)\)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)
+    return re.findall(r"\d+", asked)
+
+
+ARCHITECTURES = _architectures(os.environ.get("PULLBACK_NVCC", "75;90"))
+HAVE_MMA = 80  # the architecture from which on the kernels use tensor cores (csrc/cuda/mma.cuh)
 
 # (file, pattern of a kernel's mangled name, instruction that the kernel's PTX must contain, reason why it matters)
 INSTRUCTIONS = [
@@ -141,20 +152,20 @@ def usages(reports: dict[str, str]) -> list[Usage]:
     return found
 
 
-def _code_of(path: Path) -> dict[str, int]:
-    """Returns the bytes of machine code of each kernel in an object file, on the architecture where it takes most."""
+def _code_of(path: Path) -> dict[tuple[int, str], int]:
+    """Returns the bytes of machine code in an object file, by architecture and mangled name of the kernel."""
     data = path.read_bytes()
-    found: dict[str, int] = {}
+    found: dict[tuple[int, str], int] = {}
     start = data.find(b"\x7fELF", 1)  # the object file is an ELF file, which contains one for each architecture
     while start > 0:
-        (table,) = struct.unpack_from("<Q", data, start + 40)
+        table, flags = struct.unpack_from("<QI", data, start + 40)
         size, count, names = struct.unpack_from("<HHH", data, start + 58)
         heads = [struct.unpack_from("<IIQQQQ", data, start + table + k * size) for k in range(count)]
         for head in heads:
             at = start + heads[names][4] + head[0]
             name = data[at : data.index(b"\0", at)].decode()
             if name.startswith(".text."):
-                found[name[6:]] = max(found.get(name[6:], 0), head[5])
+                found[flags >> 8 & 0xFF, name[6:]] = head[5]
         start = data.find(b"\x7fELF", start + 1)
     return found
 
@@ -189,17 +200,25 @@ def bodies_of(object_file: Path, kernel: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("file", "kernel", "most"), HOT)
 def test_hot_kernels_are_short(objects: dict[str, Path], file: str, kernel: str, most: int) -> None:
-    code = {name: size for name, size in _code_of(objects[file]).items() if re.search(kernel, name)}
-    assert code, f"no kernel {kernel} in {file}"
-    assert {name: size for name, size in code.items() if size > most * 1024} == {}
+    code = {key: size for key, size in _code_of(objects[file]).items() if re.search(kernel, key[1])}
+    assert {architecture for architecture, _ in code} == {int(number) for number in ARCHITECTURES}, f"no kernel {kernel} in {file}"
+    assert {key: size for key, size in code.items() if size > most * 1024} == {}
+
+
+@pytest.mark.parametrize("file", ["gemm_tf32.cu", "gemm_half.cu"])
+def test_kernels_for_tensor_cores_are_a_trap_on_a_gpu_without_them(objects: dict[str, Path], file: str) -> None:
+    code = {key: size for key, size in _code_of(objects[file]).items() if "multiply_cores" in key[1]}
+    assert code
+    assert {key: size for key, size in code.items() if (size <= 128) != (key[0] < HAVE_MMA)} == {}
 
 
 @pytest.mark.parametrize(("file", "kernel", "instruction", "why"), INSTRUCTIONS, ids=lambda x: x if len(str(x)) < 30 else None)
 def test_kernels_are_made_of_the_instructions_that_they_were_written_for(
     objects: dict[str, Path], file: str, kernel: str, instruction: str, why: str
 ) -> None:
+    missing = instruction.startswith("mma.") and int(ARCHITECTURES[-1]) < HAVE_MMA
     for name, body in bodies_of(objects[file], kernel):
-        assert instruction in body, f"{name} has no {instruction}: {why}"
+        assert ("trap" if missing else instruction) in body, f"{name} has no {instruction}: {why}"
 
 
 def test_the_module_loads_without_a_driver_and_says_so(objects: dict[str, Path]) -> None:
