@@ -229,7 +229,7 @@ def prepare_single(case: Mapping[str, Any], simulated: bool) -> Prepared:
 def main() -> None:
     options = device.arguments(__doc__)
     device.require_native(options.simulated)
-    prepare = lambda case: (prepare_step if "way" in case else prepare_single)(case, options.simulated)
+    prepare = lambda case: (prepare_step if case["way"] else prepare_single)(case, options.simulated)
     with pb.use_device("cuda"):
         Server(prepare).run(version=pb.__version__)
 

@@ -274,7 +274,7 @@ def main() -> None:
     options = device.arguments(__doc__)
     if options.simulated:
         torch.set_num_threads(1)  # the simulated device is on the same processors
-    prepare = lambda case: (prepare_step if "way" in case else prepare_single)(case, options.simulated)
+    prepare = lambda case: (prepare_step if case["way"] else prepare_single)(case, options.simulated)
     facts = {"version": torch.__version__, "on": PLACE, "cuda": torch.version.cuda}
     Server(prepare).run(**facts)
 

@@ -6,6 +6,7 @@ turns.py starts one such process per library, and lets them time the same step i
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -55,8 +56,8 @@ class Server:
         self._pool = ThreadPoolExecutor(threads) if threads else None
         self._cases: dict[str, Prepared] = {}
         self._counts: dict[str, int] = {}
-        self._out, self._lock = sys.stdout, threading.Lock()
-        sys.stdout = sys.stderr  # a library that prints does not disturb the answers
+        self._out, self._lock = os.fdopen(os.dup(1), "w"), threading.Lock()
+        os.dup2(2, 1)  # whatever a library prints, also from C, goes to stderr and does not disturb the answers
 
     def run(self, **facts: Any) -> None:
         """Prints the library's facts, and answers requests until standard input ends."""

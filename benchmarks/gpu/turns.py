@@ -168,7 +168,9 @@ class Turns:
             after = self._one(case, release=case.key)
             if after is None:
                 continue
-            row = {**case.row(), **facts[case], "us": timing.summary(times), "calls_a_round": calls[case], "rounds": len(times)}
+            us = timing.summary(times)
+            row = {**case.row(), **facts[case], "us": us, "calls_a_round": calls[case], "rounds": len(times)}
+            row |= figures(case, us["median"], self._simulated)
             if ours and case.side != OURS:
                 row["ratio"] = timing.summary([a / b for a, b in zip(ours, times)])
             device.put(**row, **{key: value for key, value in after.items() if key != "released"})
@@ -209,6 +211,14 @@ class Turns:
             fail(case, answer["error"], traceback=answer["traceback"])
             return None
         return answer
+
+
+def figures(case: Case, us: float, simulated: bool) -> dict[str, float]:
+    """Returns the bytes or FLOPs per second of a single kernel."""
+    if case.way:
+        return {}
+    found = [single for single in singles(simulated) if (single.name, single.precision) == (case.name, case.precision)]
+    return found[0].figures(us)
 
 
 def fail(case: Case, why: str, **more: Any) -> None:
