@@ -84,7 +84,16 @@ def lasting(tests: int, seconds: float, slowest: float = 0.1) -> dict[str, float
     return {"tests": tests, "seconds": seconds, "slowest": slowest}
 
 
-MANY = "import pytest\n@pytest.mark.parametrize('i', range(10))\ndef test_a(i): pass\n"
+MANY = """
+import os, pytest
+@pytest.fixture(scope="module")
+def used():
+    out = ["ready"]
+    yield out
+    out.clear()
+@pytest.mark.parametrize("i", range(10))
+def test_a(i, used): assert used
+"""
 
 # ---- which tests run where
 
@@ -142,6 +151,7 @@ def test_durations_are_recorded_for_the_files_that_there_are(suite: Any) -> None
 def test_durations_are_read_from_the_rows_of_a_run(go: Go, suite: Any) -> None:
     files = {"x/test_many.py": MANY, "x/test_slow.py": "import time\ndef test_a(): time.sleep(0.3)\ndef test_b(): pass\n"}
     ran = go(files, durations={"x/test_many.py": lasting(10, 50)})
+    assert ran.ok
     found = suite.recorded(ran.rows, "x")["files"]
     assert {name: row["tests"] for name, row in found.items()} == {"tests/x/test_many.py": 10, "tests/x/test_slow.py": 2}
     without = [row for row in ran.rows if row.get("part") != "1/2"]
@@ -243,8 +253,7 @@ def test_c(): pass
 
 
 def test_a_file_whose_tests_all_crash_is_given_up_and_the_next_one_runs(go: Go, suite: Any) -> None:
-    text = MANY.replace("pass", "os._exit(7)").replace("import pytest", "import os, pytest")
-    ran = go({"x/test_pools.py": text, "x/test_z.py": MANY})
+    ran = go({"x/test_pools.py": MANY.replace("assert used", "os._exit(7)"), "x/test_z.py": MANY})
     assert ran.files() == {("tests/x/test_pools.py", "1/1"): (0, suite.DEATHS + 1, 0), ("tests/x/test_z.py", "1/1"): (10, 0, 0)}
     assert ran.rows[-1]["not_reached"] == 10 - suite.DEATHS - 1
     assert not ran.ok
