@@ -271,6 +271,7 @@ def run_tests(
     earlier: Iterable[Mapping[str, Any]] = (),
     only_missing: bool = False,
     one_test_per_file: bool = False,
+    files: str = "",
     root: Path = ROOT,
     durations: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] = ENVIRONMENT,
@@ -283,9 +284,11 @@ def run_tests(
         only_missing: leaves out files that passed as a whole in `earlier` with these sources, and writes their rows again. Files
             with failures run first.
         one_test_per_file: runs the first test of each file.
+        files: a regular expression that the names of the files match somewhere.
     """
     begin = time.monotonic()
     listed = tasks(durations or json.loads(DURATIONS.read_text()), root, one_test_per_file)
+    listed = [task for task in listed if re.search(files, task.file)]
     rows = {(row["name"], row["part"]): row for row in earlier if only_missing and "part" in row and row.get("sources") == sources}
     pairs = [(task, rows.get((task.file, task.label))) for task in listed]
     kept = [row for _, row in pairs if row is not None and complete(row)]

@@ -162,6 +162,7 @@ def test_durations_are_read_from_the_rows_of_a_run(go: Go, suite: Any) -> None:
 def test_one_test_per_file(go: Go) -> None:
     ran = go({"x/test_many.py": MANY, "x/test_more.py": MANY}, one_test_per_file=True)
     assert ran.files() == {(f"tests/x/test_{name}.py", "first test"): (1, 0, 0) for name in ("many", "more")}
+    assert go({}, one_test_per_file=True, files="^(?!.*many)").began == ["x/test_more.py::test_a[0]"]
 
 
 # ---- what is counted
