@@ -51,7 +51,7 @@ PART = 25.0  # seconds on a device; files that take longer are split into parts 
 SECONDS_PER_TEST = 15 * 162 / 12_548  # of one process: 12,548 tests took 162 s in 15 processes on an H100
 LEAST_LIMIT = 60.0  # seconds that every test may take
 RESTARTS, DEATHS = 10, 3  # the highest numbers of restarts of a process, and of restarts in the middle of one file
-LOST = 3  # the status of a process that ended itself because its GPU context is lost
+LOST = 77  # the status of a process that ended itself because its GPU context is lost; pytest's own are 0 to 5
 CRASH = ("Fatal Python error", "Timeout (")  # how faulthandler begins, whose first lines name the innermost functions
 KEPT = 300  # the highest number of failures in the results; the logs hold all of them, untruncated
 END = 3.0  # seconds that the stage keeps for its last rows
@@ -253,7 +253,7 @@ class Follower:
             return None
         task.deaths += 1
         if task.collected is not None and task.left() and task.deaths <= DEATHS:
-            return [str(self._suite.tasks.index(task)), task.last]
+            return [str(self._suite.tasks.index(task)), *([task.last] if task.last else [])]
         if not task.ended:
             self._end(task)
         return []

@@ -63,8 +63,8 @@ def go(suite: Any, tmp_path: Path) -> Go:
     stages, results = importlib.import_module("stages"), importlib.import_module("results")
     number = iter(range(100))
 
-    def go(files: Files, *, processes: int = 1, seconds: float = 60, durations: Any = None, **options: Any) -> Ran:
-        for name, text in files.items():
+    def go(written: Files, *, processes: int = 1, seconds: float = 60, durations: Any = None, **options: Any) -> Ran:
+        for name, text in written.items():
             path = tmp_path / "root" / "tests" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
