@@ -158,6 +158,10 @@ def estimate(durations: Mapping[str, Any], processes: int, root: Path = ROOT) ->
     }  # fmt: skip
 
 
+def most_workers() -> int:
+    return min(16, os.cpu_count() or 1)
+
+
 # ---- a run
 
 
@@ -358,7 +362,7 @@ def record(source: Path | None, processes: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", nargs="?", metavar="RESULTS.json", const="", help="writes durations.json")
-    parser.add_argument("--processes", type=int, default=min(16, os.cpu_count() or 1))
+    parser.add_argument("--processes", type=int, default=most_workers())
     options = parser.parse_args()
     if options.record is not None:
         data = record(Path(options.record) if options.record else None, options.processes)
