@@ -32,8 +32,9 @@ class ByFile:
     def __init__(self, folder: Path, plan: dict[str, Any], begin: tuple[int, str | None] | None) -> None:
         self._folder, self._plan, self._begin = folder, plan, begin
         self._out = os.dup(1)  # pytest redirects descriptor 1
-        self._index, self._now = 0, {"test": "", "outcome": "", "seconds": 0.0, "message": ""}
-        self._modules: dict[Path, pytest.Collector] = {}
+        self._index = 0
+        self._now: dict[str, Any] = {}  # the outcome of the current test so far
+        self._modules: dict[Path, Any] = {}
         self._items: dict[Path, list[pytest.Item]] = {}
         self._not_collected: list[pytest.CollectReport] = []
         self._lost = False

@@ -51,7 +51,7 @@ PART = 25.0  # seconds on a device; files that take longer are split into parts 
 SECONDS_PER_TEST = 15 * 162 / 12_548  # of one process: 12,548 tests took 162 s in 15 processes on an H100
 LEAST_LIMIT = 60.0  # seconds that every test may take
 RESTARTS, DEATHS = 10, 3  # the highest numbers of restarts of a process, and of restarts in the middle of one file
-LOST = 3  # the status of a process that ended itself because its GPU context is lost
+LOST = 77  # the status of a process that ended itself because its GPU context is lost; pytest's own are 0 to 5
 CRASH = ("Fatal Python error", "Timeout (")  # how faulthandler begins, whose first lines name the innermost functions
 KEPT = 300  # the highest number of failures in the results; the logs hold all of them, untruncated
 END = 3.0  # seconds that the stage keeps for its last rows
@@ -158,6 +158,10 @@ def estimate(durations: Mapping[str, Any], processes: int, root: Path = ROOT) ->
     }  # fmt: skip
 
 
+def most_workers() -> int:
+    return min(16, os.cpu_count() or 1)
+
+
 # ---- a run
 
 
@@ -253,7 +257,7 @@ class Follower:
             return None
         task.deaths += 1
         if task.collected is not None and task.left() and task.deaths <= DEATHS:
-            return [str(self._suite.tasks.index(task)), task.last]
+            return [str(self._suite.tasks.index(task)), *([task.last] if task.last else [])]
         if not task.ended:
             self._end(task)
         return []
@@ -271,6 +275,7 @@ def run_tests(
     earlier: Iterable[Mapping[str, Any]] = (),
     only_missing: bool = False,
     one_test_per_file: bool = False,
+    files: str = "",
     root: Path = ROOT,
     durations: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] = ENVIRONMENT,
@@ -283,9 +288,11 @@ def run_tests(
         only_missing: leaves out files that passed as a whole in `earlier` with these sources, and writes their rows again. Files
             with failures run first.
         one_test_per_file: runs the first test of each file.
+        files: a regular expression that the names of the files match somewhere.
     """
     begin = time.monotonic()
     listed = tasks(durations or json.loads(DURATIONS.read_text()), root, one_test_per_file)
+    listed = [task for task in listed if re.search(files, task.file)]
     rows = {(row["name"], row["part"]): row for row in earlier if only_missing and "part" in row and row.get("sources") == sources}
     pairs = [(task, rows.get((task.file, task.label))) for task in listed]
     kept = [row for _, row in pairs if row is not None and complete(row)]
@@ -355,7 +362,7 @@ def record(source: Path | None, processes: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", nargs="?", metavar="RESULTS.json", const="", help="writes durations.json")
-    parser.add_argument("--processes", type=int, default=min(16, os.cpu_count() or 1))
+    parser.add_argument("--processes", type=int, default=most_workers())
     options = parser.parse_args()
     if options.record is not None:
         data = record(Path(options.record) if options.record else None, options.processes)

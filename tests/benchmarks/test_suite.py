@@ -63,8 +63,8 @@ def go(suite: Any, tmp_path: Path) -> Go:
     stages, results = importlib.import_module("stages"), importlib.import_module("results")
     number = iter(range(100))
 
-    def go(files: Files, *, processes: int = 1, seconds: float = 60, durations: Any = None, **options: Any) -> Ran:
-        for name, text in files.items():
+    def go(written: Files, *, processes: int = 1, seconds: float = 60, durations: Any = None, **options: Any) -> Ran:
+        for name, text in written.items():
             path = tmp_path / "root" / "tests" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
@@ -84,7 +84,16 @@ def lasting(tests: int, seconds: float, slowest: float = 0.1) -> dict[str, float
     return {"tests": tests, "seconds": seconds, "slowest": slowest}
 
 
-MANY = "import pytest\n@pytest.mark.parametrize('i', range(10))\ndef test_a(i): pass\n"
+MANY = """
+import os, pytest
+@pytest.fixture(scope="module")
+def used():
+    out = ["ready"]
+    yield out
+    out.clear()
+@pytest.mark.parametrize("i", range(10))
+def test_a(i, used): assert used
+"""
 
 # ---- which tests run where
 
@@ -142,6 +151,7 @@ def test_durations_are_recorded_for_the_files_that_there_are(suite: Any) -> None
 def test_durations_are_read_from_the_rows_of_a_run(go: Go, suite: Any) -> None:
     files = {"x/test_many.py": MANY, "x/test_slow.py": "import time\ndef test_a(): time.sleep(0.3)\ndef test_b(): pass\n"}
     ran = go(files, durations={"x/test_many.py": lasting(10, 50)})
+    assert ran.ok
     found = suite.recorded(ran.rows, "x")["files"]
     assert {name: row["tests"] for name, row in found.items()} == {"tests/x/test_many.py": 10, "tests/x/test_slow.py": 2}
     without = [row for row in ran.rows if row.get("part") != "1/2"]
@@ -152,6 +162,7 @@ def test_durations_are_read_from_the_rows_of_a_run(go: Go, suite: Any) -> None:
 def test_one_test_per_file(go: Go) -> None:
     ran = go({"x/test_many.py": MANY, "x/test_more.py": MANY}, one_test_per_file=True)
     assert ran.files() == {(f"tests/x/test_{name}.py", "first test"): (1, 0, 0) for name in ("many", "more")}
+    assert go({}, one_test_per_file=True, files="^(?!.*many)").began == ["x/test_more.py::test_a[0]"]
 
 
 # ---- what is counted
@@ -243,8 +254,7 @@ def test_c(): pass
 
 
 def test_a_file_whose_tests_all_crash_is_given_up_and_the_next_one_runs(go: Go, suite: Any) -> None:
-    text = MANY.replace("pass", "os._exit(7)").replace("import pytest", "import os, pytest")
-    ran = go({"x/test_pools.py": text, "x/test_z.py": MANY})
+    ran = go({"x/test_pools.py": MANY.replace("assert used", "os._exit(7)"), "x/test_z.py": MANY})
     assert ran.files() == {("tests/x/test_pools.py", "1/1"): (0, suite.DEATHS + 1, 0), ("tests/x/test_z.py", "1/1"): (10, 0, 0)}
     assert ran.rows[-1]["not_reached"] == 10 - suite.DEATHS - 1
     assert not ran.ok
