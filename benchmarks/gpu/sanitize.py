@@ -10,8 +10,9 @@ import argparse
 import sys
 import time
 
-import device
 from smoke import works
+
+import device
 
 LENGTH, SIMULATED_LENGTH = 700, 100
 

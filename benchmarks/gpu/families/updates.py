@@ -100,8 +100,8 @@ def update_options(n: int) -> Iterator[Case]:
 
     def members(make: Any, **options: Any) -> list[Any]:
         opt, parameters = made(lambda p: make(p, lr=[0.1, 0.01, 0.001], **options), (3, 30, 4), (3, n // 3))
-        norms = [pb.tensor(opt.gradient_norm)] if "clip_norm" in options else []
-        return [*_steps(opt, parameters), *norms]
+        found = _steps(opt, parameters)
+        return [*found, *[pb.tensor(opt.gradient_norm) for _ in options.keys() & {"clip_norm"}]]
 
     def observed() -> list[Any]:
         opt, parameters = made(lambda p: optim.Adam(p, lr=s.Cosine(1.0, 20) * s.ReduceOnPlateau(0.1, patience=0)))
