@@ -10,6 +10,8 @@ import argparse
 import sys
 import time
 
+from smoke import works
+
 import device
 
 LENGTH, SIMULATED_LENGTH = 700, 100
@@ -35,16 +37,26 @@ def main() -> None:
     names = names or order_for_sanitizer()
     if unknown := [name for name in names if name not in FAMILIES]:
         sys.exit(f"sanitize.py: no family is called {', '.join(unknown)}. There are: {', '.join(FAMILIES)}.")
+    failed: list[str] = []
     with pb.use_device("cuda"):
         for name in names:
             device.put(name=name, begins=True)
             begin, results = time.perf_counter(), 0
             for case, call in FAMILIES[name](SIMULATED_LENGTH if options.simulated else LENGTH):
                 print(f"{name}: {case}", flush=True)
-                made = call()
+                try:
+                    made = call()
+                    found.synchronize(0)
+                except Exception as error:
+                    failed.append(f"{name}: {case}: {type(error).__name__}: {error}"[:600])
+                    print(f"FAILED {failed[-1]}", flush=True)
+                    if not works():
+                        sys.exit(f"the device is lost. {failed[-1]}")
+                    continue
                 results += len(made) if isinstance(made, (list, tuple)) else 1
-                found.synchronize(0)
             device.put(name=name, results=results, seconds=round(time.perf_counter() - begin, 2))
+    if failed:
+        sys.exit(f"{len(failed)} calls failed; the first: {failed[0]}")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <mutex>
 
@@ -19,11 +20,19 @@ struct KernelFacts {
 
 std::mutex mutex;
 
+// Appends the name of a kernel to the file that CUDASIM_KERNELS names, so that a test learns which kernels a program launches.
+void list_kernel(const void* kernel) {
+  if (const char* path = std::getenv("CUDASIM_KERNELS")) std::ofstream(path, std::ios::app) << name_of(kernel) << '\n';
+}
+
 // Returns the facts of a kernel, which the first call collects. The caller holds the mutex.
 KernelFacts& facts_of(const void* kernel) {
   static std::map<const void*, KernelFacts> facts;
   const auto [at, is_new] = facts.try_emplace(kernel);
-  if (is_new) at->second.own_shared = own_shared_bytes(kernel);
+  if (is_new) {
+    at->second.own_shared = own_shared_bytes(kernel);
+    list_kernel(kernel);
+  }
   return at->second;
 }
 

@@ -46,16 +46,20 @@ _NATIVE: tuple[Family, ...] = (
     transforms.vectorized, transforms.per_example, transforms.recomputed, captures.captured_step, captures.new_addresses,
     indexing.sorts, indexing.select, indexing.scatter, elementary.losses, elementary.rounded_products, elementary.products,
     elementary.reductions, elementary.rows, indexing.indexing, indexing.cumulative, indexing.random, elementary.layouts,
-    elementary.elementwise, elementary.elementwise_ops,
+    elementary.elementwise, elementary.elementwise_ops, elementary.large_products,
 )  # fmt: skip
 _SAME_BITS: tuple[Family, ...] = (
     layers.attention, layers.conv, layers.recurrent, layers.channel_norms, layers.pools, layers.linear_recurrence,
-    updates.optimizers, elementary.products, elementary.reductions, elementary.rows, elementary.elementwise_ops, indexing.scatter,
+    captures.captured_step, updates.optimizers, elementary.products, elementary.reductions, elementary.rows, elementary.losses,
+    elementary.elementwise_ops, indexing.scatter,
 )  # fmt: skip
 # Families that need another library, or in which CuPy compiles kernels.
 LIBRARIES: dict[str, Family] = {
-    f.__name__: f for f in (libraries.matrices, libraries.exchange_cupy, libraries.exchange_torch, libraries.exchange_jax)
-}
+    f.__name__: f
+    for f in (
+        libraries.matrices, libraries.by_cupy, libraries.exchange_cupy, libraries.exchange_torch, libraries.exchange_jax,
+    )
+}  # fmt: skip
 
 
 def _name(family: Family) -> str:
@@ -71,7 +75,7 @@ FAMILIES: dict[str, Family] = {
 }  # fmt: skip
 
 # The largest difference relative to the largest element, for families that round more than others (comparison.BY_DTYPE).
-TOLERANCES = {"rounded_products": 5e-3}
+TOLERANCES = {"rounded_products": 5e-3, "large_products": 5e-3}
 
 
 def allowed(name: str) -> float | None:
@@ -83,6 +87,6 @@ def order_for_sanitizer() -> list[str]:
     """Returns the families that run under compute-sanitizer, those that have run least on GPUs first.
 
     Those that need other libraries are left out, because their kernels are not pullback's. Those in the mode "everywhere" run the
-    same kernels as the families of the same name.
+    same kernels as the families of the same name, except that captured steps have one kernel more.
     """
-    return list(_native)
+    return [*_native, captures.captured_step.__name__ + EVERYWHERE]

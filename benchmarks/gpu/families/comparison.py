@@ -55,13 +55,15 @@ def compared(got: Any, wanted: Any, allowed: float) -> dict[str, Any] | None:
     """Returns None if two arrays agree, otherwise what is wrong: how many elements, the first one, and both values of it."""
     if got.shape != wanted.shape or got.dtype != wanted.dtype:
         return {"got": f"{got.dtype}{list(got.shape)}", "wanted": f"{wanted.dtype}{list(wanted.shape)}"}
+    shape = got.shape
+    got, wanted = got.reshape(shape or 1), wanted.reshape(shape or 1)
     wrong = wrong_elements(got, wanted, allowed)
     if not wrong.any():
         return None
     first = tuple([int(i) for i in np.argwhere(wrong)[0]])
     last = tuple([int(i) for i in np.argwhere(wrong)[-1]])
     return {
-        "of": f"{got.dtype}{list(got.shape)}", "elements": int(wrong.sum()), "first": list(first), "last": list(last),
+        "of": f"{got.dtype}{list(shape)}", "elements": int(wrong.sum()), "first": list(first), "last": list(last),
         "got": str(got[first]), "wanted": str(wanted[first]), "difference": difference(got, wanted), "allowed": allowed,
     }  # fmt: skip
 

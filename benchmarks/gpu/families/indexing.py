@@ -8,7 +8,7 @@ from typing import Any
 
 import pullback as pb
 
-from .values import FLOATS, Case, floats, integers, with_gradients
+from .values import FLOATS, SHORTEST, Case, floats, integers, with_gradients
 
 SORTED = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", *FLOATS)
 
@@ -34,11 +34,10 @@ def sorts(n: int) -> Iterator[Case]:
         yield f"{dtype}, one row", partial(both, dtype, 2 * n)
         yield f"{dtype}, short rows", partial(both, dtype, n // 30 + 1, 30)
         yield f"{dtype}, columns", partial(both, dtype, 700, 3, axis=0)
+        yield f"{dtype}, long rows", partial(both, dtype, 2, 4500)
     yield "bool", lambda: [pb.sort(floats(n) > 0), pb.argsort(floats(3, n) > 0)]
     yield "with gradients", lambda: with_gradients(partial(pb.sort, axis=0), floats(n // 9 + 1, 9))
     yield "median and quantiles", lambda: [pb.median(floats(9, n // 9), axis=1), pb.quantile(floats(n), pb.tensor([0.1, 0.5]))]
-    yield "unique values", lambda: list(pb.unique_all(integers(40, n)))
-    yield "positions that are not zero", lambda: list(pb.nonzero(floats(5, n // 5) > 0.5))
 
 
 def select(n: int) -> Iterator[Case]:
@@ -48,6 +47,7 @@ def select(n: int) -> Iterator[Case]:
 
     for dtype in SORTED:
         yield f"10 of {dtype}", partial(largest, dtype, 10, 4, n)
+        yield f"10 of long rows of {dtype}", partial(largest, dtype, 10, 3, 4500)
     yield "300 of int64", partial(largest, "int64", min(n, 300), n)
     yield "many rows", partial(largest, "float32", 3, n // 20 + 1, 20)
     yield "with gradients", lambda: with_gradients(lambda x: pb.topk(x, 5)[0], floats(6, n // 6))
@@ -79,23 +79,65 @@ def scatter(n: int) -> Iterator[Case]:
     once = pb.permute_dims(pb.flip(pb.arange(n), axis=0), (0,))
     for dtype in ("float32", "float16", "int64", "uint8"):
         yield f"at[…].set {dtype}", partial(written, "set", dtype, n, once)
+    for dtype in ("float64", "int64", "uint64", "bool"):
+        for count in (30, 300):
+            yield f"{count} rows at[…] {dtype}", partial(_every_way, dtype, count, 50)
+    targets = 1_100_000 if n > SHORTEST else 1000
+    for dtype, columns in (("float32", 3), ("float32", 4), ("float64", 3), ("int64", 3), ("uint64", 3), ("bool", 3)):
+        # a target that is too large to be written as a whole, and more indices than are ranked by counting
+        yield (
+            f"few rows of many {dtype} {columns}",
+            partial(_every_way, dtype, 30, targets if columns == 4 else targets // 3 + 1, columns),
+        )
+        yield f"few rows {dtype} {columns}", partial(_every_way, dtype, 30, 50, columns)
+        yield f"5,000 rows {dtype} {columns}", partial(_every_way, dtype, 5000, 700, columns)
+    for dtype in ("float32", "float64", "int64", "uint64"):
+        yield f"along an axis {dtype}", partial(_along, dtype)
+    for columns, dtype in ((1, "uint8"), (1, "float16"), (1, "float64"), (4, "float32")):
+        yield f"at[…].set of a few {dtype} {columns}", partial(_set_few, dtype, columns)
+    yield "at[…].set of 300 rows of 16 bytes", lambda: pb.zeros((400, 4)).at[pb.arange(300)].set(floats(300, 4))
+    yield "no columns", lambda: pb.segment_sum(pb.zeros((9, 0)), integers(3, 9), 3)
     yield "at[…].set of a few", partial(written, "set", "float32", 50, pb.arange(20))
     yield "at[…].set twice", partial(written, "set", "float32", n // 3 + 1, few)
+
+
+def _every_way(dtype: str, count: int, targets: int, columns: int = 3) -> list[Any]:
+    x, y = (pb.abs(9 * floats(rows, columns, seed=rows)).astype(dtype) for rows in (targets, count))
+    rows = integers(min(targets, 40), count)
+    kinds = ("add", "max", "min")
+    return [getattr(x.at[rows], way)(y)[:50] for way in kinds]
+
+
+def _along(dtype: str) -> Any:
+    """Adds at indices that each column has for itself: the gradient of take_along_axis."""
+    x, rows = pb.abs(9 * floats(20, 7)).astype(dtype), integers(20, 9, 7)
+    return (
+        with_gradients(lambda x: pb.take_along_axis(x, rows, axis=0), x)
+        if "float" in dtype
+        else pb.take_along_axis(x, rows, axis=0)
+    )
+
+
+def _set_few(dtype: str, columns: int) -> Any:
+    x, y = (pb.abs(9 * floats(rows, columns, seed=rows)).astype(dtype) for rows in (50, 20))
+    return x.at[pb.arange(20)].set(y)
 
 
 def indexing(n: int) -> Iterator[Case]:
     x, columns = floats(n // 8 + 1, 8), integers(8, n // 8 + 1, 3)
     yield "take_along_axis", lambda: with_gradients(lambda x: pb.take_along_axis(x, columns, axis=1), x)
     yield "take_along_axis, down", lambda: with_gradients(lambda x: pb.take_along_axis(x, integers(9, 30, 8), axis=0), x)
-    for dtype in ("float32", "float64", "int32", "bfloat16"):
-        yield f"one_hot {dtype}", partial(pb.one_hot, columns, 8, dtype=dtype)
+    for dtype in ("float32", "float64", "int32", "bfloat16", "uint8"):
+        for classes in (7, 8):
+            yield f"one_hot {dtype} {classes}", partial(pb.one_hot, columns[:9, 0] % 7, classes, dtype=dtype)
     yield "two arrays of indices", lambda: with_gradients(lambda x: x[integers(9, 20), integers(8, 20, seed=1)], x)
-    for dtype in ("float32", "float64", "float16", "int32", "int64"):
+    for dtype in ("float32", "float64", "float16", "int32", "int64", "uint64", "bool"):
         yield f"searchsorted {dtype}", partial(_searched, dtype, n)
 
 
 def _searched(dtype: str, n: int) -> list[Any]:
-    x, sought = pb.sort(_numbers(dtype, n)), _numbers(dtype, 10, 10, seed=1)
+    x, sought = (pb.abs(9 * floats(*shape, seed=len(shape))).astype(dtype) for shape in ((n,), (10, 10)))
+    x = pb.sort(x)
     return [pb.searchsorted(x, sought), pb.searchsorted(x, sought, side="right")]
 
 
@@ -109,11 +151,23 @@ def cumulative(n: int) -> Iterator[Case]:
     for name in ("cummax", "cummin"):
         for axis in (0, 1):
             yield f"{name}, axis {axis}", partial(_extremes, name, axis, n)
+    for dtype in ("float64", "int64", "uint64", "bool"):
+        for shape, axis in (((3, 300), 1), ((300, 7), 0)):
+            yield f"running extremes and products {dtype} {shape}", partial(_running, dtype, shape, axis)
     yield "logcumsumexp", lambda: pb.logcumsumexp(floats(5, n // 5), axis=1)
 
 
 def _extremes(name: str, axis: int, n: int) -> list[Any]:
-    found = getattr(pb, name)(floats(9, n // 9), axis=axis)
+    return _all(getattr(pb, name)(floats(9, n // 9), axis=axis))
+
+
+def _running(dtype: str, shape: tuple[int, ...], axis: int) -> list[Any]:
+    x = pb.abs(2 * floats(*shape)).astype(dtype)
+    extremes = [y for f in (pb.cummax, pb.cummin) for y in _all(f(x, axis=axis))]
+    return [*extremes, pb.cumulative_prod(x, axis=axis), pb.cumulative_sum(x, axis=axis)]
+
+
+def _all(found: Any) -> list[Any]:
     return list(found) if isinstance(found, tuple) else [found]
 
 

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 import pullback as pb
-from pullback import linalg
+from pullback import linalg, optim
 
-from .values import Case, floats, with_gradients, with_tangents
+from .layers import linear_layer
+from .values import Case, floats, integers, with_gradients, with_tangents
 
 
 class NotHere(Exception):
@@ -61,10 +62,11 @@ def matrices(n: int) -> Iterator[Case]:
             yield f"det {words}", lambda a=a: with_gradients(linalg.det, a())
             yield f"slogdet {words}", lambda p=p: with_gradients(lambda x: linalg.slogdet(x)[1], p())
             yield f"qr {words}", lambda a=a: with_gradients(lambda x: _abs_of(linalg.qr(x)[1]), a())
-            yield f"eigh {words}", lambda p=p: with_gradients(lambda x: linalg.eigh(x)[0], p())
-            yield f"eigvalsh {words}", lambda p=p: with_gradients(linalg.eigvalsh, p())
-            yield f"svd {words}", lambda a=a: with_gradients(lambda x: linalg.svd(x, full_matrices=False)[1], a())
-            yield f"svdvals {words}", lambda a=a: with_gradients(linalg.svdvals, a())
+            s = partial(_separate, *batch, size=size, dtype=dtype)
+            yield f"eigh {words}", lambda p=s: with_gradients(lambda x: linalg.eigh(x)[0], p())
+            yield f"eigvalsh {words}", lambda p=s: with_gradients(linalg.eigvalsh, p())
+            yield f"svd {words}", lambda a=s: with_gradients(lambda x: linalg.svd(x, full_matrices=False)[1], a())
+            yield f"svdvals {words}", lambda a=s: with_gradients(linalg.svdvals, a())
             yield f"pinv {words}", lambda a=a: with_gradients(linalg.pinv, a())
             yield f"lstsq {words}", lambda a=a, b=b: linalg.lstsq(a(), b())[0]
     yield "solve, tangent", lambda: with_tangents(linalg.solve, _regular(5), floats(5, 8, 2))
@@ -94,6 +96,42 @@ def _captured_solve() -> Any:
         return pb.capture(linalg.solve)(a, b)
     except pb.CaptureError:
         return linalg.solve(a, b)
+
+
+def _separate(*batch: int, size: int = 8, dtype: str = "float32") -> Any:
+    """Returns symmetric matrices whose eigenvalues differ clearly, because their derivatives depend on the differences."""
+    noise = floats(*batch, size, size, dtype=dtype) / (20 * size)
+    return noise + pb.matrix_transpose(noise) + pb.diag(pb.linspace(1.0, 4.0, size, dtype=dtype))
+
+
+# ---- ops that CuPy computes
+
+
+def by_cupy(n: int) -> Iterator[Case]:
+    """Calls what has no kernel on a GPU, so that CuPy compiles or runs it on pullback's stream."""
+
+    def pruned(scope: str, make: Any) -> list[Any]:
+        parameters = [pb.Parameter(floats(*shape, seed=7)) for shape in ((n // 4, 4), (30, 4), (7,))]
+        opt = make(parameters, lr=0.1)
+        optim.Pruning(opt, 0.5, scope=scope)
+        for seed in (1, 2):
+            opt.step([floats(*p.shape, seed=seed) for p in parameters])
+        return [pb.copy(p) for p in parameters]
+
+    def scanned(a: Any, b: Any) -> Any:
+        return pb.associative_scan(lambda p, q: (p[0] * q[0], q[0] * p[1] + q[1]), (a, b))[1]
+
+    for scope in ("tensor", "global"):
+        yield f"pruning, {scope}", partial(pruned, scope, optim.Adam)
+    yield "pruning, lamb", partial(pruned, "tensor", optim.LAMB)
+    yield "unique values", lambda: list(pb.unique_all(integers(40, n)))
+    yield "positions that are not zero", lambda: list(pb.nonzero(floats(5, n // 5) > 0.5))
+    yield "a mask as an index", lambda: floats(5, n // 5)[floats(5, n // 5, seed=1) > 0]
+    yield "an associative scan", lambda: with_gradients(scanned, 0.5 * floats(37, 5), floats(37, 5, seed=1))
+    yield "LRU", partial(linear_layer, "LRU", 30, 4, 6, 10)
+    yield "the gradient of a part", lambda: with_gradients(lambda x: x[2:9, ::2] * 3, floats(20, 9))
+    yield "whole numbers are finite", lambda: [pb.isfinite(integers(9, n)), pb.isnan(integers(9, n))]
+    yield "neighbouring numbers", lambda: pb.nextafter(floats(n), floats(n, seed=1))
 
 
 # ---- exchange: each library works on two streams, its own default and another one

@@ -109,6 +109,7 @@ def recomputed(n: int) -> Iterator[Case]:
     operands = floats(n // 9, 9), floats(9, 9, seed=1)
     yield "a checkpoint", lambda: with_gradients(pb.checkpoint(block), *operands)
     yield "a kept result", memo
+    yield "gradients that add up in place", lambda: with_gradients(lambda x: x * 2 + pb.exp(x) + pb.tanh(x) + x * x, floats(n))
     yield "a loop with checkpoints", loop
     yield "a Hessian", lambda: pb.hessian(lambda v: pb.sum(pb.tanh(v * v)))(floats(6))
     yield "a Jacobian", lambda: pb.jacobian(lambda v: pb.tanh(v * v))(floats(6))

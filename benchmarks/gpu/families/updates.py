@@ -39,6 +39,8 @@ RULES: dict[str, tuple[Any, dict[str, Any]]] = {
     "muon": (optim.Muon, {}),
 }
 
+MANY = "many parameters"  # more than a small launch takes
+
 # Options that each rule runs with in turn. Weights of half precision need one of the last two.
 OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("float32", {}),
@@ -46,6 +48,7 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "float64": ("float64", {"clip_norm": 1.0}),
     "master weights": ("bfloat16", {"master_weights": True}),
     "stochastic rounding": ("float16", {"stochastic_rounding": True, "clip_norm": 1.0}),
+    MANY: ("float32", {}),
 }
 
 
@@ -66,7 +69,8 @@ def optimizers(n: int) -> Iterator[Case]:
 
     def run(rule: str, options: str) -> list[Any]:
         (make, hyper), (dtype, more) = RULES[rule], OPTIONS[options]
-        parameters = [pb.Parameter(floats(*shape, seed=7, dtype=dtype)) for shape in _shapes(n)]
+        shapes = [(3, i + 1) for i in range(30)] if options == MANY else _shapes(n)
+        parameters = [pb.Parameter(floats(*shape, seed=7, dtype=dtype)) for shape in shapes]
         opt = make(parameters, lr=0.1, **hyper, **more)
         out = _steps(opt, parameters)
         return [*out, *[pb.copy(opt.averaged(p)) for p in parameters if "ema" in more]]
@@ -86,15 +90,18 @@ def update_options(n: int) -> Iterator[Case]:
     def clipped(dtype: str, *shapes: tuple[int, ...]) -> list[Any]:
         return _steps(*made(lambda p: optim.SGD(p, lr=0.1, clip_adaptive=0.01, momentum=0.9), *shapes, dtype=dtype))
 
-    def pruned(scope: str, make: Any) -> list[Any]:
-        opt, parameters = made(lambda p: make(p, lr=0.1))
-        optim.Pruning(opt, 0.5, scope=scope)
-        return _steps(opt, parameters)
+    def turned() -> list[Any]:
+        out = []
+        for dtype in ("float32", "float64", "bfloat16"):
+            opt, parameters = made(lambda p: optim.Adam(p, lr=0.1, clip_norm=1.0), (4, 5, 6), (7, 8), dtype=dtype)
+            opt.step([pb.permute_dims(floats(6, 5, 4, dtype=dtype), (2, 1, 0)), floats(8, 7, dtype=dtype).T])
+            out += [pb.copy(p) for p in parameters]
+        return out
 
     def members(make: Any, **options: Any) -> list[Any]:
         opt, parameters = made(lambda p: make(p, lr=[0.1, 0.01, 0.001], **options), (3, 30, 4), (3, n // 3))
-        norms = [pb.tensor(opt.gradient_norm)] if "clip_norm" in options else []
-        return [*_steps(opt, parameters), *norms]
+        found = _steps(opt, parameters)
+        return [*found, *[pb.tensor(opt.gradient_norm) for _ in options.keys() & {"clip_norm"}]]
 
     def observed() -> list[Any]:
         opt, parameters = made(lambda p: optim.Adam(p, lr=s.Cosine(1.0, 20) * s.ReduceOnPlateau(0.1, patience=0)))
@@ -118,9 +125,8 @@ def update_options(n: int) -> Iterator[Case]:
         yield f"adaptive clipping {dtype}", partial(clipped, dtype)
         yield f"accumulated gradients {dtype}", partial(accumulated, dtype)
     yield "adaptive clipping of long rows", partial(clipped, "float32", (3, n), (5, 4, 3, 3), (n,))
-    for scope in ("tensor", "global"):
-        yield f"pruning, {scope}", partial(pruned, scope, optim.Adam)
-    yield "pruning, lamb", partial(pruned, "tensor", optim.LAMB)
+    yield "adaptive clipping of many parameters", partial(clipped, "float32", *[(3, i + 1) for i in range(30)])
+    yield "gradients in any layout", turned
     yield "members", partial(members, optim.SGD, momentum=0.9, clip_norm=1.0)
     yield "members, lamb", partial(members, optim.LAMB)
     yield "members, adaptive clipping", partial(members, optim.Adam, clip_adaptive=0.02)
@@ -128,6 +134,7 @@ def update_options(n: int) -> Iterator[Case]:
     yield "a delta", delta
     yield "many parameters", lambda: _steps(*made(lambda p: optim.Adam(p, clip_norm=1.0), *[(3, i + 1) for i in range(90)]))
     yield "a rule by formula", lambda: _steps(*made(_by_formula))
+    yield "a rule by formula, many parameters", lambda: _steps(*made(_by_formula, *[(3, i + 1) for i in range(30)]))
 
 
 @optim.rule(slots=("m",), lr=1e-4, beta1=0.9)

@@ -14,6 +14,7 @@ import pullback as pb
 Case = tuple[str, Callable[[], Any]]
 Family = Callable[[int], Iterator[Case]]
 
+SHORTEST = 500  # of the lengths on a GPU. Families leave out what is slow to simulate if they are given a shorter one.
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 
 
