@@ -21,7 +21,8 @@ def arguments(description: str | None, *names: str) -> argparse.Namespace:
 
 def put(**row: Any) -> None:
     """Prints one result as a line of JSON. Numbers that are not finite become null."""
-    print(json.dumps(finite(row)), flush=True)
+    sys.stdout.write(json.dumps(finite(row)) + "\n")  # at once, so that no line of another process comes in between
+    sys.stdout.flush()
 
 
 def finite(value: Any) -> Any:

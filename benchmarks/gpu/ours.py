@@ -220,8 +220,13 @@ def prepare_single(case: Mapping[str, Any], simulated: bool) -> Prepared:
         error = error_of(single, op, operands)
     call, times = lambda: op(*operands), max(1, single.launches)
     if single.launches:
-        # fusion="none" keeps the launches whose results are not used.
-        captured = pb.capture(lambda *operands: [op(*operands) for _ in range(times)][-1], fusion="none")
+
+        def several(*operands: Any) -> Any:
+            for _ in range(times):
+                last = op(*operands)  # each result takes the memory of the one before
+            return last
+
+        captured = pb.capture(several, fusion="none")  # keeps the launches whose results are not used
         call = lambda: captured(*operands)
     return Prepared(call, pb.cuda.synchronize, steps=times, facts={"error": error}, within=within)
 

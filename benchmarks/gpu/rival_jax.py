@@ -6,6 +6,7 @@ that may be faster: `unroll`, and what turns.py puts into XLA_FLAGS.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from collections.abc import Mapping
@@ -23,8 +24,8 @@ from serving import Prepared, Server
 import device
 from workloads import BATCHES, LEARNING_RATE, SEVERAL, STEPS, Convolutions, Decoder, Net, Recurrent, named
 
-MATMUL = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "highest"}
-UNROLLED = f"unroll={STEPS}"  # a variant
+MATMUL = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "default"}
+UNROLLED, CELLS_UNROLLED = f"unroll={STEPS}", "GRU unroll=8"  # variants
 THREADS = 6  # XLA compiles this many steps at the same time
 
 
@@ -62,7 +63,7 @@ def convolutions(p: Any, x: Any, net: Convolutions) -> Any:
     return x.reshape(len(x), net.flat) @ p["7.weight"].T + p["7.bias"]
 
 
-def recurrent(p: Any, x: Any, net: Recurrent) -> Any:
+def recurrent(p: Any, x: Any, net: Recurrent, unroll: int = 1) -> Any:
     inputs = jnp.swapaxes(x @ p["rows.weight_ih_l0"].T + p["rows.bias_ih_l0"], 0, 1)  # (length, batch, gates): one product
 
     def cell(h: Any, given: Any) -> Any:
@@ -71,7 +72,7 @@ def recurrent(p: Any, x: Any, net: Recurrent) -> Any:
         r, z = jax.nn.sigmoid(r + of_r), jax.nn.sigmoid(z + of_z)
         return (1 - z) * jnp.tanh(n + r * of_n) + z * h, None
 
-    h, _ = jax.lax.scan(cell, jnp.zeros((len(x), net.hidden)), inputs)
+    h, _ = jax.lax.scan(cell, jnp.zeros((len(x), net.hidden)), inputs, unroll=unroll)
     return h @ p["classes.weight"].T + p["classes.bias"]
 
 
@@ -91,23 +92,25 @@ def decoder(p: Any, numbers: Any, net: Decoder) -> Any:
     return (normalized(x, p["norm.weight"]) @ p["characters.weight"].T).reshape(-1, net.characters)
 
 
-def logits(p: Any, x: Any, net: Any, precision: str) -> Any:
+def logits(p: Any, x: Any, net: Any, precision: str, variant: str = "") -> Any:
     if isinstance(net, Net):
         return dense(p, x, net, precision)
+    if variant == CELLS_UNROLLED:
+        return recurrent(p, x, net, 8)
     return {Convolutions: convolutions, Recurrent: recurrent, Decoder: decoder}[type(net)](p, x, net)
 
 
-def loss_of(p: Any, x: Any, y: Any, net: Any, precision: str) -> Any:
-    return -jnp.take_along_axis(jax.nn.log_softmax(logits(p, x, net, precision)), y[:, None], 1).mean()
+def loss_of(p: Any, x: Any, y: Any, net: Any, precision: str, variant: str) -> Any:
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits(p, x, net, precision, variant)), y[:, None], 1).mean()
 
 
 # ---- the training step
 
 
-def step(state: Any, x: Any, y: Any, net: Any, precision: str) -> Any:
+def step(state: Any, x: Any, y: Any, net: Any, precision: str, variant: str) -> Any:
     """Performs one step of Adam. state is (weights, first moments, second moments, number of steps done)."""
     weights, first, second, count = state
-    loss, gradients = jax.value_and_grad(loss_of)(weights, x, y, net, precision)
+    loss, gradients = jax.value_and_grad(loss_of)(weights, x, y, net, precision, variant)
     count = count + 1
     first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, gradients)
     second = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, second, gradients)
@@ -118,8 +121,8 @@ def step(state: Any, x: Any, y: Any, net: Any, precision: str) -> Any:
 
 def prepare(case: Mapping[str, Any], simulated: bool) -> Prepared:
     net, precision, several = named(case["name"], simulated), case["precision"], case["way"] == SEVERAL
-    unroll = STEPS if case.get("variant") == UNROLLED else 1
-    one = partial(step, net=net, precision=precision)
+    unroll = STEPS if case["variant"] == UNROLLED else 1
+    one = partial(step, net=net, precision=precision, variant=case["variant"])
     many = lambda state, xs, ys: jax.lax.scan(lambda state, batch: one(state, *batch), state, (xs, ys), unroll=unroll)
     compiled = jax.jit(many if several else one, donate_argnums=0)
     x, y = net.batches(BATCHES)
@@ -130,14 +133,22 @@ def prepare(case: Mapping[str, Any], simulated: bool) -> Prepared:
     kept = [(weights, jax.tree.map(jnp.zeros_like, weights), jax.tree.map(jnp.zeros_like, weights), jnp.float32(0)), None]
     within = partial(jax.default_matmul_precision, MATMUL[precision])
     with within():
-        first = np.asarray(jax.jit(partial(logits, net=net, precision=precision))(weights, x[0]), np.float64)
-        facts = {"loss_first": mean_loss(first, np.asarray(y[0]))} | ({"error": net.error(first)} if isinstance(net, Net) else {})
+        facts = first_facts(net, precision)
 
     def call() -> None:
         kept[:] = compiled(kept[0], *next(turn))
 
     finish, after = lambda: jax.block_until_ready(kept), lambda: {"loss_after": float(jnp.mean(kept[1]))}
     return Prepared(call, finish, len(given), count, facts, after, within)
+
+
+@functools.cache
+def first_facts(net: Any, precision: str) -> dict[str, Any]:
+    """Returns the loss of the first batch, and the error of its logits."""
+    x, y = net.batches(1)
+    weights = {name: jnp.asarray(value) for name, value in net.weights().items()}
+    found = np.asarray(jax.jit(partial(logits, net=net, precision=precision))(weights, x[0]), np.float64)
+    return {"loss_first": mean_loss(found, y[0].reshape(-1))} | ({"error": net.error(found)} if isinstance(net, Net) else {})
 
 
 def mean_loss(x: Any, y: Any) -> float:

@@ -120,7 +120,12 @@ def step_of(model: Any, precision: str, compiled: bool) -> Callable[[Any, Any], 
         with rounding(precision):
             return F.cross_entropy(model(x), y)
 
-    loss_of = torch.compile(forward) if compiled else forward
+    loss_of = forward
+    if compiled:
+        # All networks share this function's code: without a reset dynamo would reach its limit of recompilations, and not compile.
+        torch._dynamo.reset()
+        torch._dynamo.config.fail_on_recompile_limit_hit = True
+        loss_of = torch.compile(forward, dynamic=False)
 
     def step(x: Any, y: Any) -> Any:
         opt.zero_grad(set_to_none=True)  # lets the backward pass write gradients instead of adding to them
@@ -272,6 +277,7 @@ def prepare_single(case: Mapping[str, Any], simulated: bool) -> Prepared:
 
 def main() -> None:
     options = device.arguments(__doc__)
+    torch.backends.cudnn.benchmark = True  # the warm-up finds the fastest convolutions, as JAX's compilation does
     if options.simulated:
         torch.set_num_threads(1)  # the simulated device is on the same processors
     prepare = lambda case: (prepare_step if case["way"] else prepare_single)(case, options.simulated)

@@ -72,7 +72,8 @@ class Server:
 
     def _answer(self, **answer: Any) -> None:
         with self._lock:
-            print(json.dumps(finite(answer)), file=self._out, flush=True)
+            self._out.write(json.dumps(finite(answer)) + "\n")
+            self._out.flush()
 
     def _guarded(self, action: Callable[[str, Any], None], key: str, request: Mapping[str, Any]) -> None:
         try:

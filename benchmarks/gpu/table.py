@@ -27,6 +27,7 @@ FOLDER = ROOT / "benchmarks" / "results"
 README, PAGE = ROOT / "README.md", ROOT / "docs" / "gpu_speed.md"
 BEGIN, END = "<!-- GPU figures: written by benchmarks/gpu/table.py -->", "<!-- end of the GPU figures -->"
 NOTHING = "not measured"
+EQUAL = 0.03  # two times whose ratio differs from 1 by less are called equal
 OURS, TORCH, JAX = "pullback", "torch", "jax"
 COMPILED = "torch.compile"
 
@@ -36,14 +37,10 @@ Row = Mapping[str, Any]
 # ---- reading
 
 
-def by_gpu(folder: Path) -> list[dict[str, Any]]:
-    """Returns the results of each GPU, the last measured first. Each stage is from its latest day."""
-    out: dict[str, dict[str, Any]] = {}
-    for data in sorted([load(path) for path in folder.glob("*.json")], key=lambda data: data["date"]):
-        if not data["simulated"]:
-            before = out.pop(data["gpu"], data)
-            out[data["gpu"]] = {**merged(before, data), "date": data["date"]}
-    return list(reversed(out.values()))
+def measured(folder: Path) -> list[dict[str, Any]]:
+    """Returns the files of real GPUs, the newest first. Figures of two files are never combined: rivals and sources change."""
+    found = [data for path in folder.glob("*.json") if not (data := load(path))["simulated"]]
+    return sorted(found, key=lambda data: data["date"], reverse=True)
 
 
 def rows_of(data: Mapping[str, Any], *commands: str) -> list[Row]:
@@ -71,9 +68,9 @@ class Times:
 
     def rounds_tf32(self, name: str) -> bool:
         """False if pullback's rows in tf32 have the float32 rows' result to the last bit: then the float32 kernels ran."""
-        a, b = [self.get(OURS, name, precision, CAPTURED) for precision in ("float32", "tf32")]
-        results = [[row.get(key) for key in ("error", "loss_first")] for row in (a, b) if row]
-        return len(results) < 2 or results[0] != results[1]
+        rows = [self.get(OURS, name, precision, CAPTURED) for precision in ("float32", "tf32")]
+        results = [tuple([row.get(key) for key in ("error", "loss_first")]) for row in rows if row]
+        return len({*results}) != 1 or len(results) < 2 or results[0] == (None, None)
 
 
 # ---- words
@@ -125,10 +122,10 @@ class Step:
         self.net, self.precision = net.name, precision
         self.eager, self.one, self.several = [get(OURS, way) for way in (EAGER, CAPTURED, SEVERAL)]
         self.torch_eager, self.torch_one, self.torch_several = [get(TORCH, way) for way in (EAGER, CAPTURED, SEVERAL)]
-        self.jax_one, self.jax_several = get(JAX, CAPTURED), times.best(JAX, net.name, precision, SEVERAL)
+        self.jax_one, self.jax_several = [times.best(JAX, net.name, precision, way) for way in (CAPTURED, SEVERAL)]
         self.compiled_one, self.compiled_several = [get(TORCH, way, COMPILED) for way in (CAPTURED, SEVERAL)]
         if precision == "tf32" and not times.rounds_tf32(net.name):
-            self.precision = "float32 (tf32 asked for)"
+            self.precision = "tf32 (pullback: float32)"
 
 
 def steps_of(times: Times, simulated: bool = False) -> list[Step]:
@@ -163,33 +160,34 @@ def short_steps(times: Times) -> str:
 
 def verdict(pairs: Sequence[tuple[Row | None, Row | None]], words: str) -> str:
     """Returns a sentence that says in how many rows a rival is slower, and in how many it is faster."""
-    found = [round(one, 2) for ours, theirs in pairs if (one := quotient(ours, theirs)) is not None]
+    found = [one for ours, theirs in pairs if (one := quotient(ours, theirs)) is not None]
     if not found:
         return f"Against {words}: {NOTHING}."
-    faster, slower = len([x for x in found if x < 1]), len([x for x in found if x > 1])
+    faster, slower = len([x for x in found if x < 1 - EQUAL]), len([x for x in found if x > 1 + EQUAL])
+    equal = f"equal within {100 * EQUAL:.0f} % in {len(found) - faster - slower}"
     span = f"{min(found):.2f} to {max(found):.2f} of its time (median {statistics.median(found):.2f})"
-    return f"Against {words} pullback takes {span}: it is faster in {faster} of {len(found)} rows and slower in {slower}."
+    return f"Against {words} pullback takes {span}: it is faster in {faster} of {len(found)} rows, slower in {slower} and {equal}."
 
 
 def verdicts(data: Mapping[str, Any], times: Times) -> str:
     """Returns what the table says, like for like, with the rivals' versions."""
     found, machine = steps_of(times), data["commands"].get("figures", {}).get("machine") or {}
     named = lambda name, package: f"{name} {machine.get('packages', {}).get(package) or ''}".strip()
-    forms = sorted({row.get("variant", "as it is") for row in times.rows if row["side"] == JAX and row.get("way") == SEVERAL})
+    forms = sorted({row.get("variant", "as it is") for row in times.rows if row["side"] == JAX})
     torch = verdict([(s.several, s.torch_several) for s in found], f"{named('torch', 'torch')}, one graph of {STEPS} steps,")
     jax = verdict([(s.several, s.jax_several) for s in found], f"{named('JAX', 'jax')}, `lax.scan` of {STEPS} steps,")
-    return f"{torch} {jax} Forms of the scan that were tried: {', '.join(forms) or 'none'}."
+    return f"{torch} {jax} Forms of JAX that were timed: {', '.join(forms) or 'none'}."
 
 
 def compiled(times: Times) -> str:
     """Returns the table of steps whose loss and gradient torch.compile has fused, or a sentence."""
+    head = ("Adam step, products in", f"{COMPILED}, one step a call", "pullback / it", f"{COMPILED}, {STEPS} steps a call, each",
+            "pullback / it")  # fmt: skip
     out = []
     for s in steps_of(times):
         if s.compiled_one or s.compiled_several:
             cells = [(s.one, s.compiled_one), (s.several, s.compiled_several)]
             out.append((f"{s.net}, {s.precision}", *[text for ours, row in cells for text in (short(row), ratio(ours, row))]))
-    head = ("Adam step, products in", "one step a call", "pullback / torch.compile", f"{STEPS} steps a call, each",
-            "pullback / torch.compile")  # fmt: skip
     return grid(head, out) if out else f"{COMPILED}: {NOTHING}."
 
 
@@ -279,6 +277,9 @@ def conditions(data: Mapping[str, Any]) -> str:
         lines += [f"- {remark}." for remark in command.get("remarks", [])]
     flags = {row["flags"] for row in rows_of(data, "figures") if row.get("flags")}
     lines += [f"- XLA_FLAGS of a variant of JAX: `{flag}`" for flag in sorted(flags)]
+    failed = [row for row in rows_of(data, "figures", "rest") if "failed" in row]
+    keys = ("side", "name", "precision", "way", "variant")
+    lines += [f"- Failed: {', '.join([row[key] for key in keys if row.get(key)])}: {first_line(row['failed'])}" for row in failed]
     overfit = {row["name"] for row in Times(data).rows if (row.get("loss_after") or 1) < 1e-3}
     if overfit:
         names = "; ".join(sorted(overfit))
@@ -305,13 +306,13 @@ HEAD = f"""# Speed on a GPU
 Written by `benchmarks/gpu/table.py` from the files in `benchmarks/results`, which `benchmarks/gpu/run.sh` makes. Rows in which
 pullback is slower are here, too.
 
-A step is forward, backward and Adam's update of one batch. Compare like with like: *one step a call* is bound by the host, in JAX
-more than elsewhere; *{STEPS} steps a call* is what the GPU takes. torch's captured step is one `torch.cuda.graph` with
-`Adam(fused=True, capturable=True)`. JAX's step is `jax.jit` with donated state, and its several steps are `lax.scan`, of which the
-fastest form counts: as it is, with `unroll={STEPS}`, or with loops that XLA unrolls or captures (the form is in brackets). tf32 and
-bfloat16 round the factors of products (`pb.amp.autocast`), while weights and the optimizer stay in float32. torch's bfloat16 rows
-use its `autocast`. If a network's result in tf32 has the bits of its float32 result, pullback ran float32 kernels, and the row says
-so.
+A step is forward, backward and Adam's update of one batch. Compare like with like: *one step a call* includes the host's part of a
+call, which is large in JAX; *{STEPS} steps a call* hides it. torch's captured step is one `torch.cuda.graph` with
+`Adam(fused=True, capturable=True)`. JAX's step is `jax.jit` with donated state, and its several steps are `lax.scan`. The fastest
+form of JAX that was timed counts; if it is not the plain one, it is in brackets. tf32 and bfloat16 round the factors of products
+(`pb.amp.autocast`), while weights and the optimizer stay in float32. torch's bfloat16 rows use its `autocast`. If a network's
+result in tf32 has the bits of its float32 result, pullback ran float32 kernels, and the row says so. A ratio with a spread
+(quartiles) is of rounds in turns.
 """
 
 
@@ -366,7 +367,7 @@ def main() -> None:
     try:
         for name in sys.argv[1:]:
             print(take_in(Path(name), FOLDER))
-        found = by_gpu(FOLDER)
+        found = measured(FOLDER)
         replace(README, with_section(README.read_text(encoding="utf-8"), section(found)))
         replace(PAGE, page(found))
     except (OSError, ValueError) as error:

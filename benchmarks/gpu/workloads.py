@@ -36,7 +36,7 @@ PRECISIONS: Final = {
 }
 
 # The batches that a step is called with in turns. If there were only one, the network would fit it exactly: the loss would be 0,
-# gradients would be zeros, and Adam's moments would decay to denormal numbers. With this learning rate the loss hardly changes.
+# gradients would be zeros, and Adam's moments would decay to denormal numbers. With this learning rate the loss falls slowly.
 BATCHES: Final = 2 * STEPS
 LEARNING_RATE: Final = 1e-6
 
