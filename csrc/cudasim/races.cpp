@@ -1,8 +1,8 @@
-// Finds accesses of shared memory by different threads of a block, at least one of them a write, that no barrier orders. Two writes of
-// the same value are found too, as compute-sanitizer's racecheck does.
+// Finds accesses of shared memory by different threads of a block, at least one of them a write, that no barrier orders. Two writes
+// of the same value are found too, as compute-sanitizer's racecheck does.
 //
-// Kernels are compiled with -fsanitize=thread, and then call one of the functions below at each access. The simulator is compiled with
-// -DCUDASIM_RACES, and without that sanitizer, whose library is not linked.
+// Kernels are compiled with -fsanitize=thread, and then call one of the functions below at each access. The simulator is compiled
+// with -DCUDASIM_RACES, and without that sanitizer, whose library is not linked.
 #if defined(CUDASIM_RACES)
 #include <dlfcn.h>
 
