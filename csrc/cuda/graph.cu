@@ -77,8 +77,8 @@ class Capturing {
 
 constexpr int64_t kMostGraphs = 4;  // the number of graphs with fixed addresses of the given blocks, per number of passes
 // The most nodes of a graph that has several passes, and of all graphs with fixed addresses for one number of passes. Making a
-// graph takes time and memory for each node, and the launches that a larger graph would save are few beside its nodes. A single pass
-// is one graph however many nodes it has.
+// graph takes time and memory for each node, and the launches that a larger graph would save are few beside its nodes. A single
+// pass is one graph however many nodes it has.
 constexpr int64_t kMostNodes = 20000;
 constexpr int kPatience = 3;  // after this many attempts for which the GPU had too little memory, no further graph is made
 
