@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// (name without the suffix of a version, parameters, arguments). The asynchronous copies wait if the host's memory is not pinned. The
-// first version of cuCtxSynchronize has no parameter, and ignores the register.
+// (name without the suffix of a version, parameters, arguments). The asynchronous copies wait if the host's memory is not pinned.
+// The first version of cuCtxSynchronize has no parameter, and ignores the register.
 #define DRIVER(F)                                                                                                      \
   F(cuMemAlloc, (uint64_t* data, size_t bytes), (data, bytes))                                                         \
   F(cuMemAllocPitch, (uint64_t* data, size_t* pitch, size_t width, size_t rows, unsigned element),                     \
@@ -155,7 +155,7 @@ static void find_dlsym(void) {
   if (!real_dlsym) fail("the C library has no", "dlsym");
 }
 
-// glibc's dlsym asks where it is called from, for RTLD_NEXT. The optimizer makes a jump of the first call, so that the answer stays.
+// For RTLD_NEXT glibc's dlsym looks where it is called from. With -O2 its first call here is a jump, which does not change that.
 void* dlsym(void* handle, const char* symbol) {
   if (!real_dlsym) find_dlsym();
   if (strncmp(symbol, "cu", 2) != 0) return real_dlsym(handle, symbol);

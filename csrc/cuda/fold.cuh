@@ -42,9 +42,10 @@ template <class R, int kOf = int(kThreads), class A> __device__ inline A fold_bl
 // Adds 1 to a ticket, and returns true to the last of the `expected` threads that do. All that the threads before it knew to be
 // written is visible to this thread.
 //
-// Every thread releases what it has written, and the last one acquires it. To acquire empties the L1 cache, in which the other blocks
-// of the multiprocessor have their data. So only the last thread does that where a fence can: its fence and the read of the ticket
-// before are together an acquire pattern (PTX ISA, memory consistency model). Before sm_90 such a fence waits for writes once more.
+// Every thread releases what it has written, and the last one acquires it. To acquire empties the L1 cache, in which the other
+// blocks of the multiprocessor have their data. So only the last thread does that, by a fence, which makes an acquire pattern of
+// the read of the ticket before it (PTX ISA, memory consistency model). Before sm_90 a fence would also wait for writes once more,
+// so there every thread acquires.
 __device__ inline bool take_ticket(unsigned* ticket, unsigned expected) {
 #if !defined(__CUDA_ARCH__)
   __threadfence();

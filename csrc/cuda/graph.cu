@@ -76,9 +76,9 @@ class Capturing {
 };
 
 constexpr int64_t kMostGraphs = 4;  // the number of graphs with fixed addresses of the given blocks, per number of passes
-// The most nodes of a graph that has several passes, and of all graphs with fixed addresses for one number of passes. Making a graph
-// takes time and memory for each node, and the launches that a larger graph would save are few beside its nodes. A single pass is one
-// graph however many nodes it has.
+// The most nodes of a graph that has several passes, and of all graphs with fixed addresses for one number of passes. Making a
+// graph takes time and memory for each node, and the launches that a larger graph would save are few beside its nodes. A single
+// pass is one graph however many nodes it has.
 constexpr int64_t kMostNodes = 20000;
 constexpr int kPatience = 3;  // after this many attempts for which the GPU had too little memory, no further graph is made
 
@@ -156,8 +156,9 @@ class Slots {
 // The graphs of one plan for one number of passes. Either all of them or none are cut between phases.
 //
 // A CUDA graph fixes the addresses of its operands. Tensors that come and go mostly do so at a few addresses, so each of the first
-// kMostGraphs sets of addresses gets its own graph, or fewer sets if the graphs are large. For further sets of addresses (a list of batches on the device, losses that are
-// kept) one graph serves all: it copies the given inputs into slots, and the results out of slots.
+// kMostGraphs sets of addresses gets its own graph, or fewer sets if the graphs are large. For further sets of addresses (a list of
+// batches on the device, losses that are kept) one graph serves all: it copies the given inputs into slots, and the results out of
+// slots.
 struct Graphs {
   std::map<std::vector<int64_t>, std::vector<Instance>> by_address;
   int64_t nodes = 0;  // of one set of addresses
@@ -200,8 +201,8 @@ class GraphProgram : public Program {
 
   static bool by_phase() { return door.ledger && door.ledger->has_phases; }
 
-  // Calls make(), which captures graphs. Returns false if kernels have to run one by one, because CUDA, a library inside the capture,
-  // or the allocator failed, now or before.
+  // Calls make(), which captures graphs. Returns false if kernels have to run one by one, because CUDA, a library inside the
+  // capture, or the allocator failed, now or before.
   template <class Make> bool tried(const Make& make) {
     if (!why_single_.empty()) return false;
     try {
@@ -218,8 +219,8 @@ class GraphProgram : public Program {
     }
   }
 
-  // Returns the number of passes of each graph: the largest divisor of `passes` whose graphs have at most kMostNodes nodes, or 1. The
-  // nodes of a pass are those of a capture, because one step may be thousands of launches, as that of a recurrent layer is.
+  // Returns the number of passes of each graph: the largest divisor of `passes` whose graphs have at most kMostNodes nodes, or 1.
+  // The nodes of a pass are those of a capture, because one step may be thousands of launches, as that of a recurrent layer is.
   int64_t passes_of_graph(const StridedAddress* given, int64_t passes) {
     if (passes == 1) return 1;
     if (nodes_of_pass_ == 0) {
