@@ -103,4 +103,5 @@ def order_for_sanitizer() -> list[str]:
     Those that need other libraries are left out, because their kernels are not pullback's. Those in the mode "everywhere" run the
     same kernels as the families of the same name, except that captured steps have one kernel more.
     """
-    return [*_FIRST, *_LAST, "captured_step" + EVERYWHERE]
+    names = [*_FIRST, *_LAST, "captured_step" + EVERYWHERE]
+    return [*[name for name in names if name != "large_products"], "large_products"]  # which take the longest under a tool
