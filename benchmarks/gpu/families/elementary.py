@@ -267,7 +267,7 @@ def layouts(n: int) -> Iterator[Case]:
         return [
             pb.copy(pb.permute_dims(x, (1, 0))), pb.concat([x, x], axis=1), pb.concat([x, x], axis=0), pb.copy(pb.flip(x, axis=0)),
             pb.copy(pb.broadcast_to(x[:1], (5, 20))), pb.stack([x, x]), pb.pad(x, ((1, 2), (0, 3))), pb.full_like(x, 3),
-            pb.copy(pb.permute_dims(pb.reshape(x[:9], (3, 3, 20)), (0, 2, 1))), pb.roll(x, 3, axis=0), pb.repeat(x, 2, axis=1),
+            pb.copy(pb.permute_dims(pb.reshape(x[:4], (4, 4, 5)), (0, 2, 1))), pb.roll(x, 3, axis=0), pb.repeat(x, 2, axis=1),
         ]  # fmt: skip
 
     for dtype in DTYPES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -17,20 +18,36 @@ from pullback import linalg, optim
 from .layers import linear_layer
 from .values import Case, floats, integers, with_gradients, with_tangents
 
+ABSENT: set[str] = set()  # what could not run on the device, in words
+
 
 class NotHere(Exception):
     """A library is not installed, or does not see a GPU. The message says which."""
 
 
 def on_a_gpu(module: str) -> Any:
-    """Returns a library that runs on the GPU. Raises NotHere if there is none."""
-    if pb.tensor([0.0]).device == "cpu" or importlib.util.find_spec(module) is None:
-        raise NotHere(f"{module} is not installed" if importlib.util.find_spec(module) is None else "this is the CPU")
+    """Returns a library that runs on the GPU. Raises NotHere, and notes the reason in ABSENT, if there is none."""
+    if pb.tensor([0.0]).device == "cpu":
+        raise NotHere("this is the CPU")
+    if why := _why_not(module):
+        ABSENT.add(f"{module}: {why}")
+        raise NotHere(why)
+    return importlib.import_module(module)
+
+
+def _why_not(module: str) -> str | None:
+    """Returns the reason why a library cannot use the GPU, or None."""
     from pullback.tensors import gpu
 
+    if importlib.util.find_spec(module) is None:
+        return "not installed"
     if gpu.need().simulated:
-        raise NotHere(f"{module} does not see the simulated device")
-    return importlib.import_module(module)
+        return "the device is simulated"
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take most of the memory
+    library = importlib.import_module(module)
+    if module == "jax":
+        return None if library.default_backend() == "gpu" else "it sees no GPU"
+    return "it sees no GPU" if module == "torch" and not library.cuda.is_available() else None
 
 
 # ---- matrices
@@ -155,11 +172,11 @@ def _there_and_back(n: int, name: str, work: Callable[[Any], Any], wanted: Calla
         on_a_gpu(name)
     except NotHere:
         return wanted(x)
-    y = work(x)
+    y = work(x)  # a tensor over the other library's memory
     del x
     gc.collect()
     others = [pb.zeros(n) - 1 for _ in range(3)]
-    result = pb.asarray(y) * 2
+    result = y * 2
     del y, others
     gc.collect()
     return result
@@ -171,9 +188,8 @@ def exchange_cupy(n: int) -> Iterator[Case]:
         stream = cupy.cuda.Stream(non_blocking=True) if separate else cupy.cuda.Stream.null
         with stream:
             a = cupy.from_dlpack(x) if read == "dlpack" else cupy.asarray(x)
-            for _ in range(20):
-                a = a * 1.25
-            return a
+            # inside, because CuPy and PyTorch order an array that they export after the work of their current stream
+            return pb.asarray(_times(a, 1.25, 20))
 
     def many(x: Any) -> Any:
         return _times(x, 1.25, 20) * 2
@@ -215,9 +231,8 @@ def exchange_torch(n: int) -> Iterator[Case]:
         torch = on_a_gpu("torch")
         with torch.cuda.stream(torch.cuda.Stream() if separate else torch.cuda.default_stream()):
             a = torch.from_dlpack(x)
-            for _ in range(20):
-                a = a * 1.25
-            return a
+            # inside, because CuPy and PyTorch order an array that they export after the work of their current stream
+            return pb.asarray(_times(a, 1.25, 20))
 
     def many(x: Any) -> Any:
         return _times(x, 1.25, 20) * 2
@@ -243,6 +258,6 @@ def _same_dtype_in_torch(dtype: str) -> Any:
 def exchange_jax(n: int) -> Iterator[Case]:
     def work(x: Any) -> Any:
         jax = on_a_gpu("jax")
-        return _times(jax.dlpack.from_dlpack(x), 1.25, 20)
+        return pb.asarray(_times(jax.dlpack.from_dlpack(x), 1.25, 20))
 
     yield "dlpack", partial(_there_and_back, n, "jax", work, lambda x: _times(x, 1.25, 20) * 2)

@@ -56,11 +56,11 @@ def _shapes(n: int) -> tuple[tuple[int, ...], ...]:
     return ((n // 4, 4), (30, 4), (1,), (257,))
 
 
-def _steps(opt: Any, parameters: list[Any], count: int = 2) -> list[Any]:
-    """Returns the parameters and the slots after some steps."""
+def _steps(opt: Any, parameters: list[Any], count: int = 2, with_slots: bool = True) -> list[Any]:
+    """Returns the parameters, and the slots if they are wanted, after some steps."""
     for seed in range(count):
         opt.step([floats(*p.shape, seed=seed, dtype=str(p.dtype)) for p in parameters])
-    slots = [slot for p in parameters for slot in opt.slots(p).values()]
+    slots = [slot for p in parameters if with_slots for slot in opt.slots(p).values()]
     return [pb.copy(x) for x in (*parameters, *slots)]
 
 
@@ -72,7 +72,7 @@ def optimizers(n: int) -> Iterator[Case]:
         shapes = [(3, i + 1) for i in range(30)] if options == MANY else _shapes(n)
         parameters = [pb.Parameter(floats(*shape, seed=7, dtype=dtype)) for shape in shapes]
         opt = make(parameters, lr=0.1, **hyper, **more)
-        out = _steps(opt, parameters)
+        out = _steps(opt, parameters, with_slots=options != MANY)
         return [*out, *[pb.copy(opt.averaged(p)) for p in parameters if "ema" in more]]
 
     for rule in RULES:
@@ -81,7 +81,7 @@ def optimizers(n: int) -> Iterator[Case]:
 
 
 def update_options(n: int) -> Iterator[Case]:
-    """Runs updates with pruning, members, schedules, deltas, adaptive clipping and accumulated gradients."""
+    """Runs updates with members, schedules, deltas, adaptive clipping, accumulated gradients and gradients in any layout."""
 
     def made(make: Callable[..., Any], *shapes: tuple[int, ...], dtype: str = "float32") -> tuple[Any, list[Any]]:
         parameters = [pb.Parameter(floats(*shape, seed=7, dtype=dtype)) for shape in shapes or _shapes(n)]
