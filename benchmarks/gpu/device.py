@@ -21,14 +21,15 @@ def arguments(description: str | None, *names: str) -> argparse.Namespace:
 
 def put(**row: Any) -> None:
     """Prints one result as a line of JSON. Numbers that are not finite become null."""
-    print(json.dumps(_finite(row)), flush=True)
+    sys.stdout.write(json.dumps(finite(row)) + "\n")  # at once, so that no line of another process comes in between
+    sys.stdout.flush()
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

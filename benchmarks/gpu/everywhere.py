@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import timing
-from ours import network, runner
+from ours import batches_of, network, runner
 
 import device
 import pullback as pb
-from workloads import WAYS, Net, nets
+from workloads import BATCHES, CAPTURED, workloads
 
 MODES = ("everywhere", "machine")
 
 
-def compare(net: Net, effort: timing.Effort) -> dict[str, dict[str, float]]:
+def compare(net: Any, effort: timing.Effort) -> dict[str, dict[str, float]]:
     """Returns the microseconds of a step in each mode, and the ratio of each round."""
     calls, counts = {}, {}
     for mode in MODES:
         pb.config.reproducible = mode
-        _, _, step, x, y = network(net)
-        calls[mode], _, _ = runner(step, x, y, WAYS[1])
+        _, _, step, _, _ = network(net)
+        calls[mode], warm, _ = runner(step, *batches_of(net, BATCHES), CAPTURED)
+        for _ in range(warm):
+            calls[mode]()
         counts[mode] = timing.count_for(calls[mode], pb.cuda.synchronize, effort.seconds)
     taken: dict[str, list[float]] = {mode: [] for mode in MODES}
     for _ in range(effort.rounds):
@@ -37,9 +41,12 @@ def main() -> None:
     options = device.arguments(__doc__)
     device.require_native(options.simulated)
     with pb.use_device("cuda"):
-        for net in nets(options.simulated):
-            found = compare(net, timing.DRY if options.simulated else timing.FULL)
-            device.put(side="pullback", name=net.name, precision="everywhere", way=WAYS[1], **found)
+        for net in workloads(options.simulated):
+            try:
+                found = compare(net, timing.DRY if options.simulated else timing.FULL)
+            except Exception as error:
+                found = {"failed": f"{type(error).__name__}: {error}"[:1500]}
+            device.put(side="pullback", name=net.name, precision="everywhere", way=CAPTURED, **found)
 
 
 if __name__ == "__main__":

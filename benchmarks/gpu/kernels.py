@@ -15,7 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import device
-from workloads import PRECISIONS, Net, nets
+from workloads import PRECISIONS, nets, others
+
+EVERYWHERE = "everywhere"
 
 MARK = "pullback_next_step"
 METRICS = {"us": "gpu__time_duration.sum", "registers": "launch__registers_per_thread", "blocks": "launch__grid_size",
@@ -27,21 +29,25 @@ MICROSECONDS = {"nsecond": 1e-3, "ns": 1e-3, "usecond": 1.0, "us": 1.0, "second"
 REPLAYS = 200
 
 
-def cases(simulated: bool) -> list[tuple[str, Net]]:
-    return [(precision, net) for precision in PRECISIONS for net in nets(simulated)]
+def cases(simulated: bool) -> list[tuple[str, Any]]:
+    """Returns the steps as pairs of a precision, or "everywhere", and a network."""
+    return [
+        *[(precision, net) for precision in (*PRECISIONS, EVERYWHERE) for net in nets(simulated)],
+        *[(precision, net) for precision in ("float32", EVERYWHERE) for net in others(simulated)],
+    ]
 
 
 # ---- plans, and times between events
 
 
-def plan(precision: str, net: Net, simulated: bool) -> dict[str, Any]:
+def plan(precision: str, net: Any, simulated: bool) -> dict[str, Any]:
     """Captures the step and returns its kernels with their times, and the time of a whole replay, all in microseconds."""
     import timing
-    from ours import network
+    from ours import network, precision_of
 
     import pullback as pb
 
-    with pb.amp.autocast(precision):
+    with precision_of(precision):
         _, _, step, x, y = network(net)
         captured = pb.capture(step)
         call = lambda: captured(x, y)
@@ -78,7 +84,7 @@ def plans(simulated: bool) -> None:
 
 
 def replay(simulated: bool) -> None:
-    from ours import network
+    from ours import network, precision_of
 
     import pullback as pb
 
@@ -87,7 +93,7 @@ def replay(simulated: bool) -> None:
     steps = []
     for precision, (_, _, step, x, y) in networks:
         captured = pb.capture(step)
-        with pb.amp.autocast(precision):
+        with precision_of(precision):
             for _ in range(3):
                 captured(x, y)
         steps.append((precision, captured, x, y))
@@ -99,7 +105,7 @@ def replay(simulated: bool) -> None:
     for precision, captured, x, y in steps:
         with stream:
             mark((1,), (1,), ())
-        with pb.amp.autocast(precision):
+        with precision_of(precision):
             captured(x, y)
         pb.cuda.synchronize()
     cuda.runtime.profilerStop()

@@ -223,6 +223,15 @@ def state() -> str | None:
     return output_of("nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader")
 
 
+def processor() -> str:
+    """Returns the model of the host's processor, on which eager code and every single call depend."""
+    try:
+        names = re.findall(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or platform.machine()
+
+
 def facts(gpu: Gpu | None) -> Mapping[str, Any]:
     """Returns what the figures depend on: the GPU, the versions of compilers and packages, and the revision of the tree."""
     packages = ("numpy", "torch", "triton", "jax", "jaxlib", "cupy-cuda13x", "nvidia-cublas", "ml_dtypes", "pybind11", "pytest")
@@ -232,6 +241,7 @@ def facts(gpu: Gpu | None) -> Mapping[str, Any]:
         "nvcc": _nvcc_version(nvcc()),
         "compiler": (output_of(compiler() or "c++", "--version") or "").partition("\n")[0],
         "python": platform.python_version(),
+        "processor": processor(),
         "processors": os.cpu_count(),
         "system": platform.platform(),
         "packages": {name: version(name) for name in packages},

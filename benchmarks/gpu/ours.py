@@ -1,18 +1,19 @@
-"""pullback's times: `python ours.py tf32` for the training steps in that precision, or the name of a group of single kernels.
+"""pullback's side of the turns: builds the training steps and the single kernels. `python ours.py` serves them (serving.py).
 
-No other library is imported. Each precision and each group has a separate process, because an error inside a kernel ends all work
-of its process. pb.random creates the large arrays on the device, so no large array is uploaded.
+No other library is imported. pb.random creates the large arrays on the device, so no large array is uploaded.
 """
 
 from __future__ import annotations
 
-import time
-import traceback
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
-import timing
+from serving import Prepared, Server
+from singles import Single, exact, singles
 from training import training_step
 
 import device
@@ -20,96 +21,136 @@ import pullback as pb
 from pullback import nn, optim
 from pullback.examples.gpt import GPT
 from pullback.nn import functional as F
-from workloads import GROUPS, PRECISIONS, STEPS, WAYS, Decoder, Net, Single, decoders, exact, nets, relative_error, singles
+from workloads import BATCHES, EAGER, LEARNING_RATE, SEVERAL, STEPS, Convolutions, Decoder, Net, Recurrent, named, relative_error
 
-SIDE = "pullback"
+EVERYWHERE = "everywhere"  # stands beside the precisions: float32 in the mode that gives the same bits on every machine
 PART = 16  # compared with float64: the first 16 rows of a product, or the first 16 blocks of 4,096 elements
 
 
-def network(net: Net) -> tuple[Any, Any, Callable[[Any, Any], Any], Any, Any]:
-    """Returns the model, its optimizer, a training step, and its batch, on the default device."""
-    layers: list[Any] = []
-    for place, (m, n) in enumerate(zip(net.sizes, net.sizes[1:])):
-        layers += ([nn.ReLU()] if place else []) + [nn.Linear(m, n)]
-    model = nn.Sequential(*layers)
-    model.load_state_dict({name: pb.tensor(value) for name, value in net.weights().items()})
-    opt = optim.Adam(model.parameters(), lr=1e-3)
-    x, y = net.examples()
-    return model, opt, training_step(model, opt), pb.tensor(x), pb.tensor(y)
+@contextmanager
+def precision_of(precision: str) -> Iterator[None]:
+    """Enters the autocast of a precision, or the mode "everywhere" with float32 products."""
+    before = pb.config.reproducible
+    if precision == EVERYWHERE:
+        pb.config.reproducible = EVERYWHERE
+    try:
+        with pb.amp.autocast("float32" if precision == EVERYWHERE else precision):
+            yield
+    finally:
+        pb.config.reproducible = before
 
 
-def decoder(net: Decoder) -> tuple[Any, Any, Callable[[Any, Any], Any], Any, Any]:
-    """Returns the same of a character model."""
-    model = GPT(net.characters, net.context, net.layers, net.heads, net.width)
-    opt = optim.AdamW(model.parameters(), lr=1e-3)
-    x, y = net.examples()
+# ---- training steps
 
-    def step(x: Any, y: Any) -> Any:
-        return opt.minimize(lambda: nn.cross_entropy(pb.reshape(model(x), (-1, net.characters)), pb.reshape(y, (-1,))))
 
-    return model, opt, step, pb.tensor(x), pb.tensor(y)
+class Reader(nn.Module):
+    """Reads sequences with a GRU and classifies them by its last state."""
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        self.rows, self.classes = nn.GRU(inputs, hidden, batch_first=True), nn.Linear(hidden, 10)
+
+    def forward(self, x: Any) -> Any:
+        return self.classes(self.rows(x)[0][:, -1])
+
+
+class Characters(nn.Module):
+    """A GPT whose logits are rows, one for each character."""
+
+    def __init__(self, net: Decoder) -> None:
+        self.decoder = GPT(net.characters, net.context, net.layers, net.heads, net.width)
+
+    def forward(self, x: Any) -> Any:
+        return pb.reshape(self.decoder(x), (-1, self.decoder.characters.weight.shape[0]))
+
+
+def model_of(net: Any) -> nn.Module:
+    """Returns the network of a Workload with its weights."""
+    weights = {name: pb.tensor(value) for name, value in net.weights().items()}
+    model: nn.Module
+    if isinstance(net, Convolutions):
+        a, b = net.channels
+        layers = [nn.Conv2d(1, a, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(a, b, 5, padding=2), nn.ReLU()]
+        model = nn.Sequential(*layers, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(net.flat, 10))
+    elif isinstance(net, Recurrent):
+        model = Reader(net.inputs, net.hidden)
+    elif isinstance(net, Decoder):
+        model, weights = Characters(net), {f"decoder.{name}": value for name, value in weights.items()}
+    else:
+        layers = []
+        for place, (m, n) in enumerate(zip(net.sizes, net.sizes[1:])):
+            layers += ([nn.ReLU()] if place else []) + [nn.Linear(m, n)]
+        model = nn.Sequential(*layers)
+    model.load_state_dict(weights)
+    return model
+
+
+def batches_of(net: Any, count: int) -> tuple[Any, Any]:
+    """Returns `count` batches and their labels as tensors, with the labels of a batch in one axis."""
+    x, y = net.batches(count)
+    return pb.tensor(x), pb.tensor(y.reshape(count, -1))
+
+
+def network(net: Any) -> tuple[Any, Any, Callable[[Any, Any], Any], Any, Any]:
+    """Returns the model, its optimizer, a training step, and the first batch, on the default device."""
+    model = model_of(net)
+    opt = optim.Adam(model.parameters(), lr=LEARNING_RATE)
+    x, y = batches_of(net, 1)
+    return model, opt, training_step(model, opt), pb.copy(x[0]), pb.copy(y[0])
 
 
 def runner(step: Any, x: Any, y: Any, way: str) -> tuple[Callable[[], Any], int, Any]:
-    """Returns a function that runs the step this way, the number of steps in one call, and the captured function or None."""
-    if way == "eager":
-        return lambda: step(x, y), 1, None
-    if way == "captured":
-        captured = pb.capture(step)
-        return lambda: captured(x, y), 1, captured
-    captured = pb.capture(step, steps=STEPS)
-    xs, ys = pb.stack([x] * STEPS), pb.stack([y] * STEPS)
-    return lambda: captured(xs, ys), STEPS, captured
+    """Returns a function that runs the step this way with the next batch, the number of calls that see all batches, and what was
+    captured.
+
+    x, y: all batches, a multiple of STEPS.
+    """
+    if way == SEVERAL:
+        step = captured = pb.capture(step, steps=STEPS)
+        given = [(pb.copy(x[k : k + STEPS]), pb.copy(y[k : k + STEPS])) for k in range(0, x.shape[0], STEPS)]
+    else:
+        captured = None if way == EAGER else pb.capture(step)
+        step = captured or step
+        given = [(pb.copy(x[k]), pb.copy(y[k])) for k in range(x.shape[0])]
+    turn = itertools.cycle(given)
+    return lambda: step(*next(turn)), len(given), captured
 
 
-def time_step(net: Net | Decoder, precision: str, way: str, effort: timing.Effort) -> dict[str, Any]:
-    with pb.amp.autocast(precision):
-        model, _, step, x, y = network(net) if isinstance(net, Net) else decoder(net)
-        error = net.error(model(x).numpy()) if isinstance(net, Net) else None
-        call, steps, captured = runner(step, x, y, way)
-        begin = time.perf_counter()
+def prepare_step(case: Mapping[str, Any], simulated: bool) -> Prepared:
+    net, precision, way = named(case["name"], simulated), case["precision"], case["way"]
+    within = partial(precision_of, precision)
+    with within():
+        model, _, step, x, y = network(net)
+        logits = model(x)
+        facts = {"loss_first": nn.cross_entropy(logits, y).item()}
+        facts |= {"error": net.error(logits.numpy())} if isinstance(net, Net) else {}
+        call, warm, captured = runner(step, *batches_of(net, BATCHES), way)
         call()
-        pb.cuda.synchronize()
-        first = time.perf_counter() - begin
-        figures = timing.measure(call, pb.cuda.synchronize, effort, steps)
-        loss = float(np.mean(call().numpy()))
-    more = {"kernels": captured.stats().kernels_per_replay} if captured is not None else {}
-    return {**figures, "error": error, "first_call_s": round(first, 3), "loss_after": loss, **more}
+    if captured is not None:
+        facts["kernels"] = captured.stats().kernels_per_replay
 
+    def after() -> Mapping[str, Any]:
+        with within():
+            return {"loss_after": float(np.mean(call().numpy()))}
 
-def steps(precision: str, simulated: bool) -> None:
-    effort = timing.DRY if simulated else timing.FULL
-    for net in [*nets(simulated), *decoders(simulated)]:
-        for way in WAYS:
-            row = {"name": net.name, "precision": precision, "way": way, "does": PRECISIONS[precision][SIDE]}
-            put("steps", row, lambda net=net, way=way: time_step(net, precision, way, effort))
-
-
-def put(group: str, row: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> None:
-    """Prints what was measured, or a row with the error if the measurement failed."""
-    try:
-        found = measure()
-    except Exception as error:
-        found = {"failed": f"{type(error).__name__}: {error}"[:1500], "traceback": traceback.format_exc()[-1500:]}
-    device.put(side=SIDE, group=group, **row, **found)
+    return Prepared(call, pb.cuda.synchronize, warm, STEPS if way == SEVERAL else 1, facts, after, within)
 
 
 # ---- single kernels
 
-Made = tuple[Callable[[], Any], tuple[Any, ...]]  # the call, and its inputs if `exact` can compute the op (otherwise none)
+Made = tuple[Callable[..., Any], tuple[Any, ...]]  # the op, and its operands
 
 
 def unary(f: Callable[[Any], Any]) -> Callable[[Single], Made]:
-    def make(single: Single) -> Made:
-        x = pb.random.normal(single.shape)
-        return lambda: f(x), (x,)
-
-    return make
+    return lambda single: (f, (pb.random.normal(single.shape),))
 
 
 def add(single: Single) -> Made:
-    x, y = pb.random.normal(single.shape), pb.random.normal(single.shape)
-    return lambda: x + y, (x, y)
+    return pb.add, (pb.random.normal(single.shape), pb.random.normal(single.shape))
+
+
+def memcpy(single: Single) -> Made:
+    x, y = pb.random.normal(single.shape), pb.empty(single.shape)
+    return lambda x: y.array.data.copy_from_device_async(x.array.data, x.nbytes, pb.cuda.stream), (x,)
 
 
 def layer_norm(single: Single) -> Made:
@@ -119,47 +160,39 @@ def layer_norm(single: Single) -> Made:
 def product(single: Single) -> Made:
     (side,) = single.shape
     dtype = "bfloat16" if single.precision == "bfloat16" else "float32"
-    a, b = pb.random.normal((side, side)).astype(dtype), pb.random.normal((side, side)).astype(dtype)
-
-    def run() -> Any:
-        with pb.amp.autocast("tf32" if single.precision == "tf32" else "float32"):
-            return a @ b
-
-    return run, (a, b)
+    return pb.matmul, tuple([pb.random.normal((side, side)).astype(dtype) for _ in range(2)])
 
 
 def adam(single: Single) -> Made:
     count, each = single.shape
-    opt = optim.Adam([pb.Parameter(pb.zeros(each)) for _ in range(count)], lr=1e-3)
-    gradients = [pb.random.normal((each,)) for _ in range(count)]
-    return lambda: opt.step(gradients), ()
+    opt = optim.Adam([pb.Parameter(pb.zeros(each)) for _ in range(count)], lr=LEARNING_RATE)
+    return lambda *gradients: opt.step(list(gradients)), tuple([pb.random.normal((each,)) for _ in range(count)])
 
 
 def cross_entropy(single: Single) -> Made:
-    x, y = pb.random.normal(single.shape), pb.random.randint(0, single.shape[1], (single.shape[0],))
-
-    def run() -> Any:
+    def run(x: Any, y: Any) -> Any:
         with pb.GradientTape() as tape:
             tape.watch(x)
             loss = nn.cross_entropy(x, y)
         return tape.gradient(loss, x)
 
-    return run, ()
+    return run, (pb.random.normal(single.shape), pb.random.randint(0, single.shape[1], (single.shape[0],)))
 
 
 def layer_norm_gradient(single: Single) -> Made:
-    norm, x, g = nn.LayerNorm(single.shape[-1]), pb.random.normal(single.shape), pb.random.normal(single.shape)
+    norm = nn.LayerNorm(single.shape[-1])
 
-    def run() -> Any:
+    def run(x: Any, g: Any) -> Any:
         with pb.GradientTape() as tape:
             tape.watch(x)
             y = norm(x)
         return tape.gradient(y, x, output_gradients=g)
 
-    return run, ()
+    return run, (pb.random.normal(single.shape), pb.random.normal(single.shape))
 
 
 MAKE: dict[str, Callable[[Single], Made]] = {
+    "copy": unary(pb.copy), "memcpy": memcpy,
     "negative": unary(pb.negative), "exp": unary(pb.exp), "tanh": unary(pb.tanh), "gelu": unary(F.gelu),
     "scale": unary(lambda x: x * 1.5), "add": add, "product": product, "adam": adam,
     "softmax": unary(lambda x: F.softmax(x, axis=-1)), "log_softmax": unary(lambda x: F.log_softmax(x, axis=-1)),
@@ -168,62 +201,42 @@ MAKE: dict[str, Callable[[Single], Made]] = {
 }  # fmt: skip
 
 
-def error_of(single: Single, y: Any, inputs: tuple[Any, ...]) -> float | None:
+def error_of(single: Single, op: Callable[..., Any], operands: tuple[Any, ...]) -> float | None:
     """Returns the relative error of the first part of the result against float64, or None if `exact` cannot compute the op."""
-    if not inputs or exact(single.kind, np.ones((1, 1)), np.ones((1, 1))) is None:
+    if exact(single.kind, np.ones((1, 1)), np.ones((1, 1))) is None:
         return None
     rows = PART if len(single.shape) > 1 or single.kind == "product" else PART * 4096
     part = lambda x: np.asarray(x[:rows].numpy()).astype(np.float64)
-    others = [np.asarray(x.numpy()).astype(np.float64) if single.kind == "product" else part(x) for x in inputs[1:]]
-    return relative_error(part(y), exact(single.kind, part(inputs[0]), *others))
+    others = [np.asarray(x.numpy()).astype(np.float64) if single.kind == "product" else part(x) for x in operands[1:]]
+    return relative_error(part(op(*operands)), exact(single.kind, part(operands[0]), *others))
 
 
-def time_single(single: Single, effort: timing.Effort, copy: float) -> dict[str, Any]:
-    call, inputs = MAKE[single.kind](single)
-    found = timing.measure(call, pb.cuda.synchronize, effort)
-    found |= single.figures(found["us"]["median"])
-    found |= {"share": found["gb_per_s"] / copy} if single.bytes else {}
-    try:
-        return {**found, "error": error_of(single, call(), inputs)}
-    except Exception as error:  # the measured time is still reported
-        return {**found, "not_compared": f"{type(error).__name__}: {error}"[:500]}
+def prepare_single(case: Mapping[str, Any], simulated: bool) -> Prepared:
+    single = next(single for single in singles(simulated) if (single.name, single.precision) == (case["name"], case["precision"]))
+    op, operands = MAKE[single.kind](single)
+    # Factors in bfloat16 are used as they are, and need no autocast.
+    within = partial(pb.amp.autocast, "tf32" if single.precision == "tf32" else "float32")
+    with within():
+        error = error_of(single, op, operands)
+    call, times = lambda: op(*operands), max(1, single.launches)
+    if single.launches:
 
+        def several(*operands: Any) -> Any:
+            for _ in range(times):
+                last = op(*operands)  # each result takes the memory of the one before
+            return last
 
-def ceiling(simulated: bool, effort: timing.Effort) -> float:
-    """Prints the GB/s of each way to copy, counting bytes read and written.
-
-    Returns the fastest rate, which shares are relative to.
-    """
-    n = 10_000 if simulated else 100_000_000
-    x, y = pb.random.normal((n,)), pb.empty((n,))
-    by_runtime = lambda: y.array.data.copy_from_device_async(x.array.data, 4 * n, pb.cuda.stream)
-    ways = {"copy by pullback's kernel": lambda: pb.copy(x)} | ({} if simulated else {"copy by cudaMemcpyAsync": by_runtime})
-    rates = [1e-9]
-    for name, call in ways.items():
-
-        def measured(call: Callable[[], Any] = call) -> dict[str, Any]:
-            found = timing.measure(call, pb.cuda.synchronize, effort)
-            rates.append(8e-3 * n / found["us"]["median"])
-            return {**found, "gb_per_s": rates[-1]}
-
-        put("copy", {"name": f"{name}, {n:,} float32", "precision": "float32"}, measured)
-    return max(rates)
+        captured = pb.capture(several, fusion="none")  # keeps the launches whose results are not used
+        call = lambda: captured(*operands)
+    return Prepared(call, pb.cuda.synchronize, steps=times, facts={"error": error}, within=within)
 
 
 def main() -> None:
-    options = device.arguments(__doc__, "group")
+    options = device.arguments(__doc__)
     device.require_native(options.simulated)
-    effort = timing.DRY if options.simulated else timing.FULL
+    prepare = lambda case: (prepare_step if case["way"] else prepare_single)(case, options.simulated)
     with pb.use_device("cuda"):
-        if options.group in PRECISIONS:
-            steps(options.group, options.simulated)
-            return
-        if options.group not in GROUPS:
-            raise SystemExit(f"there is no group {options.group!r}: use {', '.join([*PRECISIONS, *GROUPS])}")
-        copy = ceiling(options.simulated, effort)
-        for single in [single for single in singles(options.simulated) if single.group == options.group]:
-            row = {"name": single.name, "precision": single.precision}
-            put(single.group, row, lambda single=single: time_single(single, effort, copy))
+        Server(prepare).run(version=pb.__version__)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import shutil
 import tarfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,10 @@ def slug(name: str) -> str:
 
 def today() -> str:
     return time.strftime("%Y-%m-%d", time.gmtime())
+
+
+def now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def replace(path: Path, text: str) -> None:
@@ -36,14 +40,22 @@ def empty(gpu: str, date: str, simulated: bool) -> dict[str, Any]:
 
 
 def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the results of both files. If both ran a stage, the results of the command that began later are kept."""
+    """Returns the results of both files. If both ran a stage, the results that began later are kept."""
     out = json.loads(json.dumps(first))
     for name, command in second["commands"].items():
         known = out["commands"].setdefault(name, {"stages": {}})
         later = command.get("begun", "") >= known.get("begun", "")
-        stages = {**known["stages"], **command["stages"]} if later else {**command["stages"], **known["stages"]}
+        stages = dict(known["stages"])
+        for stage, found in command["stages"].items():
+            if stage not in stages or begun(command, stage) >= begun(known, stage):
+                stages[stage] = found
         out["commands"][name] = {**(command if later else known), "stages": stages}
     return out
+
+
+def begun(command: Mapping[str, Any], stage: str) -> str:
+    """Returns when a stage began. Stages that do not say it began with their command."""
+    return command["stages"][stage].get("begun") or command.get("begun", "")
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -59,15 +71,20 @@ class Results:
 
     Args:
         copies: files that always hold the same text as `path`.
+        conditions: returns what a stage's figures depend on, such as the sources and the clocks. It is stored with each stage.
     """
 
-    def __init__(self, path: Path, gpu: str, command: str, simulated: bool, copies: Sequence[Path] = ()) -> None:
-        self.path, self.copies = path, tuple(copies)
+    def __init__(
+        self, path: Path, gpu: str, command: str, simulated: bool, copies: Sequence[Path] = (),
+        conditions: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:  # fmt: skip
+        self.path, self.copies, self._conditions = path, tuple(copies), conditions
         self._lock = threading.RLock()
         self._begin = time.monotonic()
         self.data = self._earlier() or empty(gpu, today(), simulated)
+        self._before: dict[str, Any] = json.loads(json.dumps(self.data["commands"]))
         self.command = self.data["commands"].setdefault(command, {"stages": {}})
-        self.command["begun"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self.command["begun"] = now()
 
     def _earlier(self) -> dict[str, Any] | None:
         for path in (self.path, *self.copies):
@@ -86,8 +103,9 @@ class Results:
         self.write()
 
     def begin(self, stage: str) -> None:
+        unknown = {"ok": False, "outcome": "it did not end", "seconds": None, "rows": []}
         with self._lock:
-            self.command["stages"][stage] = {"ok": False, "outcome": "it did not end", "seconds": None, "rows": []}
+            self.command["stages"][stage] = {**unknown, "begun": now(), "on": dict(self._conditions())}
         self.write()
 
     def add(self, stage: str, row: dict[str, Any]) -> None:
@@ -99,6 +117,10 @@ class Results:
         """Returns the rows of a stage so far."""
         with self._lock:
             return list(self.command["stages"].get(stage, {"rows": []})["rows"])
+
+    def earlier_rows(self, command: str, stage: str) -> list[dict[str, Any]]:
+        """Returns the rows that a stage had before this command began."""
+        return list(self._before.get(command, {"stages": {}})["stages"].get(stage, {"rows": []})["rows"])
 
     def end(self, stage: str, ok: bool, outcome: str, seconds: float) -> None:
         with self._lock:

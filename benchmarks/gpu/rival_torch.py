@@ -1,25 +1,26 @@
-"""PyTorch's times for the same workloads: `python rival_torch.py steps`, `singles` or `compiled`.
+"""PyTorch's side of the turns: the same training steps and single kernels. `python rival_torch.py` serves them (serving.py).
 
-The whole training step is one CUDA graph, which is PyTorch's fastest way without a compiler. `compiled` first lets torch.compile
-fuse the kernels of the loss and its gradient. Without a GPU only the eager steps run, on the CPU.
+A captured step is one CUDA graph of the whole step, which is PyTorch's fastest way without a compiler; the variant "torch.compile"
+first lets the compiler fuse the kernels of the loss and its gradient. Without a GPU only eager steps run, on the CPU.
 """
 
 from __future__ import annotations
 
-import time
-import traceback
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
-import timing
 import torch
+from serving import Prepared, Server
+from singles import Single, singles
 
 import device
-from workloads import PRECISIONS, STEPS, WAYS, Decoder, Net, Single, decoders, nets, singles
+from workloads import BATCHES, EAGER, LEARNING_RATE, SEVERAL, STEPS, Convolutions, Decoder, Net, Recurrent, named
 
-SIDE, COMPILED = "torch", "torch.compile"
-F = torch.nn.functional
+COMPILED = "torch.compile"
+F, nn = torch.nn.functional, torch.nn
 PLACE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -28,9 +29,12 @@ def finish() -> None:
         torch.cuda.synchronize()
 
 
-def set_precision(precision: str) -> None:
+@contextmanager
+def precision_of(precision: str) -> Iterator[None]:
     """Sets the precision in which torch multiplies float32 tensors."""
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    yield
 
 
 def rounding(precision: str) -> AbstractContextManager[Any]:
@@ -38,126 +42,157 @@ def rounding(precision: str) -> AbstractContextManager[Any]:
     return torch.autocast(PLACE, dtype=torch.bfloat16, cache_enabled=False) if precision == "bfloat16" else nullcontext()
 
 
-def network(net: Net, precision: str, compiled: bool = False) -> tuple[Any, Callable[[], Any]]:
-    """Returns the model, and a training step on a batch whose memory does not move."""
-    set_precision(precision)
-    layers: list[Any] = []
-    for place, (m, n) in enumerate(zip(net.sizes, net.sizes[1:])):
-        layers += ([torch.nn.ReLU()] if place else []) + [torch.nn.Linear(m, n)]
-    model = torch.nn.Sequential(*layers).to(PLACE)
-    model.load_state_dict({name: torch.from_numpy(value) for name, value in net.weights().items()})
-    on_gpu = PLACE == "cuda"
-    opt = torch.optim.Adam(model.parameters(), lr=1e-3, fused=on_gpu, capturable=on_gpu)
-    x, y = [torch.from_numpy(array).to(PLACE) for array in net.examples()]
+# ---- training steps
 
-    def forward() -> Any:
+
+class Reader(nn.Module):
+    """Reads sequences with a GRU and classifies them by its last state."""
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.rows, self.classes = nn.GRU(inputs, hidden, batch_first=True), nn.Linear(hidden, 10)
+
+    def forward(self, x: Any) -> Any:
+        return self.classes(self.rows(x)[0][:, -1])
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width, bias=False), nn.LayerNorm(width, bias=False)
+        self.inside, self.outside = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
+        self.heads = heads
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = [part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.inside(self.norm1(x)).chunk(3, -1)]
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.outside(y.transpose(1, 2).flatten(-2))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class Characters(nn.Module):
+    """A GPT with attention in one kernel, whose logits are rows, one for each character."""
+
+    # the names of weights that differ from pullback's
+    NAMES = (("attention.in_proj_weight", "inside.weight"), ("attention.out_proj.weight", "outside.weight"))
+
+    def __init__(self, net: Decoder) -> None:
+        super().__init__()
+        self.characters, self.positions = nn.Embedding(net.characters, net.width), nn.Embedding(net.context, net.width)
+        self.blocks = nn.Sequential(*[Block(net.width, net.heads) for _ in range(net.layers)])
+        self.norm = nn.LayerNorm(net.width, bias=False)
+
+    def forward(self, numbers: Any) -> Any:
+        x = self.characters(numbers) + self.positions.weight[: numbers.shape[1]]
+        return F.linear(self.norm(self.blocks(x)), self.characters.weight).flatten(0, 1)
+
+
+def model_of(net: Any) -> Any:
+    """Returns the network of a Workload with its weights."""
+    weights = {name: torch.from_numpy(value) for name, value in net.weights().items()}
+    model: Any
+    if isinstance(net, Convolutions):
+        a, b = net.channels
+        layers = [nn.Conv2d(1, a, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(a, b, 5, padding=2), nn.ReLU()]
+        model = nn.Sequential(*layers, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(net.flat, 10))
+    elif isinstance(net, Recurrent):
+        model = Reader(net.inputs, net.hidden)
+    elif isinstance(net, Decoder):
+        model = Characters(net)
+        for ours, theirs in Characters.NAMES:
+            weights = {name.replace(ours, theirs): value for name, value in weights.items()}
+    else:
+        layers = []
+        for place, (m, n) in enumerate(zip(net.sizes, net.sizes[1:])):
+            layers += ([nn.ReLU()] if place else []) + [nn.Linear(m, n)]
+        model = nn.Sequential(*layers)
+    model.load_state_dict(weights)
+    return model.to(PLACE)
+
+
+def step_of(model: Any, precision: str, compiled: bool) -> Callable[[Any, Any], Any]:
+    """Returns a training step of a batch and its labels."""
+    on_gpu = PLACE == "cuda"
+    opt = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, fused=on_gpu, capturable=on_gpu)
+
+    def forward(x: Any, y: Any) -> Any:
         with rounding(precision):
             return F.cross_entropy(model(x), y)
 
-    return model, _step(opt, torch.compile(forward) if compiled else forward)
+    loss_of = forward
+    if compiled:
+        # All networks share this function's code: without a reset dynamo would reach its limit of recompilations, and not compile.
+        torch._dynamo.reset()
+        torch._dynamo.config.fail_on_recompile_limit_hit = True
+        loss_of = torch.compile(forward, dynamic=False)
 
-
-def _step(opt: Any, loss_of: Callable[[], Any]) -> Callable[[], Any]:
-    def step() -> Any:
+    def step(x: Any, y: Any) -> Any:
         opt.zero_grad(set_to_none=True)  # lets the backward pass write gradients instead of adding to them
-        loss = loss_of()
+        loss = loss_of(x, y)
         loss.backward()
         opt.step()
-        return loss
+        return loss.detach()
 
     return step
 
 
-class CharacterModel(torch.nn.Module):
-    """A decoder of torch's own layers, with attention in one kernel."""
-
-    def __init__(self, net: Decoder) -> None:
-        super().__init__()
-        self.characters = torch.nn.Embedding(net.characters, net.width)
-        self.positions = torch.nn.Embedding(net.context, net.width)
-        block = {"dim_feedforward": 4 * net.width, "dropout": 0.0, "activation": "gelu", "norm_first": True, "batch_first": True}
-        self.blocks = torch.nn.ModuleList(
-            torch.nn.TransformerEncoderLayer(net.width, net.heads, bias=False, **block) for _ in range(net.layers)
-        )
-        self.norm = torch.nn.LayerNorm(net.width, bias=False)
-        self.register_buffer("mask", torch.nn.Transformer.generate_square_subsequent_mask(net.context))
-
-    def forward(self, numbers: Any) -> Any:
-        x = self.characters(numbers) + self.positions.weight[: numbers.shape[1]]
-        for block in self.blocks:
-            x = block(x, src_mask=self.mask, is_causal=True)
-        return F.linear(self.norm(x), self.characters.weight)
-
-
-def decoder(net: Decoder, precision: str, compiled: bool = False) -> tuple[Any, Callable[[], Any]]:
-    """Returns a character model, and a training step on a batch whose memory does not move."""
-    set_precision(precision)
-    model, on_gpu = CharacterModel(net).to(PLACE), PLACE == "cuda"
-    opt = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=on_gpu, capturable=on_gpu)
-    x, y = [torch.from_numpy(array).to(PLACE) for array in net.examples()]
-
-    def forward() -> Any:
-        with rounding(precision):
-            return F.cross_entropy(model(x).flatten(0, 1), y.flatten())
-
-    return model, _step(opt, torch.compile(forward) if compiled else forward)
-
-
-def captured(step: Callable[[], Any], count: int) -> Callable[[], Any]:
-    """Returns the replay of a CUDA graph of `count` steps, recorded after a warm-up on a side stream."""
+def captured(work: Callable[[], Any]) -> Callable[[], Any]:
+    """Returns the replay of a CUDA graph of this work, recorded after a warm-up on a side stream."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
-            step()
+            work()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for _ in range(count):
-            step()
+        work()
     return graph.replay
 
 
-def error_of(net: Net, precision: str, model: Any) -> float:
-    with torch.no_grad(), rounding(precision):
-        return net.error(model(torch.from_numpy(net.examples()[0]).to(PLACE)).float().cpu().numpy())
+def runner(step: Callable[[Any, Any], Any], x: Any, y: Any, way: str) -> tuple[Callable[[], Any], int, list[Any]]:
+    """Returns a function that runs the step this way with the next batch, the number of calls that see all batches, and a list that
+    always holds the losses of the last call.
+
+    A CUDA graph reads its batch from fixed memory, so each call copies the batch to this memory.
+    """
+    count, losses = STEPS if way == SEVERAL else 1, []
+    given = [(x[k : k + count], y[k : k + count]) for k in range(0, len(x), count)]
+    turn = itertools.cycle(given)
+
+    def steps(x: Any, y: Any) -> None:
+        losses[:] = [step(x[k], y[k]) for k in range(count)]
+
+    if way == EAGER:
+        return lambda: steps(*next(turn)), len(given), losses
+    place = [part.clone() for part in given[0]]
+    replay = captured(lambda: steps(*place))
+
+    def call() -> None:
+        for to, part in zip(place, next(turn)):
+            to.copy_(part)
+        replay()
+
+    return call, len(given), losses
 
 
-def time_step(net: Net | Decoder, precision: str, way: str, effort: timing.Effort) -> dict[str, Any]:
-    if PLACE == "cpu" and way != "eager":
-        return {"failed": "there is no GPU: a CUDA graph cannot be made"}
-    begin = time.perf_counter()
-    model, step = (network if isinstance(net, Net) else decoder)(net, precision, way == COMPILED)
-    error = error_of(net, precision, model) if isinstance(net, Net) else None
-    steps = STEPS if way == WAYS[2] else 1
-    call = step if way == "eager" else captured(step, steps)
-    call()
-    finish()
-    first = round(time.perf_counter() - begin, 2)
-    figures = timing.measure(call, finish, effort, steps)
-    return {**figures, "error": error, "first_call_s": first, "loss_after": float(step().detach())}
-
-
-def put(group: str, row: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> None:
-    """Prints what was measured, or a row with the error if the measurement failed."""
-    try:
-        found = measure()
-    except Exception as error:
-        found = {"failed": f"{type(error).__name__}: {error}"[:1500], "traceback": traceback.format_exc()[-1500:]}
-    device.put(side=SIDE, group=group, on=PLACE, **row, **found)
-    if PLACE == "cuda":
-        torch.cuda.empty_cache()
-
-
-def steps(simulated: bool, ways: tuple[str, ...]) -> None:
-    """Times the steps in all precisions. Captured steps come first, because pullback is compared with these."""
-    effort = timing.DRY if simulated else timing.FULL
-    for way in sorted(ways, key=lambda way: way == "eager"):
-        for precision in PRECISIONS:
-            for net in [*nets(simulated), *decoders(simulated)]:
-                row = {"name": net.name, "precision": precision, "way": way, "does": PRECISIONS[precision][SIDE]}
-                measure = lambda net=net, precision=precision, way=way: time_step(net, precision, way, effort)
-                put("steps", row, measure)
+def prepare_step(case: Mapping[str, Any], simulated: bool) -> Prepared:
+    net, precision, way = named(case["name"], simulated), case["precision"], case["way"]
+    if PLACE == "cpu" and way != EAGER:
+        raise RuntimeError("there is no GPU: a CUDA graph cannot be made")
+    model = model_of(net)
+    x, y = net.batches(BATCHES)
+    x, y = torch.from_numpy(x).to(PLACE), torch.from_numpy(y.reshape(BATCHES, -1)).to(PLACE)
+    within = partial(precision_of, precision)
+    with within():
+        with torch.no_grad(), rounding(precision):
+            logits = model(x[0]).float()
+            facts = {"loss_first": float(F.cross_entropy(logits, y[0]))}
+        facts |= {"error": net.error(logits.cpu().numpy())} if isinstance(net, Net) else {}
+        call, warm, losses = runner(step_of(model, precision, case.get("variant") == COMPILED), x, y, way)
+    after = lambda: {"loss_after": sum(map(float, losses)) / len(losses)}
+    return Prepared(call, finish, warm, STEPS if way == SEVERAL else 1, facts, after, within)
 
 
 # ---- single kernels
@@ -176,13 +211,17 @@ def add(single: Single) -> Callable[[], Any]:
     return lambda: x + y
 
 
+def memcpy(single: Single) -> Callable[[], Any]:
+    x, y = torch.randn(single.shape, device=PLACE), torch.empty(single.shape, device=PLACE)
+    return lambda: y.copy_(x)
+
+
 def layer_norm(single: Single) -> Callable[[], Any]:
-    norm = torch.nn.LayerNorm(single.shape[-1], device=PLACE).requires_grad_(False)
+    norm = nn.LayerNorm(single.shape[-1], device=PLACE).requires_grad_(False)
     return unary(norm)(single)
 
 
 def product(single: Single) -> Callable[[], Any]:
-    set_precision(single.precision)
     (side,) = single.shape
     dtype = torch.bfloat16 if single.precision == "bfloat16" else torch.float32
     a, b = [torch.randn((side, side), device=PLACE).to(dtype) for _ in range(2)]
@@ -191,10 +230,10 @@ def product(single: Single) -> Callable[[], Any]:
 
 def adam(single: Single) -> Callable[[], Any]:
     count, each = single.shape
-    parameters = [torch.nn.Parameter(torch.zeros(each, device=PLACE)) for _ in range(count)]
+    parameters = [nn.Parameter(torch.zeros(each, device=PLACE)) for _ in range(count)]
     for p in parameters:
         p.grad = torch.randn(each, device=PLACE)
-    return torch.optim.Adam(parameters, lr=1e-3, fused=True).step
+    return torch.optim.Adam(parameters, lr=LEARNING_RATE, fused=True, capturable=PLACE == "cuda").step
 
 
 def cross_entropy(single: Single) -> Callable[[], Any]:
@@ -204,12 +243,13 @@ def cross_entropy(single: Single) -> Callable[[], Any]:
 
 
 def layer_norm_gradient(single: Single) -> Callable[[], Any]:
-    norm = torch.nn.LayerNorm(single.shape[-1], device=PLACE)
+    norm = nn.LayerNorm(single.shape[-1], device=PLACE).requires_grad_(False)
     x, g = torch.randn(single.shape, device=PLACE, requires_grad=True), torch.randn(single.shape, device=PLACE)
     return lambda: torch.autograd.grad(norm(x), x, g)
 
 
 MAKE: dict[str, Callable[[Single], Callable[[], Any]]] = {
+    "copy": unary(torch.clone), "memcpy": memcpy,
     "negative": unary(torch.neg), "exp": unary(torch.exp), "tanh": unary(torch.tanh), "gelu": unary(F.gelu),
     "scale": unary(lambda x: x * 1.5), "add": add, "product": product, "adam": adam,
     "softmax": unary(lambda x: F.softmax(x, -1)), "log_softmax": unary(lambda x: F.log_softmax(x, -1)),
@@ -218,25 +258,31 @@ MAKE: dict[str, Callable[[Single], Callable[[], Any]]] = {
 }  # fmt: skip
 
 
-def time_single(single: Single, effort: timing.Effort) -> dict[str, Any]:
-    found = timing.measure(MAKE[single.kind](single), finish, effort)
-    return {**found, **single.figures(found["us"]["median"])}
+def prepare_single(case: Mapping[str, Any], simulated: bool) -> Prepared:
+    single = next(single for single in singles(simulated) if (single.name, single.precision) == (case["name"], case["precision"]))
+    within = partial(precision_of, single.precision)
+    with within():
+        call, times = MAKE[single.kind](single), max(1, single.launches)
+        if single.launches and PLACE == "cuda":
+
+            def several(call: Callable[[], Any] = call) -> None:
+                for _ in range(times):
+                    call()
+
+            call = captured(several)
+        else:
+            times = 1
+    return Prepared(call, finish, steps=times, within=within)
 
 
 def main() -> None:
-    options = device.arguments(__doc__, "what")
-    device.put(side=SIDE, name="version", version=torch.__version__, on=PLACE)
-    if options.what == "steps":
-        steps(options.simulated, WAYS)
-    elif options.what == "compiled":
-        steps(options.simulated, (COMPILED,))
-    elif options.what == "singles":
-        for single in singles(options.simulated):
-            row = {"name": single.name, "precision": single.precision}
-            effort = timing.DRY if options.simulated else timing.FULL
-            put(single.group, row, lambda single=single, effort=effort: time_single(single, effort))
-    else:
-        raise SystemExit(f"{options.what!r} is not one of steps, singles, compiled")
+    options = device.arguments(__doc__)
+    torch.backends.cudnn.benchmark = True  # the warm-up finds the fastest convolutions, as JAX's compilation does
+    if options.simulated:
+        torch.set_num_threads(1)  # the simulated device is on the same processors
+    prepare = lambda case: (prepare_step if case["way"] else prepare_single)(case, options.simulated)
+    facts = {"version": torch.__version__, "on": PLACE, "cuda": torch.version.cuda}
+    Server(prepare).run(**facts)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
 """The commands of run.sh: the stages of each command, their order, and the time that each stage may take.
 
-`figures` measures, `tests` checks, `rivals` runs what takes long to compile. A command ends by itself before --seconds are over.
-Every result is printed and written at once; results.py describes the file, stages.py the limits.
+`figures` first tries the kernels, with and without compute-sanitizer, and then measures all libraries in turns. `tests` runs the
+tests. `rest` runs what the other two did not reach, and what takes long to compile. A command ends by itself before --seconds are
+over. Every result is printed and written at once; results.py describes the file, stages.py the limits. `plan` only prints the
+stages, with the seconds that they took when they last ran.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -16,20 +19,23 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import install
 import machine
 import suite
 from machine import ROOT, Gpu
 from stages import Run, Stage, StageError, expect, say
-from table import summary
+from table import FOLDER, measured as measured_files, stages_of, summary
 
 import kernels
 from results import Results, archive, slug, today
-from workloads import GROUPS, PRECISIONS
 
 HERE = Path(__file__).resolve().parent
-PARALLEL = 4  # families that run at the same time
+PARALLEL = 8  # families that run at the same time
+AT_ONCE = 6  # families in one process of compute-sanitizer: an error that ends the process costs no more than these
+WORKERS = 16
+SECONDS = 570.0  # for everything: a call of a machine that is lent for ten minutes also needs some seconds to begin and to end
 
 
 class Place:
@@ -43,6 +49,7 @@ class Place:
         self.site: Path = options.site.resolve() if options.site else self.work / "site"
         self.logs = self.work / "logs" / options.command
         self.workers: int = options.workers
+        self.only_missing: bool = options.only_missing
 
     def environment(self) -> dict[str, str]:
         """Returns the variables of all processes.
@@ -68,14 +75,15 @@ class Place:
 
 def measured(run: Run, place: Place, script: str, *arguments: str) -> str:
     """Runs a script whose rows are the results. Raises StageError if the script or one of its rows failed."""
-    if script.startswith("rival_") and not machine.has(script.removeprefix("rival_")):
-        run.row({"name": script.removeprefix("rival_"), "failed": "not installed"})
-        return "not installed"
-    ended = run.process(place.script(script, *arguments), "-".join([script, *arguments]))
+    # A script that can leave work out gets less time than its stage has.
+    seconds = ["--seconds", f"{run.stage_left() - 5:.0f}"] if script == "turns" else []
+    ended = run.process(place.script(script, *arguments, *seconds), "-".join([script, *arguments]))
     rows = run.results.rows(run.stage)
     expect(ended, f"{script}.py, after {len(rows)} rows,")
-    failed = [row for row in rows if "failed" in row]
-    if failed and not (place.simulated and script.startswith("rival_")):
+    # Without a GPU the rivals run on the CPU, which has no CUDA graphs. A rival that is missing is a row, not a failure.
+    sides = (None, "pullback") if place.simulated else (None, "pullback", "torch", "jax")
+    failed = [row for row in rows if row.get("side") in sides and row.get("failed", "not installed") != "not installed"]
+    if failed:
         raise StageError(f"{len(failed)} of {len(rows)} rows failed; the first: {failed[0]['name']}: {failed[0]['failed'][:500]}")
     return f"{len(rows)} rows"
 
@@ -143,25 +151,34 @@ def counted_kernels(run: Run, place: Place, metrics: Mapping[str, str]) -> str:
 
 
 def sanitized(run: Run, place: Place, tool: str) -> str:
-    """Runs one call per family under compute-sanitizer, with no other process on the GPU."""
+    """Runs a call of every family under compute-sanitizer, a few families in each process, with no other process on the GPU."""
     found = machine.sanitizer()
     if found is None and not place.simulated:
         raise StageError("compute-sanitizer was not found")
     prefix = [] if place.simulated else [str(found), "--tool", tool, "--error-exitcode", "9", "--print-limit", "40"]
     if prefix and tool == "memcheck":
         prefix += ["--report-api-errors", "no"]  # libraries make API calls that are allowed to fail
-    reports: list[str] = []
+    families = next(row["sanitized"] for row in run.results.rows("native") if "sanitized" in row)
+    parts = [families[k : k + AT_ONCE] for k in range(0, len(families), AT_ONCE)]
+    failed = []
+    for number, part in enumerate(parts):
+        reports: list[str] = []
 
-    def on_line(line: str) -> None:
-        if line.startswith("========="):
-            reports.append(line.rstrip())
-        run.take(line)
+        def on_line(line: str, reports: list[str] = reports) -> None:
+            if line.startswith("========="):
+                reports.append(line.rstrip())
+            run.take(line)
 
-    ended = run.process([*prefix, *place.script("sanitize")], tool, on_line=on_line)
-    summary = [line for line in reports if "SUMMARY" in line]
-    run.row({"name": tool, "summary": summary[-1] if summary else None, "first_reports": reports[:40], "status": ended.status})
-    expect(ended, f"{tool} ({summary[-1] if summary else 'without a summary'})")
-    return summary[-1].strip("= ") if summary else "nothing was found"
+        limit = run.stage_left() / min(2, len(parts) - number)  # at most half of what is left, so that a hang costs no more
+        ended = run.process([*prefix, *place.script("sanitize", "--families", ",".join(part))], tool, limit, on_line)
+        found_in = [line.strip("= ") for line in reports if "SUMMARY" in line]
+        run.row({"name": tool, "families": part, "summary": found_in, "first_reports": reports[:40], "status": ended.status})
+        if ended.status != 0:
+            how = f"status {ended.status}" if ended.status is not None else f"stopped after {ended.seconds:.0f} s"
+            failed.append(f"{', '.join(part)}: {how}, {found_in[-1] if found_in else ended.tail[-300:]}")
+    if failed:
+        raise StageError(f"{len(failed)} of {len(parts)} processes failed: {'; '.join(failed)}")
+    return f"nothing was found in {len(families)} families"
 
 
 def verified(run: Run, place: Place) -> str:
@@ -198,68 +215,92 @@ def figures(place: Place) -> list[Stage]:
     of = partial(_of, place)
     return [
         *built(place),
-        Stage("smoke", partial(smoke, place=place), 120, 20),
-        Stage("micro", lambda run: install.micro(run, place.work, place.architecture), 60, 15),
-        *[Stage(f"steps in {precision}", of("ours", precision), 60, 15) for precision in PRECISIONS],
+        Stage("smoke", partial(smoke, place=place), 120, 30),
+        Stage("memcheck", partial(sanitized, place=place, tool="memcheck"), 90, 30),
+        Stage("racecheck", partial(sanitized, place=place, tool="racecheck"), 90, 30),
         Stage("weights", partial(trained_weights, place=place), 60, 10),
+        Stage("steps", of("turns", "steps"), 290, 190),
+        Stage("single kernels", of("turns", "singles"), 75, 25),
         Stage("everywhere", of("everywhere"), 30, 5),
-        *[Stage(group, of("ours", group), 45, 8) for group in GROUPS],
-        Stage("kernels", of("kernels"), 45, 15),
+        Stage("kernels", of("kernels"), 45, 10),
         Stage("nodes", of("nodes"), 30, 8),
         Stage("ncu", partial(counted_kernels, place=place, metrics=kernels.METRICS), 75, 20),
-        Stage("torch: steps", of("rival_torch", "steps"), 75, 30),
-        Stage("jax: steps", of("rival_jax", "steps"), 110, 30),
-        Stage("torch: single kernels", of("rival_torch", "singles"), 60, 10),
     ]
 
 
 def checks(place: Place) -> list[Stage]:
-    soak = _of(place, "soak", "--seconds", "4" if place.simulated else "25")
-    chosen = ["tests/native/test_ops.py", "-k", "add and float32"] if place.simulated else ["tests"]
     return [
         *built(place),
-        Stage("soak", soak, 60, 20),
-        Stage("memcheck", partial(sanitized, place=place, tool="memcheck"), 60, 30),
-        Stage("racecheck", partial(sanitized, place=place, tool="racecheck"), 60, 30),
-        Stage("verify", partial(verified, place=place), 120, 45),
-        Stage("times by kernel", _of(place, "kernels"), 45, 10),
-        Stage("tests", lambda run: suite.tests(run, place.workers, chosen), 300, 170),
+        Stage("tests", partial(tested, place=place, only_missing=place.only_missing), 480, 170),
+        Stage("verify", partial(verified, place=place), 120, 30),
+        Stage("soak", _of(place, "soak", "--seconds", "4" if place.simulated else "25"), 60, 20),
     ]
 
 
-def rivals(place: Place) -> list[Stage]:
+def rest(place: Place) -> list[Stage]:
     return [
         *built(place),
-        *[Stage(f"steps in {precision}", _of(place, "ours", precision), 60, 10) for precision in PRECISIONS],
-        Stage("torch: steps", _of(place, "rival_torch", "steps"), 75, 20),
-        Stage("torch: compiled steps", _of(place, "rival_torch", "compiled"), 300, 60),
+        Stage("waits", _of(place, "waits"), 45, 10),
+        Stage("micro", lambda run: install.micro(run, place.work, place.architecture), 60, 10),
+        Stage("missing tests", partial(tested, place=place, only_missing=True), 240, 40),
+        Stage("compiled steps", _of(place, "turns", "compiled"), 300, 220),
         Stage("ncu: more counters", partial(counted_kernels, place=place, metrics=kernels.METRICS | kernels.MORE), 90, 20),
     ]
+
+
+def tested(run: Run, place: Place, only_missing: bool) -> str:
+    """Runs the tests, or those that no earlier run of the day has passed. A simulated run has one test of each file."""
+    earlier = [*run.results.earlier_rows("tests", "tests"), *run.results.earlier_rows("rest", "missing tests")]
+    return suite.run_tests(
+        run, place.workers, sources=install.sources(), earlier=earlier, only_missing=only_missing, one_test_per_file=place.simulated
+    )
 
 
 def _of(place: Place, script: str, *arguments: str) -> Callable[[Run], str]:
     return lambda run: measured(run, place, script, *arguments)
 
 
-COMMANDS = {"figures": figures, "tests": checks, "rivals": rivals}
+COMMANDS = {"figures": figures, "tests": checks, "rest": rest}
 
 
 def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="run.sh", description=__doc__)
-    parser.add_argument("command", choices=COMMANDS)
+    parser.add_argument("command", choices=[*COMMANDS, "plan"])
     parser.add_argument("--out", type=Path, help="a folder that gets a copy of the results and of the logs, as logs-COMMAND.tar.gz")
     parser.add_argument("--only", help="stages to run, by name, with commas between; wheels, build and native run anyway")
     parser.add_argument("--skip", default="", help="stages to leave out, by name, with commas between")
-    parser.add_argument("--seconds", type=float, help="for everything: 530, or as long as a simulated build may take")
-    parser.add_argument("--workers", type=int, default=suite.most_workers(), help="processes that run the tests")
+    parser.add_argument("--only-missing", action="store_true", help="leave out the tests that an earlier run of the day has passed")
+    parser.add_argument("--seconds", type=float, help=f"for everything: {SECONDS:.0f}, or as long as a simulated build may take")
+    parser.add_argument("--workers", type=int, help=f"processes that run the tests: {WORKERS}, or one for each core")
     parser.add_argument("--site", type=Path, help="a folder with a built package, which is then not built")
     parser.add_argument("--simulated", action="store_true", help="without a GPU: small sizes, and numbers that mean nothing")
     options = parser.parse_args(words)
     if options.out:
         # relative to the caller's folder, since run.sh changes to another one
         options.out = Path(os.environ.get("CALLED_FROM", ""), options.out).resolve()
-    options.seconds = options.seconds or (3000 if options.simulated else 530)
+    if options.command != "plan":
+        options.workers = options.workers or min(WORKERS, os.cpu_count() or 1)
+    options.seconds = options.seconds or (7200 if options.simulated else SECONDS)
     return options
+
+
+def plan(options: argparse.Namespace) -> str:
+    """Returns the stages of every command, with the seconds that they last took on a GPU, and their limits."""
+    found, lines = measured_files(FOLDER), []
+    for command, make in COMMANDS.items():
+        known = stages_of(found[0], command) if found else {}
+        stages = make(Place(options, None))
+        total = 0.0
+        for stage in stages:
+            seconds, words = known.get(stage.name, {}).get("seconds"), "as it last took"
+            if stage.name == "tests":
+                durations = json.loads(suite.DURATIONS.read_text())
+                seconds, words = suite.estimate(durations, options.workers or WORKERS)["seconds"], "by the durations of the files"
+            total += max(seconds or 0.0, stage.reserve)
+            shown = f"{seconds:.0f} s, {words}" if seconds is not None else f"it never ran; {stage.reserve:.0f} s are reserved"
+            lines.append(f"{command:8} {stage.name:20} at most {stage.limit:4.0f} s   {shown}")
+        lines.append(f"{command:8} {'together':20} about {total:.0f} s of {options.seconds:.0f}\n")
+    return "\n".join(lines)
 
 
 def chosen_stages(stages: list[Stage], options: argparse.Namespace) -> list[Stage]:
@@ -277,7 +318,11 @@ def results_of(options: argparse.Namespace, place: Place, gpu: Gpu | None) -> Re
     name = f"{slug(gpu.name) if gpu else 'simulated' if options.simulated else 'no-gpu'}-{today()}.json"
     folder = ROOT / "benchmarks" / "results" if gpu and not options.simulated else place.work
     copies = [options.out / name] if options.out else []
-    return Results(folder / name, gpu.name if gpu else "simulated", options.command, options.simulated, copies)
+
+    def conditions() -> dict[str, Any]:
+        return {"sources": install.sources(), "processor": machine.processor(), "clocks": machine.state() if gpu else None}
+
+    return Results(folder / name, gpu.name if gpu else "simulated", options.command, options.simulated, copies, conditions)
 
 
 def main() -> int:
@@ -285,6 +330,9 @@ def main() -> int:
     # a shell's background jobs ignore SIGINT, and the tests would inherit this
     signal.signal(signal.SIGINT, signal.default_int_handler)
     options = arguments()
+    if options.command == "plan":
+        say(plan(options))
+        return 0
     gpu = None if options.simulated else machine.find_gpu()
     found = gpu if isinstance(gpu, Gpu) else None
     place = Place(options, found)

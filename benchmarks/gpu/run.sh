@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
-# Measures and checks pullback on a machine with an NVIDIA GPU, CUDA 13 and no network. Each command builds what is not built yet
-# and ends by itself within nine minutes. It prints and writes each result as soon as the result is known:
+# Measures and checks pullback on a machine with an NVIDIA GPU, CUDA 13 and no network. Half an hour is enough for three commands. Each
+# builds what is not built yet, and ends by itself within 590 seconds. It prints and writes each result as soon as it is known:
 #
-#   benchmarks/gpu/run.sh figures   our times, in float32, tf32 and bfloat16; kernels of the captured steps; then PyTorch and JAX
-#   benchmarks/gpu/run.sh tests     the tests, compute-sanitizer, a soak of sorts and scatters, the ledger against hardware counters
-#   benchmarks/gpu/run.sh rivals    torch.compile, which compiles for minutes
+#   benchmarks/gpu/run.sh figures   every family of kernels, also under compute-sanitizer; then the times of pullback, PyTorch and JAX
+#                                   in turns, in float32, tf32 and bfloat16; kernels of the captured steps; what eager steps wait for
+#   benchmarks/gpu/run.sh tests     the tests in 16 processes, a soak of random shapes, the ledger against hardware counters
+#   benchmarks/gpu/run.sh rest      the tests that were not reached or failed; torch.compile, which compiles for minutes
+#   benchmarks/gpu/run.sh plan      only prints the stages, with their limits and the seconds that they last took
 #
-# Results go to benchmarks/results/<gpu>-<date>.json; --out DIR also copies them and the logs to DIR.
-# `python3 benchmarks/gpu/table.py` writes README's tables from the results. --help lists the options.
+# Results go to benchmarks/results/<gpu>-<date>.json; --out DIR also copies them and the logs to DIR. If a command of the day runs
+# again, its results take the place of the earlier ones, stage by stage: --only names stages, and --only-missing leaves out the tests
+# that have passed. `python3 benchmarks/gpu/table.py` writes README's table and docs/gpu_speed.md. --help lists the options.
 #
 # This needs nvcc 13, a C++ compiler, CMake, Ninja, and the Python packages numpy and cupy-cuda13x. The comparison needs torch and
 # jax, the checks need ncu and compute-sanitizer. Other packages may come as wheels in .whl/. To download these for Python 3.12:

@@ -1,29 +1,31 @@
-"""The workloads on which all libraries are timed: networks, precisions, ways to run a step, and single kernels.
+"""The training steps on which all libraries are timed: networks with their weights and batches, precisions, and ways to run a step.
 
-Each library has a separate file for them: ours.py, rival_torch.py, rival_jax.py.
+Each library has a file that builds them: ours.py, rival_torch.py, rival_jax.py. All begin with the same weights and take the same
+batches, so that their losses can be compared.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
 STEPS: Final = 16  # the number of steps in one call, for the way that runs several
 
 WAYS: Final = ("eager", "captured", f"{STEPS} steps a call")
+EAGER, CAPTURED, SEVERAL = WAYS
 
 # The precisions in which float32 tensors are multiplied. Each has separate rows, because the computations differ.
 PRECISIONS: Final = {
     "float32": {
         "pullback": "float32 products, exact",
-        "torch": 'float32 products: set_float32_matmul_precision("highest")',
+        "torch": 'float32 products: set_float32_matmul_precision("highest"), no tf32 in cuDNN',
         "jax": 'float32 products: default_matmul_precision("highest")',
     },
     "tf32": {
         "pullback": 'amp.autocast("tf32")',
-        "torch": 'set_float32_matmul_precision("high")',
+        "torch": 'set_float32_matmul_precision("high"), tf32 in cuDNN',
         "jax": 'default_matmul_precision("tensorfloat32")',
     },
     "bfloat16": {
@@ -33,35 +35,73 @@ PRECISIONS: Final = {
     },
 }
 
+# The batches that a step is called with in turns. If there were only one, the network would fit it exactly: the loss would be 0,
+# gradients would be zeros, and Adam's moments would decay to denormal numbers. With this learning rate the loss falls slowly.
+BATCHES: Final = 2 * STEPS
+LEARNING_RATE: Final = 1e-6
+
+Arrays = dict[str, Any]
+
+
+class Workload(Protocol):
+    """A network, its loss (a mean cross entropy) and its batches.
+
+    Attributes:
+        precisions: those in which the step is timed.
+    """
+
+    batch: int
+    precisions: tuple[str, ...]
+
+    @property
+    def name(self) -> str: ...
+
+    def weights(self) -> Arrays:
+        """Returns the weights as NumPy arrays by pullback's names."""
+        ...
+
+    def batches(self, count: int) -> tuple[Any, Any]:
+        """Returns `count` batches and their labels as NumPy arrays of shapes (count, batch, ...)."""
+        ...
+
+
+def uniform(shapes: dict[str, tuple[int, ...]], bound: dict[str, float]) -> Arrays:
+    """Returns arrays of these shapes, drawn from U(-bound, bound) of the same name."""
+    rng = np.random.default_rng(7)
+    return {name: rng.uniform(-bound[name], bound[name], shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def drawn(count: int, example: tuple[int, ...], labels: tuple[int, ...], classes: int) -> tuple[Any, Any]:
+    """Returns normal examples of shape (count, *example), and labels of shape (count, *labels) below `classes`."""
+    # Two generators: the first examples and the first labels are the same for every count.
+    x = np.random.default_rng(8).standard_normal((count, *example), dtype=np.float32)
+    return x, np.random.default_rng(9).integers(0, classes, (count, *labels))
+
 
 class Net(NamedTuple):
-    """A network of dense layers with relu between them, and its batch."""
+    """A network of dense layers with relu between them."""
 
     sizes: tuple[int, ...]
     batch: int
+    precisions: tuple[str, ...] = tuple(PRECISIONS)
 
     @property
     def name(self) -> str:
         return f"MLP {'-'.join(map(str, self.sizes))}, batch {self.batch}"
 
-    def weights(self) -> dict[str, Any]:
-        """Returns the weights as NumPy arrays of shapes (out, in) and (out,), named as in pullback's and torch's Sequential."""
-        rng, out = np.random.default_rng(7), {}
+    def weights(self) -> Arrays:
+        shapes, bounds = {}, {}
         for place, (m, n) in enumerate(zip(self.sizes, self.sizes[1:])):
-            bound = 1 / math.sqrt(m)
-            out[f"{2 * place}.weight"] = rng.uniform(-bound, bound, (n, m)).astype(np.float32)
-            out[f"{2 * place}.bias"] = rng.uniform(-bound, bound, n).astype(np.float32)
-        return out
+            for name, shape in ((f"{2 * place}.weight", (n, m)), (f"{2 * place}.bias", (n,))):
+                shapes[name], bounds[name] = shape, 1 / math.sqrt(m)
+        return uniform(shapes, bounds)
 
-    def examples(self) -> tuple[Any, Any]:
-        """Returns a batch and its labels as NumPy arrays."""
-        rng = np.random.default_rng(8)
-        x = rng.standard_normal((self.batch, self.sizes[0]), dtype=np.float32)
-        return x, rng.integers(0, self.sizes[-1], self.batch)
+    def batches(self, count: int) -> tuple[Any, Any]:
+        return drawn(count, (self.batch, self.sizes[0]), (self.batch,), self.sizes[-1])
 
     def error(self, logits: Any) -> float:
-        """Returns ‖logits - exact‖ / ‖exact‖. The exact logits are computed in float64 from the same weights and batch."""
-        exact, weights = self.examples()[0].astype(np.float64), self.weights()
+        """Returns ‖logits - exact‖ / ‖exact‖ for the first batch. The exact logits are computed in float64 from these weights."""
+        exact, weights = self.batches(1)[0][0].astype(np.float64), self.weights()
         for place in range(len(self.sizes) - 1):
             exact = np.maximum(exact, 0) if place else exact
             exact = exact @ weights[f"{2 * place}.weight"].astype(np.float64).T + weights[f"{2 * place}.bias"]
@@ -72,14 +112,64 @@ def relative_error(got: Any, exact: Any) -> float:
     return float(np.linalg.norm(np.asarray(got, np.float64) - exact) / max(np.linalg.norm(exact), 1e-300))
 
 
-def nets(simulated: bool) -> list[Net]:
-    if simulated:
-        return [Net((2, 16, 16, 2), 10), Net((20, 12, 10), 6), Net((20, 16, 16, 10), 8)]
-    return [Net((2, 16, 16, 2), 100), Net((784, 128, 10), 64), Net((784, 1024, 1024, 10), 512)]
+class Convolutions(NamedTuple):
+    """Two convolutions of 5 x 5 with relu and pooling, and a dense layer, on square images of one channel."""
+
+    channels: tuple[int, int]
+    side: int
+    batch: int
+    precisions: tuple[str, ...] = ("float32", "tf32")
+
+    @property
+    def name(self) -> str:
+        a, b = self.channels
+        return f"CNN 1-{a}-{b} (5 x 5), {self.side} x {self.side}, batch {self.batch}"
+
+    @property
+    def flat(self) -> int:
+        """The number of inputs of the dense layer."""
+        return self.channels[1] * (self.side // 4) ** 2
+
+    def weights(self) -> Arrays:
+        a, b = self.channels
+        shapes = {
+            "0.weight": (a, 1, 5, 5), "0.bias": (a,), "3.weight": (b, a, 5, 5), "3.bias": (b,),
+            "7.weight": (10, self.flat), "7.bias": (10,),
+        }  # fmt: skip
+        inputs = {"0": 25, "3": 25 * a, "7": self.flat}
+        return uniform(shapes, {name: 1 / math.sqrt(inputs[name[0]]) for name in shapes})
+
+    def batches(self, count: int) -> tuple[Any, Any]:
+        return drawn(count, (self.batch, 1, self.side, self.side), (self.batch,), 10)
+
+
+class Recurrent(NamedTuple):
+    """A GRU and a dense layer that classifies a sequence by the last state."""
+
+    inputs: int
+    hidden: int
+    length: int
+    batch: int
+    precisions: tuple[str, ...] = ("float32", "tf32")
+
+    @property
+    def name(self) -> str:
+        return f"GRU {self.inputs}-{self.hidden}, {self.length} steps, batch {self.batch}"
+
+    def weights(self) -> Arrays:
+        h = self.hidden
+        shapes = {
+            "rows.weight_ih_l0": (3 * h, self.inputs), "rows.weight_hh_l0": (3 * h, h), "rows.bias_ih_l0": (3 * h,),
+            "rows.bias_hh_l0": (3 * h,), "classes.weight": (10, h), "classes.bias": (10,),
+        }  # fmt: skip
+        return uniform(shapes, dict.fromkeys(shapes, 1 / math.sqrt(h)))
+
+    def batches(self, count: int) -> tuple[Any, Any]:
+        return drawn(count, (self.batch, self.length, self.inputs), (self.batch,), 10)
 
 
 class Decoder(NamedTuple):
-    """A character model: blocks of causal attention and of two linear layers, and its batch."""
+    """A character model: blocks of causal attention and of two dense layers; the last layer uses the weight of the embedding."""
 
     layers: int
     width: int
@@ -87,92 +177,51 @@ class Decoder(NamedTuple):
     batch: int
     characters: int = 65
     heads: int = 4
+    precisions: tuple[str, ...] = ("float32", "tf32")
 
     @property
     def name(self) -> str:
         return f"GPT, {self.layers} layers of width {self.width}, {self.context} characters, batch {self.batch}"
 
-    def examples(self) -> tuple[Any, Any]:
-        """Returns a batch of characters, and those that follow them, as NumPy arrays."""
-        text = np.random.default_rng(8).integers(0, self.characters, (self.batch, self.context + 1))
-        return text[:, :-1].copy(), text[:, 1:].copy()
+    def weights(self) -> Arrays:
+        w, rng = self.width, np.random.default_rng(7)
+        shapes: dict[str, tuple[int, ...]] = {"characters.weight": (self.characters, w), "positions.weight": (self.context, w)}
+        for layer in range(self.layers):
+            shapes |= {
+                f"blocks.{layer}.{name}": shape
+                for name, shape in {
+                    "norm1.weight": (w,), "norm2.weight": (w,), "attention.in_proj_weight": (3 * w, w),
+                    "attention.out_proj.weight": (w, w), "up.weight": (4 * w, w), "down.weight": (w, 4 * w),
+                }.items()
+            }  # fmt: skip
+        shapes["norm.weight"] = (w,)
+        draw = lambda shape: np.ones(shape, np.float32) if len(shape) == 1 else rng.normal(0, 0.02, shape).astype(np.float32)
+        return {name: draw(shape) for name, shape in shapes.items()}
+
+    def batches(self, count: int) -> tuple[Any, Any]:
+        text = np.random.default_rng(8).integers(0, self.characters, (count, self.batch, self.context + 1))
+        return text[..., :-1].copy(), text[..., 1:].copy()
 
 
-def decoders(simulated: bool) -> list[Decoder]:
-    return [Decoder(1, 8, 8, 2)] if simulated else [Decoder(4, 128, 128, 32)]
+def nets(simulated: bool) -> list[Net]:
+    """Returns the networks of dense layers."""
+    if simulated:
+        return [Net((2, 16, 16, 2), 10), Net((20, 12, 10), 6), Net((20, 16, 16, 10), 8)]
+    return [Net((2, 16, 16, 2), 100), Net((784, 128, 10), 64), Net((784, 1024, 1024, 10), 512)]
 
 
-# ---- single kernels
+def others(simulated: bool) -> list[Any]:
+    """Returns one network with convolutions, one recurrent network and one with attention."""
+    if simulated:
+        return [Convolutions((2, 3), 8, 3), Recurrent(4, 8, 5, 3), Decoder(1, 8, 8, 2)]
+    return [Convolutions((16, 32), 28, 64), Recurrent(64, 64, 64, 32), Decoder(4, 128, 128, 32)]
 
 
-class Single(NamedTuple):
-    """One op, or an op and its gradient.
-
-    Attributes:
-        kind: the key of the op in the tables of all libraries' files.
-        bytes: the least number of bytes that the op must move. flops: the number of FLOPs it must compute.
-        precision: the dtype of the op, or the dtype that float32 factors are rounded to.
-    """
-
-    group: str
-    kind: str
-    words: str
-    shape: tuple[int, ...]
-    bytes: int = 0
-    flops: int = 0
-    precision: str = "float32"
-
-    @property
-    def name(self) -> str:
-        return f"{self.words} {' x '.join([f'{n:,}' for n in self.shape])}"
-
-    def figures(self, us: float) -> dict[str, float]:
-        """Returns the bytes and FLOPs per second that a time in microseconds amounts to."""
-        out = {"gb_per_s": self.bytes * 1e-3 / us} if self.bytes else {}
-        return out | ({"tflop_per_s": self.flops * 1e-6 / us} if self.flops else {})
+def workloads(simulated: bool) -> list[Any]:
+    """Returns all Workloads."""
+    return [*nets(simulated), *others(simulated)]
 
 
-GROUPS: Final = ("products", "optimizer", "loss", "elementwise", "rows")
-
-
-def singles(simulated: bool) -> list[Single]:
-    """Returns all single kernels. Arrays of 10^8 elements are larger than the caches of any GPU."""
-    n = 10_000 if simulated else 100_000_000
-    out = [
-        Single("products", "product", "product of squares of side", (side,), 0, 2 * side**3, precision)
-        for side in ((24, 16) if simulated else (4096, 1024, 128))
-        for precision in PRECISIONS
-    ]
-    count, each = 100, 100 if simulated else 100_000
-    out.append(Single("optimizer", "adam", "Adam, parameters", (count, each), 28 * count * each))
-    m, k = (32, 64) if simulated else (8192, 1024)
-    out.append(Single("loss", "cross_entropy", "cross entropy and its gradient,", (m, k), 8 * m * k))
-    out.append(Single("loss", "layer_norm_gradient", "layer norm and its gradient,", (m, k), 20 * m * k))
-    one_pass = {"negative": "negative", "exp": "exp", "tanh": "tanh", "gelu": "gelu", "scale": "multiply by a number", "add": "add"}
-    out += [Single("elementwise", kind, f"{w},", (n,), (12 if kind == "add" else 8) * n) for kind, w in one_pass.items()]
-    by_rows = {"softmax": 8, "log_softmax": 8, "layer_norm": 8, "sum_rows": 4, "sum_columns": 4}
-    for length in (64, 256) if simulated else (1024, 8192):
-        shape = (n // length, length)
-        out += [Single("rows", kind, f"{kind.replace('_', ' ')},", shape, moved * n) for kind, moved in by_rows.items()]
-    return out
-
-
-def exact(kind: str, *inputs: Any) -> Any:
-    """Returns the op's result from float64 arrays, or None if a part of the result depends on more than that part of the input."""
-    x = inputs[0]
-    if kind in ("softmax", "log_softmax"):
-        shifted = x - x.max(-1, keepdims=True)
-        logarithm = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-        return np.exp(logarithm) if kind == "softmax" else logarithm
-    simple: dict[str, Any] = {
-        "negative": lambda: -x,
-        "exp": lambda: np.exp(x),
-        "tanh": lambda: np.tanh(x),
-        "gelu": lambda: x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
-        "scale": lambda: x * 1.5,
-        "add": lambda: x + inputs[1],
-        "product": lambda: x @ inputs[1],
-        "layer_norm": lambda: (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5),
-        "sum_rows": lambda: x.sum(-1),
-    }
-    return simple[kind]() if kind in simple else None
+def named(name: str, simulated: bool) -> Any:
+    """Returns the Workload of this name."""
+    return next(workload for workload in workloads(simulated) if workload.name == name)

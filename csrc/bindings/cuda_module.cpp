@@ -92,6 +92,10 @@ void bind_memory(py::module_& mod) {
         return py::make_tuple(use.live, use.cached, use.peak, use.free, use.total, of);
       },
       py::arg("device") = 0);
+  mod.def("driver_calls", [] {  // returns how often memory was asked of the driver, and given back to it, on all devices
+    const pb::cuda::DriverCalls calls = pb::cuda::driver_calls();
+    return py::make_tuple(calls.allocations, calls.releases);
+  });
   mod.def("reset_peak", [](int device) {
     const At at(device);
     pb::cuda::reset_peak();

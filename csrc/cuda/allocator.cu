@@ -49,6 +49,14 @@ size_t rounded(size_t bytes) {
   return bytes == 0 ? kAlign : (bytes + step - 1) / step * step;
 }
 
+std::atomic<int64_t> allocations{0}, releases{0};  // calls of the driver
+
+// Gives memory back to the driver.
+void give_back(void* data) {
+  releases.fetch_add(1, std::memory_order_relaxed);
+  (void)cudaFree(data);
+}
+
 struct Pool {
   struct Shelf {  // free blocks of one size
     std::vector<void*> blocks;
@@ -87,7 +95,7 @@ struct Pool {
       for (auto at = shelves.begin(); at != shelves.end(); ++at)
         if (!at->second.blocks.empty() && (oldest == shelves.end() || at->second.used < oldest->second.used)) oldest = at;
       if (oldest == shelves.end()) return;
-      (void)cudaFree(oldest->second.blocks.back());
+      give_back(oldest->second.blocks.back());
       oldest->second.blocks.pop_back();
       cached -= oldest->first;
       if (oldest->second.blocks.empty()) shelves.erase(oldest);
@@ -132,6 +140,7 @@ void* fresh(size_t bytes) {
   void* data = nullptr;
   // CudaMallocAsync would make the allocation part of the graph that is being captured.
   const bool waits = keeps() || GraphMemory::current;
+  allocations.fetch_add(1, std::memory_order_relaxed);
   const cudaError_t error = waits ? cudaMalloc(&data, bytes) : cudaMallocAsync(&data, bytes, stream());
   if (error == cudaSuccess) return data;
   (void)cudaGetLastError();
@@ -175,6 +184,8 @@ MemoryUse memory_use() {
   for (int k = 0; k < kHolders; ++k) use.of[k] = pool.of[k];
   return use;
 }
+
+DriverCalls driver_calls() { return {allocations, releases}; }
 
 void reset_peak() {
   const std::lock_guard<std::mutex> lock(pools().mutex);
@@ -235,11 +246,12 @@ void release(const Allocation& block) noexcept {
   try {
     if (keeps()) return pool.put(block.data, block.bytes);
 #if !defined(__CUDACC__)
+    releases.fetch_add(1, std::memory_order_relaxed);
     return (void)cudaFreeAsync(block.data, stream());
 #endif
   } catch (const std::exception&) {  // the pool has no host memory to record the block, so it is freed below
   }
-  (void)cudaFree(block.data);
+  give_back(block.data);
 }
 
 }  // namespace pb

@@ -39,8 +39,7 @@ template <class T, class Tile> __device__ void read_cotangents(const AttentionOp
     const T* const y = p.y + first + i * width;
     const C sum = sum_of_warp<C>(width, [&](int d) { return C(t.g[i][d] * C(y[d])); });
     for (int d = int(threadIdx.x % kWarp); d < width; d += int(kWarp)) t.g[i][d] = p.factor(t.g[i][d]);
-    t.along[i] = sum;
-    p.along[b.head * p.queries + b.l + i] = sum;
+    if (threadIdx.x % kWarp == 0) t.along[i] = p.along[b.head * p.queries + b.l + i] = sum;
   }
   __syncthreads();
 }
@@ -88,7 +87,6 @@ template <class C> struct KeyTile {
   C weight[kSide][kSide], gs[kSide][kSide];  // of a row and a key
   int visible[kSide], limit[kSide];
   const char* mask[kSide];
-  bool finite;  // false if a number of the rows is infinite or NaN
 };
 
 // Reads the keys from key j0 on, and their values if `values`. Those that do not exist, or that no query sees, are 0.
@@ -105,26 +103,31 @@ __device__ void read_keys(const AttentionOperands<T>& p, int64_t task, int j0, b
   }
 }
 
-// Reads `rows` rows of a task from row r on. Divisions are done here, once for each row, and not for each pair.
-template <class T, class Tile> __device__ void read_rows(const AttentionOperands<T>& p, int64_t task, int r, int rows,
+// Reads `rows` rows of a task from row r on. Divisions are done here, once for each row, and not for each pair. Returns false if a
+// number that this thread has read is infinite or NaN.
+template <class T, class Tile> __device__ bool read_rows(const AttentionOperands<T>& p, int64_t task, int64_t r, int rows,
                                                          Tile& t) {
   using C = acc_t<T>;
   const int64_t row = task * p.shared * p.queries + r;
+  bool finite = true;
   for (int at = int(threadIdx.x); at < rows * p.width; at += int(kThreads)) {
     const C x = p.factor(C(C(p.q[row * p.width + at]) * p.scale));
     t.q[at / p.width][at % p.width] = x;
-    if (!m::isfinite(x)) t.finite = false;
+    finite &= m::isfinite(x);
   }
   for (int at = int(threadIdx.x); at < rows * p.value_width; at += int(kThreads)) {
     const int i = at / p.value_width;
     const C x = p.factor(C(C(p.g[row * p.value_width + at]) * p.inverse[row + i]));
     t.g[i][at % p.value_width] = x;
-    if (!m::isfinite(x)) t.finite = false;
+    finite &= m::isfinite(x);
   }
-  const int i = int(threadIdx.x), head = (r + i) / p.queries, l = (r + i) % p.queries;
-  if (i >= rows) return;
+  const int i = int(threadIdx.x);
+  if (i >= rows) return finite;
+  const int64_t head = (r + i) / p.queries;
+  const int l = int(r + i - head * p.queries);
   t.visible[i] = p.visible(l), t.limit[i] = p.limit(l);
   if (p.mask.data) t.mask[i] = p.head_of(p.mask, task * p.shared + head) + l * p.mask.stride[p.mask.ndim - 2];
+  return finite;
 }
 
 // Computes the exponentials of all pairs of a row and a key, and the cotangents of their scores.
@@ -210,25 +213,26 @@ template <class T> __global__ void __launch_bounds__(kThreads, 3)
   using Tile = KeyTile<C>;
   constexpr int kSums = Tile::kSide * int(kAttentionWidth) / int(kThreads);
   __shared__ Tile t;
-  const int tiles = (p.keys + Tile::kSide - 1) / Tile::kSide, j0 = int(blockIdx.x % unsigned(tiles)) * Tile::kSide;
-  const int64_t task = blockIdx.x / unsigned(tiles), all = int64_t(p.shared) * p.queries;
-  const int first = int(blockIdx.y) * int(kOrderBlock), last = int(min(all, int64_t(first) + kOrderBlock));
+  // Tiles of keys, blocks of rows and tasks share one axis of the grid: the others have at most 65,535 blocks.
+  const unsigned tiles = unsigned(p.keys + Tile::kSide - 1) / Tile::kSide, rest = blockIdx.x / tiles;
+  const int j0 = int(blockIdx.x - rest * tiles) * Tile::kSide;
+  const unsigned task_of = rest / unsigned(to.blocks);
+  const int64_t task = task_of, all = int64_t(p.shared) * p.queries;
+  const int64_t first = int64_t(rest - task_of * unsigned(to.blocks)) * kOrderBlock;
+  const int length = int(min(all - first, kOrderBlock));
   C gk[kSums] = {}, gv[kSums] = {};
   read_keys(p, task, j0, to.gk != nullptr, t);
 #pragma unroll 1
-  for (int r = first; r < last; r += Tile::kSide) {
-    const int rows = min(Tile::kSide, last - r);
-    if (threadIdx.x == 0) t.finite = true;
+  for (int r = 0; r < length; r += Tile::kSide) {
+    const int rows = min(Tile::kSide, length - r);
     __syncthreads();
-    read_rows(p, task, r, rows, t);
-    __syncthreads();
-    const bool finite = t.finite;  // thread 0 sets it again as soon as all threads have paired up
-    pair_up(p, task * all + r, rows, j0, to.gk != nullptr, t);
+    const bool finite = __syncthreads_and(read_rows(p, task, first + r, rows, t));
+    pair_up(p, task * all + first + r, rows, j0, to.gk != nullptr, t);
     __syncthreads();
     if (to.gk) add_rows(t, rows, j0, p.width, finite, t.gs, t.q, gk);
     if (to.gv) add_rows(t, rows, j0, p.value_width, finite, t.weight, t.g, gv);
   }
-  const int64_t key = (to.blocks > 1 ? task * to.blocks + blockIdx.y : task) * p.keys + j0;
+  const int64_t key = int64_t(rest) * p.keys + j0;
   if (to.gk) write_sums<Tile>(key, p.keys - j0, p.width, gk, to.of_k, to.gk);
   if (to.gv) write_sums<Tile>(key, p.keys - j0, p.value_width, gv, to.of_v, to.gv);
 }
@@ -273,9 +277,8 @@ template <class T> void run_backward(const BackwardAttention& a) {
     if (to.gk) to.of_k = scratch.take<C>(blocks * keys * a.width);
     if (to.gv) to.of_v = scratch.take<C>(blocks * keys * a.value_width);
   }
-  dim3 grid = blocks_for(a.tasks() * ((a.keys + kKeySide<C> - 1) / kKeySide<C>), 1);
-  grid.y = unsigned(blocks);
-  start(pull_keys<T>, grid, dim3(kThreads), 0, p, to);
+  const int64_t tiles = (a.keys + kKeySide<C> - 1) / kKeySide<C>;
+  start(pull_keys<T>, blocks_for(a.tasks() * blocks * tiles, 1), dim3(kThreads), 0, p, to);
   if (blocks == 1) return;
   if (to.gk)
     start(combine_keys<T>, blocks_for(keys * a.width), dim3(kThreads), 0, to.of_k, to.gk, to.blocks, a.keys * a.width,
@@ -292,7 +295,7 @@ namespace pb::kernels {
 
 bool fits_attention(int64_t queries, int64_t keys, int64_t width, int64_t value_width) {
   return keys <= cuda::kAttentionKeys && width <= cuda::kAttentionWidth && value_width <= cuda::kAttentionWidth &&
-         queries < (int64_t{1} << 24);
+         queries < (int64_t{1} << 30);  // the kernels count the queries of a head in ints
 }
 
 void run_attention(const Launch& launch) {

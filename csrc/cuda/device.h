@@ -109,6 +109,12 @@ struct MemoryUse {
   size_t of[kHolders];
 };
 MemoryUse memory_use();
+// How often the allocators of all devices have asked the driver for memory and given memory back so far. The host may wait for the
+// device in such a call.
+struct DriverCalls {
+  int64_t allocations, releases;
+};
+DriverCalls driver_calls();
 void reset_peak();
 // Returns the memory that is kept for later arrays to the driver. Returns the number of bytes.
 size_t trim();

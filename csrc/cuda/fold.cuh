@@ -39,18 +39,29 @@ template <class R, int kOf = int(kThreads), class A> __device__ inline A fold_bl
   return a;
 }
 
-// Adds 1 to a ticket, and returns its value before. All that the calling thread knows to be written is visible to every thread that
-// adds to the ticket later.
-__device__ inline unsigned take_ticket(unsigned* ticket) {
-#if defined(__CUDA_ARCH__)
+// Adds 1 to a ticket, and returns true to the last of the `expected` threads that do. All that the threads before it knew to be
+// written is visible to this thread.
+//
+// Every thread releases what it has written, and the last one acquires it. To acquire empties the L1 cache, in which the other
+// blocks of the multiprocessor have their data. So only the last thread does that, by a fence, which makes an acquire pattern of
+// the read of the ticket before it (PTX ISA, memory consistency model). Before sm_90 a fence would also wait for writes once more,
+// so there every thread acquires.
+__device__ inline bool take_ticket(unsigned* ticket, unsigned expected) {
+#if !defined(__CUDA_ARCH__)
+  __threadfence();
+  const bool last = atomicAdd(ticket, 1u) + 1 == expected;
+  if (last) __threadfence();
+  return last;
+#elif __CUDA_ARCH__ >= 900
+  unsigned before;
+  asm volatile("atom.release.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(ticket) : "memory");
+  const bool last = before + 1 == expected;
+  if (last) asm volatile("fence.acquire.gpu;" ::: "memory");
+  return last;
+#else
   unsigned before;
   asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(ticket) : "memory");
-  return before;
-#else
-  __threadfence();
-  const unsigned before = atomicAdd(ticket, 1u);
-  __threadfence();
-  return before;
+  return before + 1 == expected;
 #endif
 }
 
@@ -64,7 +75,7 @@ __device__ inline bool last_to_arrive(unsigned* ticket, unsigned expected) {
   __shared__ int last;
   __syncthreads();
   if (threadIdx.x == 0 && threadIdx.y == 0) {
-    last = take_ticket(ticket) + 1 == expected;
+    last = take_ticket(ticket, expected);
     if (last) *ticket = 0;
   }
   __syncthreads();

@@ -1,4 +1,5 @@
 // Runs a plan as CUDA graphs. A graph is captured from a stream at the first run of its kind, and launched at every run.
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -74,7 +75,10 @@ class Capturing {
   bool ended_ = false;
 };
 
-constexpr size_t kMostGraphs = 4;  // the number of graphs with fixed addresses of the given blocks, per number of passes
+constexpr int64_t kMostGraphs = 4;  // the number of graphs with fixed addresses of the given blocks, per number of passes
+// The most nodes of a graph that has several passes, and of all graphs with fixed addresses for one number of passes. Making a
+// graph takes time and memory for each node, and the launches that a larger graph would save are few beside its nodes. A single
+// pass is one graph however many nodes it has.
 constexpr int64_t kMostNodes = 20000;
 constexpr int kPatience = 3;  // after this many attempts for which the GPU had too little memory, no further graph is made
 
@@ -152,10 +156,12 @@ class Slots {
 // The graphs of one plan for one number of passes. Either all of them or none are cut between phases.
 //
 // A CUDA graph fixes the addresses of its operands. Tensors that come and go mostly do so at a few addresses, so each of the first
-// kMostGraphs sets of addresses gets its own graph. For further sets of addresses (a list of batches on the device, losses that are
-// kept) one graph serves all: it copies the given inputs into slots, and the results out of slots.
+// kMostGraphs sets of addresses gets its own graph, or fewer sets if the graphs are large. For further sets of addresses (a list of
+// batches on the device, losses that are kept) one graph serves all: it copies the given inputs into slots, and the results out of
+// slots.
 struct Graphs {
   std::map<std::vector<int64_t>, std::vector<Instance>> by_address;
+  int64_t nodes = 0;  // of one set of addresses
   std::vector<Instance> slotted;
   std::unique_ptr<Slots> slots;
 };
@@ -170,13 +176,14 @@ class GraphProgram : public Program {
   void run(const StridedAddress* given, int64_t passes, Progress& progress) override {
     progress.passes = progress.begun = 0;
     throw_fault();
-    const int64_t most = std::max<int64_t>(1, kMostNodes / std::max<int64_t>(1, int64_t(plan_.steps.size())));
-    if (passes <= most) return run_at_once(given, passes, progress);
-    for (int64_t pass = 0; pass < passes; ++pass) {
+    int64_t together = passes;
+    if (!tried([&] { together = passes_of_graph(given, passes); }))
+      return replay_singly(plan_, given, passes, progress, perform);
+    if (together == passes) return run_at_once(given, passes, progress);
+    for (int64_t pass = 0; pass < passes; pass += together) {
       std::vector<StridedAddress> moved(given, given + plan_.given.size());
       for (StridedAddress& span : moved) span.data += pass * span.stride;
-      run_at_once(moved.data(), 1, progress);
-      progress.passes = int(pass + 1), progress.begun = 0;
+      run_at_once(moved.data(), together, progress);
     }
   }
 
@@ -194,12 +201,13 @@ class GraphProgram : public Program {
 
   static bool by_phase() { return door.ledger && door.ledger->has_phases; }
 
-  void run_at_once(const StridedAddress* given, int64_t passes, Progress& progress) {
-    if (!why_single_.empty()) return replay_singly(plan_, given, passes, progress, perform);
-    const std::vector<Instance>* instances = nullptr;
+  // Calls make(), which captures graphs. Returns false if kernels have to run one by one, because CUDA, a library inside the
+  // capture, or the allocator failed, now or before.
+  template <class Make> bool tried(const Make& make) {
+    if (!why_single_.empty()) return false;
     try {
-      instances = &ready(given, passes);
-      // CUDA, a library inside the capture, or the allocator failed; the kernels can still run one by one.
+      make();
+      return true;
     } catch (const std::exception& error) {
       const bool full = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
       if (!full || ++times_full_ == kPatience) {
@@ -207,14 +215,40 @@ class GraphProgram : public Program {
         gave_up = true;
         graphs_.clear();
       }
-      return replay_singly(plan_, given, passes, progress, perform);
+      return false;
     }
+  }
+
+  // Returns the number of passes of each graph: the largest divisor of `passes` whose graphs have at most kMostNodes nodes, or 1.
+  // The nodes of a pass are those of a capture, because one step may be thousands of launches, as that of a recurrent layer is.
+  int64_t passes_of_graph(const StridedAddress* given, int64_t passes) {
+    if (passes == 1) return 1;
+    if (nodes_of_pass_ == 0) {
+      const RestoreAttribution kept;
+      const GraphMemory::Use working_memory(memory_);
+      Capturing capture;
+      plan_.move_given(given, 0);
+      for (const Step& step : plan_.steps) {
+        door.attribution = step.attribution;
+        launch(step);
+      }
+      const GraphPointer<cudaGraph_t> graph(capture.end());
+      nodes_of_pass_ = std::max<int64_t>(1, int64_t(nodes_of(graph.get()).size()));
+    }
+    int64_t together = std::min(passes, std::max<int64_t>(1, kMostNodes / nodes_of_pass_));
+    while (passes % together != 0) --together;
+    return together;
+  }
+
+  void run_at_once(const StridedAddress* given, int64_t passes, Progress& progress) {
+    const std::vector<Instance>* instances = nullptr;
+    if (!tried([&] { instances = &ready(given, passes); })) return replay_singly(plan_, given, passes, progress, perform);
     for (const Instance& instance : *instances) {
       if (door.ledger) door.ledger->enter(instance.phase);
       check(cudaGraphLaunch(instance.exec.get(), stream()), "launching a graph");
     }
     if (door.ledger) door.ledger->enter(door.attribution.phase);
-    progress.passes = int(passes);
+    progress.passes += int(passes);
   }
 
   // Returns the graphs to launch, in order, and makes them if they do not exist yet.
@@ -227,8 +261,11 @@ class GraphProgram : public Program {
     }
     const auto found = graphs.by_address.find(addresses);
     if (found != graphs.by_address.end()) return found->second;
-    if (graphs.by_address.size() < kMostGraphs) {
+    // The first graph is always one with fixed addresses, and afterwards the nodes are known.
+    const int64_t most = std::min(kMostGraphs, kMostNodes / std::max<int64_t>(1, graphs.nodes));
+    if (graphs.by_address.empty() || int64_t(graphs.by_address.size()) < most) {
       std::vector<Instance> made = build(given, passes, nullptr, nullptr);
+      graphs.nodes = nodes_;
       return graphs.by_address[addresses] = std::move(made);
     }
     if (graphs.slotted.empty()) {
@@ -276,17 +313,21 @@ class GraphProgram : public Program {
     return instances;
   }
 
+  static std::vector<cudaGraphNode_t> nodes_of(cudaGraph_t graph) {
+    size_t count = 0;
+    check(cudaGraphGetNodes(graph, nullptr, &count), "counting a graph's nodes");
+    std::vector<cudaGraphNode_t> nodes(count);
+    if (count) check(cudaGraphGetNodes(graph, nodes.data(), &count), "counting a graph's nodes");
+    return nodes;
+  }
+
   Instance instantiated(int phase, cudaGraph_t captured) {
     Instance made{phase, GraphPointer<cudaGraph_t>(captured), nullptr};
     cudaGraphExec_t exec = nullptr;
     check(cudaGraphInstantiate(&exec, captured, 0), "instantiating a graph");
     made.exec.reset(exec);
     check(cudaGraphUpload(exec, stream()), "uploading a graph");
-    size_t count = 0;
-    check(cudaGraphGetNodes(captured, nullptr, &count), "counting a graph's nodes");
-    std::vector<cudaGraphNode_t> nodes(count);
-    if (count) check(cudaGraphGetNodes(captured, nodes.data(), &count), "counting a graph's nodes");
-    for (const cudaGraphNode_t node : nodes) {
+    for (const cudaGraphNode_t node : nodes_of(captured)) {
       cudaGraphNodeType type;
       check(cudaGraphNodeGetType(node, &type), "counting a graph's nodes");
       ++nodes_, kernel_nodes_ += type == cudaGraphNodeTypeKernel;
@@ -305,6 +346,7 @@ class GraphProgram : public Program {
   Plan& plan_;
   GraphMemory memory_;
   std::map<Key, Graphs> graphs_;
+  int64_t nodes_of_pass_ = 0;         // without the copies of slots; 0: not counted yet
   int nodes_ = 0, kernel_nodes_ = 0;  // counts of the graph that was made last
   int times_full_ = 0;                // the number of times that there was too little memory for a graph
   std::string why_single_;            // the reason why kernels are launched one by one; empty while graphs are used

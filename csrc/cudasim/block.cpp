@@ -50,11 +50,13 @@ void Block::run(const Call& call, uint3 index, const Schedule& schedule, bool st
   if (shape_.x != blockDim.x || shape_.y != blockDim.y || shape_.z != blockDim.z) lay_out();
   live_ = size_;
   phase_ = atomics_ = 0;
+  ++barriers_;
   votes_[0] = votes_[1] = Votes{};
   for (unsigned first = 0; first < size_; first += kWarp) {
     Warp& warp = warps_[first / kWarp];
     warp.live = size_ - first >= kWarp ? ~0u : (1u << (size_ - first)) - 1;
     warp.at_barrier = warp.meeting = 0;
+    warp.meetings = 0;
     ready_.add(first / kWarp, warp.live);
   }
   std::fill_n(fiber_, size_, nullptr);
@@ -137,6 +139,7 @@ void Block::begin_barrier(Site site) {
 // The next barrier reuses the votes of the previous one, which no thread reads any more, because all have arrived at this barrier.
 void Block::release_barrier() {
   phase_ ^= 1;
+  ++barriers_;
   votes_[phase_] = Votes{};
   for (unsigned warp = 0; warp * kWarp < size_; ++warp) {
     ready_.add(warp, warps_[warp].at_barrier);

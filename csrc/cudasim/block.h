@@ -80,6 +80,9 @@ class Block {
   unsigned size() const { return size_; }
   uint32_t live_lanes() const { return warps_[thread_ / kWarp].live; }
   const Call& call() const { return call_; }
+  // The number of barriers of all blocks so far, each block's beginning included, and of meetings of the thread's warp.
+  uint64_t barriers() const { return barriers_; }
+  uint64_t meetings() const { return warps_[thread_ / kWarp].meetings; }
 
   Votes barrier(bool vote, Site site) {
     const unsigned phase = phase_;
@@ -114,6 +117,7 @@ class Block {
   struct Warp {
     uint32_t live, at_barrier, meeting;  // masks of lanes; `meeting` has the lowest lane of each meeting that is not complete
     Meeting* open[kWarp];                // these meetings, indexed by their lowest lane
+    uint64_t meetings;                   // the number of those that are complete
   };
   static constexpr unsigned kSpin = 4096;  // atomics in a row after which a thread probably spins
 
@@ -133,6 +137,7 @@ class Block {
     if (meeting.mask & warp.live & ~meeting.arrived) return false;
     meeting.readers = unsigned(__builtin_popcount(meeting.arrived));
     warp.meeting &= ~(1u << __builtin_ctz(meeting.mask));
+    ++warp.meetings;
     ready_.add(unsigned(&warp - warps_), meeting.arrived & ~self);
     return true;
   }
@@ -164,6 +169,7 @@ class Block {
   Schedule schedule_;
   bool strict_ = true;
   unsigned thread_ = 0, size_ = 0, live_ = 0, phase_ = 0, atomics_ = 0;
+  uint64_t barriers_ = 0;
   dim3 shape_{0, 0, 0};
   Ready ready_;
   Votes votes_[2];

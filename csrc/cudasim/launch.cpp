@@ -2,6 +2,8 @@
 #include "cudasim/launch.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <fstream>
 #include <map>
 #include <mutex>
 
@@ -18,16 +20,30 @@ struct KernelFacts {
 
 std::mutex mutex;
 
+// Appends the name of a kernel to the file that CUDASIM_KERNELS names, so that a test learns which kernels a program launches.
+void list_kernel(const void* kernel) {
+  if (const char* path = std::getenv("CUDASIM_KERNELS")) std::ofstream(path, std::ios::app) << name_of(kernel) << '\n';
+}
+
 // Returns the facts of a kernel, which the first call collects. The caller holds the mutex.
 KernelFacts& facts_of(const void* kernel) {
   static std::map<const void*, KernelFacts> facts;
   const auto [at, is_new] = facts.try_emplace(kernel);
-  if (is_new) at->second.own_shared = own_shared_bytes(kernel);
+  if (is_new) {
+    at->second.own_shared = own_shared_bytes(kernel);
+    list_kernel(kernel);
+  }
   return at->second;
 }
 
 bool fits(dim3 size, unsigned x, unsigned y, unsigned z) {
   return size.x >= 1 && size.y >= 1 && size.z >= 1 && size.x <= x && size.y <= y && size.z <= z;
+}
+
+unsigned most_blocks_along_y_or_z() {
+  constexpr unsigned kMost = 65535;
+  const char* text = std::getenv("CUDASIM_GRID_YZ");
+  return text && *text ? std::min(unsigned(std::strtoul(text, nullptr, 10)), kMost) : kMost;
 }
 
 int blocks_that_fit(unsigned threads, size_t shared) {
@@ -41,7 +57,8 @@ cudaError_t check_size(const cudaLaunchConfig_t& config, const KernelFacts& fact
   const dim3 blocks = config.gridDim, threads = config.blockDim;
   if (!fits(threads, 1024, 1024, 64) || uint64_t(threads.x) * threads.y * threads.z > kMaxThreads)
     return cudaErrorInvalidConfiguration;
-  if (!fits(blocks, 0x7fffffff, 65535, 65535)) return cudaErrorInvalidConfiguration;
+  const unsigned others = most_blocks_along_y_or_z();
+  if (!fits(blocks, 0x7fffffff, others, others)) return cudaErrorInvalidConfiguration;
   if (uint64_t(blocks.x) * blocks.y > 0x7fffffff / blocks.z) return cudaErrorNotSupported;  // would take days here
   if (config.dynamicSmemBytes > facts.max_dynamic) return cudaErrorInvalidValue;
   if (config.dynamicSmemBytes + facts.own_shared > kMaxShared) return cudaErrorInvalidValue;

@@ -102,6 +102,25 @@ def test_steps_may_lie_apart() -> None:
         np.testing.assert_array_equal(got.numpy(), values[k % 2 : k % 2 + 3 * step : step] * 2 + 1)
 
 
+@pytest.mark.parametrize(("length", "steps", "passes_of_graph"), [(1000, 16, 5), (10_000, 2, 1)])
+def test_a_graph_of_several_steps_has_a_limited_number_of_nodes(length: int, steps: int, passes_of_graph: int) -> None:
+    """A recurrent layer is one step of the plan, and two nodes for each step of time. A single pass is one graph in any case.
+
+    The first call records one step and replays the others. Fifteen steps are three launches of graphs
+    of five, of which one has fixed addresses and serves once.
+    """
+    layer = nn.GRU(2, 3)
+    captured = pb.capture(lambda x: layer(x)[0], steps=steps)
+    x = pb.tensor(np.random.default_rng(0).standard_normal((steps, length, 1, 2)).astype(np.float32))
+    y = captured(x)
+    graphs, nodes, _, why = state(captured)
+    assert why is None
+    assert graphs == (2 if passes_of_graph > 1 else 1)
+    assert 2 * length * passes_of_graph < nodes < (2 * length + 10) * passes_of_graph
+    for k in (1, steps - 1):
+        assert y[k].numpy().tobytes() == layer(x[k])[0].numpy().tobytes()
+
+
 @pytest.mark.parametrize("dtype", ["bool", "int8", "float16", "float32", "float64"])
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (5, 7), (1000, 31), (0, 4)], ids=str)
 def test_copies_into_a_graph_are_whole(dtype: str, shape: tuple[int, ...]) -> None:
