@@ -32,7 +32,7 @@ def _architectures(asked: str) -> list[str]:
     return re.findall(r"\d+", asked)
 
 
-ARCHITECTURES = _architectures(os.environ.get("PULLBACK_NVCC", "75;90"))
+ARCHITECTURES = _architectures(os.environ.get("PULLBACK_NVCC") or "75;90")
 HAVE_MMA = 80  # the architecture from which on the kernels use tensor cores (csrc/cuda/mma.cuh)
 
 # (file, pattern of a kernel's mangled name, instruction that the kernel's PTX must contain, reason why it matters)
@@ -184,6 +184,13 @@ def _code_of(path: Path) -> dict[tuple[int, str], int]:
                 found[architecture, name[6:]] = len(code) - (padding if architecture >= PADDED else 0)
         start = data.find(b"\x7fELF", start + 1)
     return found
+
+
+def test_the_architectures_of_a_release_are_those_of_the_build() -> None:
+    release = _architectures("RELEASE")
+    assert release == sorted(release, key=int)
+    assert {"75", "90"} < set(release)
+    assert _architectures("75;90-real") == ["75", "90"]
 
 
 def test_a_build_for_another_path_is_made_anew(tmp_path: Path) -> None:
