@@ -91,6 +91,7 @@ def scatter(n: int) -> Iterator[Case]:
         )
         yield f"few rows {dtype} {columns}", partial(_every_way, dtype, 30, 50, columns)
         yield f"5,000 rows {dtype} {columns}", partial(_every_way, dtype, 5000, 700, columns)
+        yield f"4,500 rows to two targets {dtype} {11 * columns}", partial(_every_way, dtype, 4500, 2, 11 * columns)
     for dtype in ("float32", "float64", "int64", "uint64"):
         yield f"along an axis {dtype}", partial(_along, dtype)
     for columns, dtype in ((1, "uint8"), (1, "float16"), (1, "float64"), (4, "float32")):

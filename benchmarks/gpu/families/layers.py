@@ -141,15 +141,17 @@ def recurrent(n: int) -> Iterator[Case]:
 
 
 def _recurrent(kind: str, dtype: str, steps: int, rows: int, width: int, hidden: int, options: dict[str, Any]) -> list[Any]:
-    """Returns a layer's results with the gradients by its input and its weights."""
+    """Returns a layer's results with the gradients by its input, its first states and its weights."""
     model = given(getattr(nn, kind)(width, hidden, dtype=dtype, **options), 0.8 / hidden**0.5)
     x, parameters = floats(steps, rows, width, dtype=dtype), list(model.parameters())
+    layers = options.get("num_layers", 1) * (1 + options.get("bidirectional", False))
+    first = [floats(layers, rows, hidden, seed=30 + i, dtype=dtype) for i in range(1 + (kind == "LSTM"))]
     with pb.GradientTape() as tape:
-        tape.watch(x)
-        y, states = model(x)
+        tape.watch([x, *first])
+        y, states = model(x, tuple(first) if kind == "LSTM" else first[0])
         states = list(states) if isinstance(states, tuple) else [states]
         loss = sum([pb.sum(s * floats(*s.shape, seed=9, dtype=dtype)) for s in (y, *states)])
-    return [y, *states, *tape.gradient(loss, [x, *parameters])]
+    return [y, *states, *tape.gradient(loss, [x, *first, *parameters])]
 
 
 def linear_recurrence(n: int) -> Iterator[Case]:
