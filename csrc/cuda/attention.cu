@@ -1,5 +1,5 @@
-// Attention. A block of threads computes the scores of a few queries in shared memory, and what they contribute to the result or to the
-// gradient of the queries. For the gradients of keys and values, a block has a few keys, and goes through the queries.
+// Attention. A block of threads computes the scores of a few queries in shared memory, and what they contribute to the result or to
+// the gradient of the queries. For the gradients of keys and values, a block has a few keys, and goes through the queries.
 #include "families/attention.h"
 
 #include "cuda/attention_tile.cuh"
