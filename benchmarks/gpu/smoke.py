@@ -44,7 +44,7 @@ def native(simulated: bool) -> None:
 
 
 def results_on(place: str, name: str, length: int, told: bool = False) -> Results:
-    """Returns the results of a family's calls on this device. A device that is lost ends the calls; the error says so.
+    """Returns the results of a family's calls on this device. A device that is lost ends the calls.
 
     told: print the name of each call before it.
     """
@@ -54,7 +54,15 @@ def results_on(place: str, name: str, length: int, told: bool = False) -> Result
 
     out: Results = {}
     with pb.use_device(place):
-        for case, call in FAMILIES[name](length):
+        calls, case = FAMILIES[name](length), "its first call"
+        while True:
+            try:
+                case, call = next(calls)
+            except StopIteration:
+                return out
+            except Exception as error:
+                out[f"the arguments after {case}"] = f"{type(error).__name__}: {error}"[:600]
+                return out
             if told:
                 print(f"{name}: {case}", flush=True)
             try:
@@ -63,8 +71,7 @@ def results_on(place: str, name: str, length: int, told: bool = False) -> Result
             except Exception as error:
                 out[case] = f"{type(error).__name__}: {error}"[:600]
                 if not works():
-                    break
-    return out
+                    return out
 
 
 def works() -> bool:
@@ -73,7 +80,7 @@ def works() -> bool:
 
     try:
         return bool((pb.ones(3) + 1).numpy()[0] == 2)
-    except pb.PullbackError:
+    except Exception:
         return False
 
 
@@ -84,8 +91,11 @@ def wrong_results(got: Results, wanted: Results, factor: float) -> Iterator[tupl
     """
     from families.comparison import allowed_for, compared
 
+    for case, found in got.items():
+        if isinstance(found, str) and case not in wanted:
+            yield case, 0, {"error": found}
     for case, right in wanted.items():
-        there = got.get(case, "it was not reached, because the device was lost")
+        there = got.get(case, "it was not reached")
         if isinstance(there, str) or isinstance(right, str):
             words = there if isinstance(there, str) else f"the device computed it, but the CPU raised {right}"
             yield case, 0, {"error": words}
@@ -93,8 +103,8 @@ def wrong_results(got: Results, wanted: Results, factor: float) -> Iterator[tupl
         if len(there) != len(right):
             yield case, 0, {"error": f"{len(there)} results, not {len(right)}"}
         for place, (a, b) in enumerate(zip(there, right)):
-            if found := compared(a, b, allowed_for(b.dtype, factor)):
-                yield case, place, found
+            if wrong := compared(a, b, allowed_for(b.dtype, factor)):
+                yield case, place, wrong
 
 
 def worst_difference(got: Results, wanted: Results) -> float:

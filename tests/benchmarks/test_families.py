@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,7 @@ def test_calls_that_fail_and_results_that_are_missing_are_told(smoke: Any) -> No
     wanted = {"a": [x], "b": [x], "c": [x, x], "d": [x]}
     found = list(smoke.wrong_results({"a": "ValueError: no", "c": [x], "d": [x]}, wanted, 1.0))
     assert [(case, wrong["error"][:20]) for case, _, wrong in found] == [
-        ("a", "ValueError: no"), ("b", "it was not reached, "), ("c", "1 results, not 2"),
+        ("a", "ValueError: no"), ("b", "it was not reached"), ("c", "1 results, not 2"),
     ]  # fmt: skip
 
 
@@ -177,6 +178,20 @@ def test_a_loss_scaler_that_leaves_out_no_step_is_an_error(families: Any, monkey
     monkeypatch.setattr(pb.amp.LossScaler, "skipped", property(lambda self: pb.tensor(0)))
     with pytest.raises(RuntimeError, match="left out 0 steps of five"):
         calls["loss_scaler, five steps"]()
+
+
+def test_a_family_whose_arguments_cannot_be_made_is_told(smoke: Any, families: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(n: int) -> Iterator[Any]:
+        yield "a", lambda: pb.ones(3)
+        yield "b", partial(pb.add, pb.ones(3), pb.ones(4) @ pb.ones(5))
+
+    monkeypatch.setitem(families.FAMILIES, "planted", planted)
+    got = smoke.results_on("cpu", "planted", LENGTH)
+    assert [len(got["a"]), got["the arguments after a"][:19]] == [1, "ShapeError: matmul:"]
+    found = list(smoke.wrong_results(got, {"a": got["a"], "b": got["a"]}, 1.0))
+    assert [(case, wrong["error"][:18]) for case, _, wrong in found] == [
+        ("the arguments after a", "ShapeError: matmul"), ("b", "it was not reached"),
+    ]  # fmt: skip
 
 
 PLANTED = """
