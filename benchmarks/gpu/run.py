@@ -26,7 +26,7 @@ import machine
 import suite
 from machine import ROOT, Gpu
 from stages import Run, Stage, StageError, expect, say
-from table import FOLDER, measured as measured_files, stages_of, summary
+from table import FOLDER, newest_first, stages_of, summary
 
 import kernels
 from results import Results, archive, slug, today
@@ -113,7 +113,10 @@ def smoke(run: Run, place: Place) -> str:
 
 
 def trained_weights(run: Run, place: Place) -> str:
-    """Compares the hashes of what the device and every built SIMD level with fused multiply-add have trained."""
+    """Compares the hashes of what the device and every built SIMD level with fused multiply-add have trained.
+
+    Raises StageError if they differ.
+    """
     levels = [path.name.split(".")[0].removeprefix("_cpu_") for path in sorted((place.site / "pullback").glob("_cpu_v[34].*so"))]
     for level in levels or [""]:
         expect(run.process(place.script("weights", "cpu"), "weights", environment={"PULLBACK_SIMD": level}), f"training on {level}")
@@ -124,8 +127,9 @@ def trained_weights(run: Run, place: Place) -> str:
     different = [network for network, found in hashes.items() if len({*found.values()}) > 1]
     where = list(next(iter(hashes.values())))
     run.row({"name": "weights are equal", "equal": not different, "on": where, "different": different})
-    outcome = f"different bits in {'; '.join(different)}" if different else "equal bits"
-    return f"{outcome} on {', '.join(where)}"
+    if different:
+        raise StageError(f"different bits in {'; '.join(different)} on {', '.join(where)}")
+    return f"equal bits on {', '.join(where)}"
 
 
 def counted_kernels(run: Run, place: Place, metrics: Mapping[str, str]) -> str:
@@ -216,8 +220,8 @@ def figures(place: Place) -> list[Stage]:
     return [
         *built(place),
         Stage("smoke", partial(smoke, place=place), 120, 30),
-        Stage("memcheck", partial(sanitized, place=place, tool="memcheck"), 90, 30),
-        Stage("racecheck", partial(sanitized, place=place, tool="racecheck"), 90, 30),
+        Stage("memcheck", partial(sanitized, place=place, tool="memcheck"), 120, 30),
+        Stage("racecheck", partial(sanitized, place=place, tool="racecheck"), 120, 30),
         Stage("weights", partial(trained_weights, place=place), 60, 10),
         Stage("steps", of("turns", "steps"), 290, 190),
         Stage("single kernels", of("turns", "singles"), 75, 25),
@@ -286,7 +290,7 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
 
 def plan(options: argparse.Namespace) -> str:
     """Returns the stages of every command, with the seconds that they last took on a GPU, and their limits."""
-    found, lines = measured_files(FOLDER), []
+    found, lines = newest_first(FOLDER), []
     for command, make in COMMANDS.items():
         known = stages_of(found[0], command) if found else {}
         stages = make(Place(options, None))

@@ -37,7 +37,7 @@ Row = Mapping[str, Any]
 # ---- reading
 
 
-def measured(folder: Path) -> list[dict[str, Any]]:
+def newest_first(folder: Path) -> list[dict[str, Any]]:
     """Returns the files of real GPUs, the newest first. Figures of two files are never combined: rivals and sources change."""
     found = [data for path in folder.glob("*.json") if not (data := load(path))["simulated"]]
     return sorted(found, key=lambda data: data["date"], reverse=True)
@@ -367,7 +367,7 @@ def main() -> None:
     try:
         for name in sys.argv[1:]:
             print(take_in(Path(name), FOLDER))
-        found = measured(FOLDER)
+        found = newest_first(FOLDER)
         replace(README, with_section(README.read_text(encoding="utf-8"), section(found)))
         replace(PAGE, page(found))
     except (OSError, ValueError) as error:

@@ -153,6 +153,23 @@ def test_a_stage_that_there_is_not_is_named(scripts: Callable[[str], Any]) -> No
     assert "no stage is called smok. There are: wheels, build, native, smoke" in done.stderr
 
 
+@pytest.mark.parametrize("equal", [True, False])
+def test_weights_with_other_bits_are_a_failure(equal: bool, scripts: Callable[[str], Any], run: Any, tmp_path: Path) -> None:
+    stages, module = scripts("stages"), scripts("run")
+
+    class Place:
+        site = tmp_path
+
+        def script(self, name: str, device: str) -> list[str]:
+            row = {"network": "MLP", "device": device, "level": "v3", "sha256": "a" if equal else device}
+            return program(f"print({json.dumps(row)!r})")
+
+    fine = run.perform([stages.Stage("weights", lambda run: module.trained_weights(run, Place()), 20)])
+    found = stored(run)["weights"]
+    assert (fine, found["outcome"]) == (equal, "equal bits on v3, cuda" if equal else "different bits in MLP on v3, cuda")
+    assert found["rows"][-1]["equal"] is equal
+
+
 # ---- the file of results
 
 
@@ -336,7 +353,7 @@ def write_results(folder: Path, date: str, rows: list[dict[str, Any]], simulated
 
 def test_the_readme_and_the_page_hold_what_the_files_of_results_say(scripts: Callable[[str], Any]) -> None:
     table = scripts("table")
-    found = table.measured(table.FOLDER)
+    found = table.newest_first(table.FOLDER)
     assert table.README.read_text() == table.with_section(table.README.read_text(), table.section(found)), "run: table.py"
     assert table.PAGE.read_text() == table.page(found), "run: python3 benchmarks/gpu/table.py"
     for path in table.FOLDER.glob("*.json"):
@@ -361,7 +378,7 @@ def test_the_tables_say_what_was_measured_and_what_was_not(scripts: Callable[[st
         made("jax", 18.0, **several, variant="XLA unrolls loops"),
     ])  # fmt: skip
     write_results(tmp_path, "2026-01-03", [made("pullback", 1.0, **step, way="captured")], simulated=True)
-    found = table.measured(tmp_path)
+    found = table.newest_first(tmp_path)
     text = table.section(found)
     assert text.startswith("NVIDIA X, 2026-01-02. Against torch, one graph of 16 steps,: not measured.")
     assert "pullback takes 1.25 to 1.25 of its time (median 1.25): it is faster in 0 of 1 rows, slower in 1 and equal" in text
@@ -392,7 +409,7 @@ def test_a_row_is_only_called_tf32_if_tf32_kernels_ran(scripts: Callable[[str], 
     small, large = "MLP 784-128-10, batch 64", "MLP 784-1024-1024-10, batch 512"
     rows = [row(small, "float32", 1e-7), row(small, "tf32", 1e-7), row(large, "float32", 1e-7), row(large, "tf32", 2e-4)]
     write_results(tmp_path, "2026-01-01", rows)
-    text = table.section(table.measured(tmp_path))
+    text = table.section(table.newest_first(tmp_path))
     assert [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| MLP")] == [
         f"{small}, float32", f"{small}, tf32 (pullback: float32)", f"{large}, float32", f"{large}, tf32",
     ]  # fmt: skip
@@ -402,7 +419,7 @@ def test_bandwidth_is_a_share_of_the_best_rate_of_any_kernel(scripts: Callable[[
     table = scripts("table")
     row = lambda side, name, rate: made(side, 100.0, name=name, precision="float32", gb_per_s=rate)
     write_results(tmp_path, "2026-01-01", [row("pullback", "add, 100,000,000", 1500.0), row("torch", "exp, 100,000,000", 3000.0)])
-    page = table.page(table.measured(tmp_path))
+    page = table.page(table.newest_first(tmp_path))
     assert cells_of(page, "add, 100,000,000")[3] == "50 %"
     assert "is 3,000 GB/s" in page
 
