@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, simulated
+from conftest import simulated
+from gpu_scripts import FOLDER
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 pytestmark = pytest.mark.skipif(COMPILER is None or not sys.platform.startswith("linux"), reason="LD_PRELOAD and a C compiler")
-FOLDER = ROOT / "benchmarks" / "gpu"
 
 # Each function returns a number that depends on all of its arguments.
 DRIVER = r"""

@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import pytest
 
 import pullback as pb
 from conftest import ROOT, environment, simulated
+from gpu_scripts import FOLDER, Scripts, imported
 from pullback import backends
 from pullback.backends import native
 from pullback.launch import door
@@ -31,7 +32,6 @@ pytestmark = pytest.mark.skipif(
 )
 needs_device = pytest.mark.skipif(not simulated(), reason="device cuda is not simulated: build with PULLBACK_CUDA=SIM")
 needs_kernels = pytest.mark.skipif(bool(backends.why_not("cpu")), reason=f"no kernels: {backends.why_not('cpu')}")
-FOLDER = ROOT / "benchmarks" / "gpu"
 LENGTH = 300
 
 # Functions of the modules of kernels that launch no kernel. add_into launches one that is named "add".
@@ -57,24 +57,17 @@ NOT_LAUNCHED = {
 
 
 @pytest.fixture(autouse=True)
-def scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
-    """Imports modules of benchmarks/gpu by name, and unloads them after the test, because their names are common words."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    own = {path.stem for path in FOLDER.iterdir()}
-    before = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in own}
-    yield importlib.import_module
-    for name in [name for name in sys.modules if name.partition(".")[0] in own]:
-        del sys.modules[name]
-    sys.modules.update(before)
+def scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scripts]:
+    yield from imported(monkeypatch)
 
 
 @pytest.fixture
-def smoke(scripts: Callable[[str], Any]) -> Any:
+def smoke(scripts: Scripts) -> Any:
     return scripts("smoke")
 
 
 @pytest.fixture
-def families(scripts: Callable[[str], Any]) -> Any:
+def families(scripts: Scripts) -> Any:
     return scripts("families")
 
 

@@ -6,7 +6,6 @@ import importlib
 import json
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,24 +15,18 @@ import pytest
 import conftest
 import pullback as pb
 from conftest import ROOT, simulated
+from gpu_scripts import imported
 
 pytestmark = pytest.mark.skipif(
     pb.cuda.is_available() and not simulated(), reason="what is tested here runs these tests; it was tested without a GPU"
 )
-FOLDER = ROOT / "benchmarks" / "gpu"
 Files = dict[str, str]
 
 
 @pytest.fixture(autouse=True)
 def suite(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Imports benchmarks/gpu/suite.py, and unloads its modules after the test, because their names are common words."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    names = {path.stem for path in FOLDER.glob("*.py")}
-    before = {name: sys.modules.pop(name) for name in names & set(sys.modules)}
-    yield importlib.import_module("suite")
-    for name in names:
-        sys.modules.pop(name, None)
-    sys.modules.update(before)
+    for scripts in imported(monkeypatch):
+        yield scripts("suite")
 
 
 class Ran:
