@@ -62,6 +62,8 @@ def keyword_text(title: str, name: str, known: Iterable[str]) -> str:
 def explain_arguments(kind: Kind) -> Kind:
     """Makes a class and its subclasses answer keywords that `__init__` does not have, and returns the class."""
 
+    make = vars(kind).get("__new__", object.__new__)
+
     def __new__(cls: Any, *args: Any, **options: Any) -> Any:
         code = getattr(cls.__init__, "__code__", None)
         known = () if code is None else code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
@@ -76,7 +78,7 @@ def explain_arguments(kind: Kind) -> Kind:
                     raise TypeError(f"{cls.__name__} needs {name}=, {meaning}.")
         if takes_none and args:  # object.__init__ raises this error only in classes without a __new__
             raise TypeError(f"{cls.__name__}() takes no arguments")
-        return object.__new__(cls)
+        return make(cls)
 
     kind.__new__ = staticmethod(__new__)  # type: ignore[assignment]
     return kind

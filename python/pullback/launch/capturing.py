@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable
 from typing import Any, Final, Protocol
+from weakref import WeakValueDictionary
 
 from ..autodiff.site import call_site, line_of
 
@@ -82,11 +83,32 @@ if hasattr(os, "register_at_fork"):  # The other threads do not exist in a forke
 changes = 0  # number of changes to facts that recordings assume: where Parameters are in memory, which ones Modules have
 
 
-def tell_change(what: str, instead: str) -> None:
-    """Invalidates all earlier recordings. Raises CaptureError inside a captured function."""
+_young: Final[WeakValueDictionary[int, Any]] = WeakValueDictionary()  # by id, what was made since the last recording began
+
+
+def made(x: Any) -> None:
+    """Receives a Module or Parameter that was just made. Until the next recording begins, no recording can have seen it, unless one
+    runs now."""
+    if not running:
+        _young[id(x)] = x
+
+
+def begin(recording: Recording) -> None:
+    """Receives that a recording of a captured function begins in this thread."""
+    running.add(recording)
+    thread.recording = recording
+    _young.clear()
+
+
+def tell_change(what: str, instead: str, of: object) -> None:
+    """Invalidates all earlier recordings, unless none can have seen the object that changes, because it is too young.
+
+    Raises CaptureError inside a captured function.
+    """
     global changes
     refuse(what, instead)
-    changes += 1
+    if running or _young.get(id(of)) is not of:
+        changes += 1
 
 
 def refuse(what: str, instead: str) -> None:

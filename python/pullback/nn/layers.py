@@ -116,13 +116,13 @@ class Sequential(Module):
     def __setitem__(self, i: int, module: Callable[..., Any]) -> None:
         """Replaces an item. Raises IndexError, DTypeError for a position that is not an integer."""
         place = self._place(i)
-        capturing.tell_change(f"setting item {place} of a Sequential", "Do it outside.")
+        capturing.tell_change(f"setting item {place} of a Sequential", "Do it outside.", self)
         self._set(place, module)
 
     def __delitem__(self, i: int | slice) -> None:
         """Removes items. Those that follow get the numbers that become free, also in the paths of their Parameters."""
         places = range(len(self))[i] if isinstance(i, slice) else (self._place(i),)
-        capturing.tell_change("removing an item of a Sequential", "Do it outside.")
+        capturing.tell_change("removing an item of a Sequential", "Do it outside.", self)
         rest = [module for place, module in enumerate(self._chain()) if place not in places]
         others = {name: value for name, value in vars(self).items() if not name.isdigit()}
         object.__setattr__(self, "__dict__", others | {str(place): module for place, module in enumerate(rest)})

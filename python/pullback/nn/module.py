@@ -74,6 +74,11 @@ class Module:
     _path: str = ""  # from the outermost Module, for profiles
     _places: Mapping[str, Mapping[str, int]] = MappingProxyType({})  # serials of Parameters in containers, by attribute and path
 
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        module = object.__new__(cls)
+        capturing.made(module)
+        return module
+
     def __setattr__(self, name: str, value: Any) -> None:
         held = vars(self).get(name)
         if isinstance(held, Buffer) and not (value is None or isinstance(value, Buffer)):
@@ -99,7 +104,9 @@ class Module:
         if self._is_part(value) or self._is_part(held):
             if value is held:  # For example, net.weight -= g has changed the Parameter in place.
                 return
-            capturing.tell_change(f"setting {type(self).__name__}.{name}", "Use p.assign(value) to change a Parameter's value.")
+            capturing.tell_change(
+                f"setting {type(self).__name__}.{name}", "Use p.assign(value) to change a Parameter's value.", self
+            )
         object.__setattr__(self, name, value)
 
     def _is_part(self, value: Any) -> bool:
@@ -292,7 +299,7 @@ class Module:
             raise DTypeError(
                 f"Module.to: weights of dtype {target} could not be trained. Give a floating-point dtype, or a device."
             )
-        capturing.tell_change("Module.to()", "Call it outside.")
+        capturing.tell_change("Module.to()", "Call it outside.", self)
         for _, p in self._named_tensors():
             if to_device:
                 array = devices.move(p.array, target)

@@ -65,7 +65,7 @@ class Pruning:
         if scope == "global" and len({opt.parameters[i].dtype for i in self._entries}) > 1:
             raise DTypeError('Pruning: scope="global" compares weights, which must have one dtype. Use scope="tensor".')
         self._chosen = dict.fromkeys(self._entries, 0.0)  # the sparsity that each mask was chosen for
-        capturing.tell_change("Pruning()", "Make it outside.")
+        capturing.tell_change("Pruning()", "Make it outside.", self)
         masks: list[Any] = [None] * len(opt.parameters)
         for i in self._entries:
             masks[i] = devices.full(opt.parameters[i].device, opt.parameters[i].shape, True, dtypes.bool_)
@@ -107,7 +107,7 @@ class Pruning:
         Without it, and after the end of a schedule, pruned weights stay 0 while the others go on training.
         """
         self._check_used()
-        capturing.tell_change("Pruning.remove()", "Call it outside.")
+        capturing.tell_change("Pruning.remove()", "Call it outside.", self)
         self._set(None, None)
 
     def _check_used(self) -> None:

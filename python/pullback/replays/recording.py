@@ -103,8 +103,7 @@ class Recording(Kept):
             if kernels is not self._kernels:
                 kernels.plan_begin(None)
         door.attend(True)
-        capturing.running.add(self)
-        capturing.thread.recording = self
+        capturing.begin(self)
         views.begin(self)
 
     def _end(self) -> None:

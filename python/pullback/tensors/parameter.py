@@ -57,13 +57,14 @@ class Parameter(Tensor):
         self.storage = Storage(type(self).__name__, name)
         self.trainable = trainable
         self.constraint = constraint
+        capturing.made(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "constraint":
             self._check_constraint(value)
         # A recording trains what was trainable when it was made, with the constraints of that time.
         if name in ("trainable", "constraint") and value is not getattr(self, name, value):
-            capturing.tell_change(f"setting {name} of {self.label()}", "Set it outside.")
+            capturing.tell_change(f"setting {name} of {self.label()}", "Set it outside.", self)
         super().__setattr__(name, value)
 
     def _check_constraint(self, constraint: Any) -> None:
@@ -112,7 +113,7 @@ class Parameter(Tensor):
 
     def place(self, array: Any) -> None:
         """Moves the value into `array`, different memory of the same shape and dtype (an optimizer's arena)."""
-        capturing.tell_change(f"moving {self.label()}", "Make optimizers before.")
+        capturing.tell_change(f"moving {self.label()}", "Make optimizers before.", self)
         devices.write(array, self.array)
         self.array = array
         self.storage.placement += 1
