@@ -41,7 +41,8 @@ FLAGS = {
 }
 COMPILED = "torch.compile"
 STARTING = 45.0  # the most seconds until a library is imported
-PREPARING = 45.0  # the most seconds in which a library prepares its cases of one network
+PREPARING = 45.0  # the most seconds in which a library prepares the cases of a group
+COMPILING = 90.0  # the same for one case of torch.compile, which runs compilers of C++ and of Triton
 ONE_CALL = 60.0  # the most seconds until a library has timed a round, or has released a case
 
 
@@ -127,8 +128,8 @@ class Turns:
         broken: the libraries that could not be started, and why.
     """
 
-    def __init__(self, simulated: bool, seconds: float) -> None:
-        self._simulated, self._end = simulated, time.monotonic() + seconds
+    def __init__(self, simulated: bool, seconds: float, preparing: float = PREPARING) -> None:
+        self._simulated, self._end, self._preparing = simulated, time.monotonic() + seconds, preparing
         self._patience = 10 if simulated else 1
         self._effort = timing.DRY if simulated else timing.FULL
         self._cache = tempfile.TemporaryDirectory(prefix="pullback-xla-")
@@ -163,7 +164,7 @@ class Turns:
         ready: dict[Case, dict[str, Any]] = {}
         for phase in range(3):
             chosen = {library: own for library, own in by_library.items() if (library[0] == JAX) + bool(library[1]) == phase}
-            end = time.monotonic() + PREPARING * self._patience
+            end = time.monotonic() + self._preparing * self._patience
             for case in [case for own in chosen.values() for case in own]:
                 self._ask(case, prepare=case.key, work=case._asdict())
             for library, own in chosen.items():
@@ -297,8 +298,8 @@ def groups(what: str, simulated: bool) -> list[list[Case]]:
         raise SystemExit(f"{what!r} is not one of steps, singles, compiled")
     # torch.compile leaves out a GRU and compiles only the layers around it.
     chosen = [net for net in workloads(simulated) if not isinstance(net, Recurrent)] if TORCH in sides else []
-    both = lambda net, precision, way: [Case(OURS, net.name, precision, way), Case(TORCH, net.name, precision, way, COMPILED)]
-    return [[case for p in net.precisions for way in (CAPTURED, SEVERAL) for case in both(net, p, way)] for net in chosen]
+    works = [(net.name, precision, way) for net in chosen for precision in net.precisions for way in (CAPTURED, SEVERAL)]
+    return [[Case(OURS, *work), Case(TORCH, *work, COMPILED)] for work in works]
 
 
 def main() -> None:
@@ -306,7 +307,8 @@ def main() -> None:
     device.require_native(options.simulated)
     for name in [name for name in (TORCH, JAX) if not has(name)]:
         device.put(side=name, name=name, failed="not installed")
-    Turns(options.simulated, options.seconds).run(groups(options.what, options.simulated))
+    preparing = COMPILING if options.what == "compiled" else PREPARING
+    Turns(options.simulated, options.seconds, preparing).run(groups(options.what, options.simulated))
 
 
 if __name__ == "__main__":

@@ -82,11 +82,10 @@ def test_a_library_that_ends_costs_its_own_rows_and_comes_back(turns: Any, capsy
     assert len(rows) == len(found)
 
 
-def test_a_library_that_does_not_get_ready_is_left_behind(turns: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "PREPARING", 5.0)
+def test_a_library_that_does_not_get_ready_is_left_behind(turns: Any, capsys: Any) -> None:
     (turns.HERE / "torch.py").write_text("import time\nprint('{\"facts\": {}}', flush=True)\ntime.sleep(600)\n")
     begin = time.monotonic()
-    turns.Turns(False, 60).run([[turns.Case(side, "net", "float32", "captured") for side in ("pullback", "torch")]])
+    turns.Turns(False, 60, 5).run([[turns.Case(side, "net", "float32", "captured") for side in ("pullback", "torch")]])
     failed, measured = rows_of(capsys)
     assert (failed["side"], failed["failed"]) == ("torch", "the process did not answer within 5 s")
     assert measured["side"] == "pullback"
