@@ -116,7 +116,7 @@ def _places(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
         return x, checked("index", key[0], x.shape[0], 0, x.device)
     if capturing.thread.recording is not None or any([isinstance(item, Batched) for item in key]):
         return _computed(x, key)
-    return flatten(x), Tensor(_positions(x, x.shape, key, x.device))
+    return flatten(x), Tensor(_positions(x, key))
 
 
 def _computed(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
@@ -133,25 +133,32 @@ def _computed(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
             f"index {_shown(key)} of a tensor of shape {x.shape} under vmap: the number of elements that a mask selects differs "
             f"from example to example. Use pb.where(mask, x, 0), or x.at[mask].set(value)."
         )
-    varying = [k for k, item in enumerate(key) if _kind(item) in ("i", "u")]
+    varying = {axes[k]: k for k, item in enumerate(key) if _kind(item) in ("i", "u")}  # by their axes
     fixed: list[Any] = [devices.move(item, "cpu") if devices.on_device(item) else item for item in key]
-    for k in varying:
+    for k in varying.values():
         fixed[k] = np.broadcast_to(0, key[k].shape)
-    first = _positions(x, shape, fixed, "cpu")
+    first = _at(x, shape, fixed)  # the part of the positions that does not vary
+    for n in range(len(shape)):
+        if n not in varying:
+            first += _steps(shape, n, shape[n])[tuple(fixed)] * math.prod(shape[n + 1 :])
     terms: list[Any] = []
-    for k in varying:
-        axis, count = axes[k], key[k].size
-        index = within(checked("index", key[k], shape[axis], axis, x.device), shape[axis], 2 * math.prod(shape) + 1)
-        index = index * math.prod(shape[axis + 1 :]) if axis + 1 < len(shape) else index
-        if index.shape not in ((), first.shape):  # element i of `which` is the position, in the array, of the index that it uses
-            numbers = np.arange(count).reshape(-1, *(1,) * (len(shape) - axis - 1))
-            numbers = np.broadcast_to(numbers, (*shape[:axis], count, *shape[axis + 1 :]))
-            which = numbers[(*fixed[:k], np.arange(count).reshape(key[k].shape), *fixed[k + 1 :])]
-            index = gathered(flatten(index), Tensor(devices.move(which, x.device)), 0)
+    for n, k in varying.items():
+        index = within(checked("index", key[k], shape[n], n, x.device), shape[n], 2 * math.prod(shape) + 1)
+        index = index * math.prod(shape[n + 1 :]) if n + 1 < len(shape) else index
+        if index.shape not in ((), first.shape):
+            numbers = np.arange(index.size).reshape(index.shape)  # of the elements of the array: which one each position uses
+            used = _steps(shape, n, index.size)[(*fixed[:k], numbers, *fixed[k + 1 :])]
+            index = gathered(flatten(index), Tensor(devices.move(used, x.device)), 0)
         terms.append(index)
     if bool((first != 0).any()) or first.shape not in [term.shape for term in terms]:
         terms.append(Tensor(devices.move(first, x.device)))
     return reshape(x, (math.prod(shape), *x.shape[len(shape) :])), functools.reduce(operator.add, terms)
+
+
+def _steps(shape: tuple[int, ...], axis: int, length: int) -> Any:
+    """Returns 0, 1, … along one axis, to which this length is given, of an array of the shape. It is a view of one row."""
+    row = np.arange(length).reshape(-1, *(1,) * (len(shape) - axis - 1))
+    return np.broadcast_to(row, (*shape[:axis], length, *shape[axis + 1 :]))
 
 
 _MASK = "a mask, whose result has a shape that depends on values,"
@@ -190,19 +197,26 @@ def _shown(key: tuple[Any, ...]) -> str:
     return "[" + ", ".join([names.get(type(k), str(k)) for k in key]) + "]"
 
 
-def _positions(x: Tensor, shape: tuple[int, ...], key: Sequence[Any], device: str) -> Any:
-    """Returns the positions, in the flattened first axes of x, of the elements that the key selects: an array on the device.
+def _positions(x: Tensor, key: tuple[Any, ...]) -> Any:
+    """Returns the positions of the elements of x[key] in the flattened tensor. Raises IndexError, ShapeError."""
+    xp = devices.array_module(x.device)
+    key = tuple([np.asarray(item) if isinstance(item, list) else item for item in key])
+    if x.device != "cpu" and not any([devices.on_device(item) for item in key]):
+        _at(x, x.shape, key)  # raises for an invalid index, as a GPU would not
+    places = tuple([devices.move(item, x.device) if hasattr(item, "dtype") else item for item in key])
+    with devices.working(x.device):
+        return xp.asarray(_indexed(x, xp.arange(x.array.size).reshape(x.shape), places))
 
-    shape: that of the axes. Raises IndexError, ShapeError.
-    """
-    xp = devices.array_module(device)
+
+def _at(x: Tensor, shape: tuple[int, ...], key: Sequence[Any]) -> Any:
+    """Returns zeros of the shape that the key selects from the first axes of x, of this shape. Raises IndexError, ShapeError."""
+    return np.zeros(_indexed(x, np.broadcast_to(0, shape), tuple(key)).shape, np.int64)
+
+
+def _indexed(x: Tensor, array: Any, key: tuple[Any, ...]) -> Any:
+    """Returns array[key], with errors that tell the shape of x."""
     try:
-        if device != "cpu" and not any([devices.on_device(item) for item in key]):
-            np.broadcast_to(0, shape)[tuple(key)]  # raises for an invalid index, as a GPU would not
-        items = [np.asarray(item) if isinstance(item, list) else item for item in key]
-        places = tuple([devices.move(item, device) if hasattr(item, "dtype") else item for item in items])
-        with devices.working(device):
-            return xp.asarray(xp.arange(math.prod(shape)).reshape(shape)[places])
+        return array[key]
     except IndexError as error:
         raise IndexError(f"index of a tensor of shape {x.shape}: {error}.") from None
     except ValueError as error:
