@@ -106,21 +106,24 @@ def getitem(x: Tensor, index: IndexLike, /) -> Tensor:
             return view(SLICE, x, key)
         except IndexError as error:
             raise IndexError(f"index {_shown(key)} of a tensor of shape {x.shape}: {error}.") from None
-    rows, indices = _places(x, key)
-    return gathered(rows, indices, 0)
+    return gathered(*_places(x, key))
 
 
-def _places(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-    """Returns a tensor and indices into its first axis that select x[key]. The tensor is x or, if necessary, x reshaped."""
+def _places(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor, int]:
+    """Returns a tensor, and indices into one of its axes that select x[key]. The tensor is x or, if necessary, x reshaped."""
     if len(key) == 1 and _kind(key[0]) in ("i", "u") and x.ndim:
-        return x, checked("index", key[0], x.shape[0], 0, x.device)
+        return x, checked("index", key[0], x.shape[0], 0, x.device), 0
+    lead, axes, _ = _leading(x, key)
+    if lead and _kind(lead[-1]) in ("i", "u") and all([_is_full(item) for item in lead[:-1]]) and axes[-1] <= x.ndim:
+        axis = axes[-2]
+        return x, checked("index", lead[-1], x.shape[axis], axis, x.device), axis
     if capturing.thread.recording is not None or any([isinstance(item, Batched) for item in key]):
-        return _computed(x, key)
-    return flatten(x), Tensor(_positions(x, key))
+        return *_computed(x, key), 0
+    return flatten(x), Tensor(_positions(x, key)), 0
 
 
 def _computed(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-    """Returns what `_places` does, for arrays of indices that differ by example or by replay: ops compute the positions from them.
+    """Returns x reshaped, and indices into its first axis that ops compute from arrays that differ by example or by replay.
 
     The positions are those of the key with zeros in place of such arrays, plus each index times the stride of its axis.
     """
@@ -300,15 +303,15 @@ class At:
         y = self._masked(how, updates)
         if y is not None:
             return y
-        rows, indices = _places(x, _key(self._index)[0])
-        shape = (*indices.shape, *rows.shape[1:])
+        rows, indices, axis = _places(x, _key(self._index)[0])
+        shape = (*rows.shape[:axis], *indices.shape, *rows.shape[axis + 1 :])
         try:
             updates = broadcast_to(updates, shape)
         except ShapeError:
             raise ShapeError(
                 f"at[...].{how}: the index selects shape {shape}, the values have shape {updates.shape}. They must broadcast to it."
             ) from None
-        return reshape(apply(op, (rows, updates, indices), (0,)), x.shape)
+        return reshape(apply(op, (rows, updates, indices), (axis,)), x.shape)
 
     def _masked(self, how: str, values: Tensor) -> Tensor | None:
         """Returns the result for a mask by ops on all elements, None for other indices.
