@@ -254,8 +254,8 @@ def _key(rng: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
         if kind == 0:
             items.append(int(rng.integers(-n, n)))
         elif kind == 1:
-            bounds = sorted(int(b) for b in rng.integers(0, n + 1, 2))
-            items.append(slice(*bounds, int(rng.integers(1, 3))) if rng.random() < 0.7 else slice(None, None, -1))
+            low, high = sorted(int(b) for b in rng.integers(0, n + 1, 2))
+            items.append(slice(low, high, int(rng.integers(1, 3))) if rng.random() < 0.7 else slice(None, None, -1))
         elif kind == 2 and rng.random() < 0.3:
             items.append([bool(b) for b in rng.random(n) < 0.6])
         else:

@@ -96,8 +96,8 @@ def by_kernel(op: Any, arrays: Sequence[Any]) -> Any:
     dtype = next((a.dtype for a in reversed(arrays) if hasattr(a, "dtype")), _BOOL)
     if not (op.kind.broadcasts and dtype.kind in "iub" and has_kernel(op, arrays)):
         return None
-    number = device_number(arrays)
-    cast, bools = kernel_for("cast")[0], dtype == _BOOL
+    number, bools = device_number(arrays), dtype == _BOOL
+    cast: Any = kernel_for("cast")[0]
     try:
         found = []
         for a in arrays:
