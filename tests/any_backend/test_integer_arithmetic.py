@@ -110,3 +110,15 @@ def test_divmod_is_numpys() -> None:
         ):  # fmt: skip
             for part, numpys in zip(got, wanted):
                 np.testing.assert_array_equal(host(part), numpys)
+
+
+@pytest.mark.parametrize("name", ["equal", "not_equal", "less", "less_equal", "greater", "greater_equal"])
+@pytest.mark.parametrize("dtype", [*INTEGERS, "bool"])
+def test_integers_are_compared_with_numbers_beyond_their_dtype_as_pythons_are(dtype: str, name: str) -> None:
+    limits = (0, 1) if dtype == "bool" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    a = np.array([*limits, 1, 0], dtype)
+    for number in (limits[0] - 1, limits[1] + 1, -(2**63), 2**63, -(2**63) - 1, 2**64, 10**400, -(10**400)):
+        wanted = [bool(getattr(np, name)(np.array(x, object), np.array(number, object))) for x in a.tolist()]
+        assert getattr(pb, name)(pb.tensor(a), number).tolist() == wanted
+        wanted = [bool(getattr(np, name)(np.array(number, object), np.array(x, object))) for x in a.tolist()]
+        assert getattr(pb, name)(number, pb.tensor(a)).tolist() == wanted

@@ -14,7 +14,10 @@ from ..errors import OutOfMemoryError, PullbackError
 from ..launch import capturing, door
 from ..launch.refusal import Refused
 from ..tensors import gpu
+from . import kernel_for
 
+_BOOL: Final = np.dtype(bool)
+_INT8: Final = np.dtype("int8")
 MOST_AXES: Final = 8  # of an array that a kernel takes; kMaxDims of csrc/launch/shape.h
 TOO_LARGE: Final = ("too big", "too large", "Maximum allowed")  # parts of NumPy's messages for arrays that exceed the address space
 
@@ -50,11 +53,18 @@ def runner(op: Any) -> Callable[..., Any]:
 
 
 def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
-    """Returns the result of the op's reference on these arrays (and weak Python numbers), run as a launch that a profile counts."""
+    """Returns the result of the op's reference on these arrays (and weak Python numbers), run as a launch that a profile counts.
+
+    In a captured function and on a GPU the op's kernel computes it, with the same bits, if it takes the converted arguments.
+    """
+    number = device_number(arrays)
+    if capturing.thread.recording is not None or number is not None:  # elsewhere NumPy is faster than kernels with conversions
+        y = by_kernel(op, arrays)
+        if y is not None:
+            return y
     if capturing.thread.recording is not None:
         why = f"whose kernel does not take {_unusual(arrays)}" if has_kernel(op, arrays) else "which has no native kernel here"
         capturing.refuse_opaque(f"{op.name}, {why},", "Do it outside, or with other ops.")
-    number = device_number(arrays)
     xp = np if number is None else gpu.need().xp
 
     def call() -> Any:
@@ -75,6 +85,30 @@ def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
     if door.state.ledger is None and not door.profiling:  # a profile of another thread counts this launch too
         return call()
     return door.run_counted(op.shown, call, lambda y: cost_of(op, arrays, params, y))
+
+
+def by_kernel(op: Any, arrays: Sequence[Any]) -> Any:
+    """Returns the result of an elementwise op on integers or bools by its kernel on converted arguments, None if it takes none.
+
+    A kernel reads neither a Python number among unsigned integers nor a bool among integers, but takes an array instead. It takes
+    integers instead of bools: NumPy's arithmetic on bools is that on 0 and 1, where every result that is not 0 is True.
+    """
+    dtype = next((a.dtype for a in reversed(arrays) if hasattr(a, "dtype")), _BOOL)
+    if not (op.kind.broadcasts and dtype.kind in "iub" and has_kernel(op, arrays)):
+        return None
+    number, bools = device_number(arrays), dtype == _BOOL
+    cast: Any = kernel_for("cast")[0]
+    try:
+        found = []
+        for a in arrays:
+            if not hasattr(a, "dtype"):
+                a = np.asarray(a, _INT8 if bools else dtype)
+                a = a if number is None else gpu.need().uploaded(a, number)
+            found.append(cast(a, _INT8) if bools and a.dtype == _BOOL else a)
+        y = op.kernel(*found)
+        return cast(y, _BOOL) if bools else y
+    except Refused:
+        return None
 
 
 def has_kernel(op: Any, arrays: Sequence[Any]) -> bool:

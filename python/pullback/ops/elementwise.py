@@ -290,9 +290,9 @@ bitwise_left_shift = binary("bitwise_left_shift", reference=lambda xp, a, b: xp.
 bitwise_right_shift = binary("bitwise_right_shift", reference=lambda xp, a, b: xp.right_shift(a, b), pullback=(ZERO, ZERO), takes="integer", domain=(0, 6))  # fmt: skip
 logical_not = unary("logical_not", reference=lambda xp, x: xp.logical_not(x), pullback=ZERO, takes="any")
 bitwise_invert = unary("bitwise_invert", reference=lambda xp, x: xp.invert(x), pullback=ZERO, takes="bits")
-isnan = unary("isnan", reference=lambda xp, x: xp.isnan(x), pullback=ZERO, takes="any")
-isinf = unary("isinf", reference=lambda xp, x: xp.isinf(x), pullback=ZERO, takes="any")
-isfinite = unary("isfinite", reference=lambda xp, x: xp.isfinite(x), pullback=ZERO, takes="any")
+isnan = unary("isnan", reference=lambda xp, x: xp.isnan(x), pullback=ZERO)
+isinf = unary("isinf", reference=lambda xp, x: xp.isinf(x), pullback=ZERO)
+isfinite = unary("isfinite", reference=lambda xp, x: xp.isfinite(x), pullback=ZERO)
 signbit = unary("signbit", reference=lambda xp, x: xp.signbit(x), pullback=ZERO)
 
 # ---- where and what is built from it

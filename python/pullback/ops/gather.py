@@ -59,22 +59,27 @@ def tables(x: Tensor, axis: int) -> tuple[Tensor, int]:
     return reshaped(rows, (rows.shape[0] * rows.shape[1], *rows.shape[2:])), rows.shape[1]
 
 
-def numbered(indices: Tensor, length: int) -> Tensor:
-    """Returns indices into the examples' tables, each of this length, as indices into the joined tables."""
+def numbered(indices: Tensor, length: int, *, from_end: bool = True) -> Tensor:
+    """Returns indices into the examples' tables, each of this length, as indices into the joined tables.
+
+    from_end: negative indices count from the end of a table. Otherwise they are out of range.
+    """
     first = arange(indices.shape[0], device=indices.device) * length
-    return within(indices, length, 2 * first.size * length) + reshape(first, (-1, *(1,) * (indices.ndim - 1)))
+    found = within(indices, length, 2 * first.size * length + 1, from_end=from_end)
+    return found + reshape(first, (-1, *(1,) * (indices.ndim - 1)))
 
 
-def within(indices: Tensor, length: int, beyond: int) -> Tensor:
+def within(indices: Tensor, length: int, beyond: int, *, from_end: bool = True) -> Tensor:
     """Returns the indices as int64, with those from the end counted from the front.
 
-    Indices on a GPU have not been checked yet. Those out of range become `beyond`, because the kernel checks them against the
-    longer axis of the joined tables (or of joined axes), where they could be valid.
+    Indices on a GPU have not been checked yet, nor have those of a replay. Those out of range become `beyond`, because the kernel
+    checks them against the longer axis of the joined tables (or of joined axes), where they could be valid.
     """
     indices = indices.astype(dtypes.int64)
-    if indices.device == "cpu":
+    if indices.device == "cpu" and capturing.thread.recording is None:
         return indices
-    indices = where(less(indices, 0), indices + length, indices)
+    if from_end:
+        indices = where(less(indices, 0), indices + length, indices)
     return where(logical_or(less(indices, 0), greater_equal(indices, length)), beyond, indices)
 
 

@@ -1,12 +1,16 @@
 """Indexing: `t[...]` with NumPy's semantics, `t.at[...]`, nonzero.
 
 A basic index (ints, slices, None, ...) gives a view. An advanced index (arrays, masks) is converted to positions in the flattened
-tensor by indexing an array of positions. Every read is then one gather and every write one scatter, whatever the index is.
+tensor by indexing an array of positions. Every read is then one gather and every write one scatter, whatever the index is. Only a
+write to all elements of a mask, of values whose shape does not depend on their number, selects each element instead.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +27,7 @@ from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, IndexLike
 from .by_name import in_dtype, view
 from .conversion import copy
-from .elementwise import less, where
+from .elementwise import add, maximum, minimum, multiply, where
 from .gather import checked, gathered, within
 from .kinds import check_numbers
 from .movement import stack
@@ -53,21 +57,28 @@ _BASIC = (int, slice, type(None), type(Ellipsis))
 
 
 def _plain(item: Any) -> Any:
-    """Returns an index item in plain form: a tensor as its array, a 0-d integer as an int, a batched tensor as it is."""
+    """Returns an index item in plain form: a tensor as its array, a 0-d integer as an int, a batched tensor as it is.
+
+    In a captured function a 0-d array stays one, because its value may differ at a replay. A list's value does not, so that a list
+    of bools stays a list, by which it can be told from a mask in an array.
+    """
     if isinstance(item, Batched):
         return item
     if isinstance(item, Tensor):
         item = (item if item.storage is None else copy(item)).array
-        if capturing.thread.recording is not None:
-            return item  # a 0-d item stays an array too: its value may differ at a replay
     elif isinstance(item, np.ndarray):
         item = steady(item)
     elif hasattr(item, "__dlpack__") and not devices.on_device(item):  # an array of another library
         item = as_tensor(item).array
     if isinstance(item, list):
-        item = np.asarray([x.numpy() if isinstance(x, Tensor) else x for x in item])
-        item = item.astype(np.int64) if item.size == 0 else item
-    if isinstance(item, np.generic) or (hasattr(item, "ndim") and item.ndim == 0 and item.dtype.kind in "iu"):
+        listed = np.asarray([x.numpy() if isinstance(x, Tensor) else x for x in item])
+        if listed.dtype == bool:
+            return item
+        item = listed.astype(np.int64) if listed.size == 0 else listed
+    if isinstance(item, np.bool_):
+        return bool(item)
+    number = hasattr(item, "ndim") and item.ndim == 0 and item.dtype.kind in "iu" and capturing.thread.recording is None
+    if isinstance(item, np.generic) or number:
         return int(devices.move(item, "cpu") if devices.on_device(item) else item) if item.dtype.kind in "iu" else item
     return item
 
@@ -79,7 +90,7 @@ def _key(index: Any) -> tuple[tuple[Any, ...], bool]:
     for item in items:
         if isinstance(item, bool) or not isinstance(item, _BASIC):
             basic = False
-            if not isinstance(item, bool) and getattr(getattr(item, "dtype", None), "kind", "") not in "iub":
+            if not isinstance(item, (bool, list)) and getattr(getattr(item, "dtype", None), "kind", "") not in "iub":
                 raise DTypeError(
                     f"index: {type(item).__name__} {getattr(item, 'dtype', '')} cannot index a tensor; use integers, slices, "
                     f"None, ..., or arrays of integers or bool."
@@ -95,40 +106,93 @@ def getitem(x: Tensor, index: IndexLike, /) -> Tensor:
             return view(SLICE, x, key)
         except IndexError as error:
             raise IndexError(f"index {_shown(key)} of a tensor of shape {x.shape}: {error}.") from None
-    rows, indices = _places(x, key)
-    return gathered(rows, indices, 0)
+    return gathered(*_places(x, key))
 
 
-def _places(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-    """Returns a tensor and indices into its first axis that select x[key]. The tensor is x or, if necessary, x reshaped."""
-    if len(key) == 1 and getattr(key[0], "dtype", np.dtype(bool)).kind in "iu" and x.ndim:
-        return x, checked("index", key[0], x.shape[0], 0, x.device)
-    if any([isinstance(item, Batched) for item in key]) or (capturing.thread.recording is not None and _numbers_only(x, key)):
-        return _numbered(x, key)
-    if any([hasattr(item, "dtype") for item in key]):
-        capturing.refuse("a mask, or an index after a slice,", "Use integers for the first axes, pb.take, or pb.where for a mask.")
-    return flatten(x), Tensor(_positions(x, key))
+def _places(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor, int]:
+    """Returns a tensor, and indices into one of its axes that select x[key]. The tensor is x or, if necessary, x reshaped."""
+    if len(key) == 1 and _kind(key[0]) in ("i", "u") and x.ndim:
+        return x, checked("index", key[0], x.shape[0], 0, x.device), 0
+    lead, axes, _ = _leading(x, key)
+    if lead and _kind(lead[-1]) in ("i", "u") and all([_is_full(item) for item in lead[:-1]]) and axes[-1] <= x.ndim:
+        axis = axes[-2]
+        return x, checked("index", lead[-1], x.shape[axis], axis, x.device), axis
+    if capturing.thread.recording is not None or any([isinstance(item, Batched) for item in key]):
+        return *_computed(x, key), 0
+    return flatten(x), Tensor(_positions(x, key)), 0
 
 
-def _numbered(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-    """Returns what `_places` does, for indices that differ by example or by replay. Raises VmapError unless all are integers."""
-    if not _numbers_only(x, key):
+def _computed(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
+    """Returns x reshaped, and indices into its first axis that ops compute from arrays that differ by example or by replay.
+
+    The positions are those of the key with zeros in place of such arrays, plus each index times the stride of its axis.
+    """
+    key, axes, shape = _leading(x, key)
+    recording = capturing.thread.recording is not None
+    masks = [item for item in key if _kind(item) == "b"]
+    if any([recording or isinstance(item, Batched) for item in masks]):
+        capturing.refuse(_MASK, "Use pb.where(mask, x, 0), or x.at[mask].set(value).")
         raise VmapError(
-            f"index {_shown(key)} of a tensor of shape {x.shape} under vmap: where an index differs from example to example, "
-            f"all of them must be integers. Slice before or after; pb.where takes the place of a mask."
+            f"index {_shown(key)} of a tensor of shape {x.shape} under vmap: the number of elements that a mask selects differs "
+            f"from example to example. Use pb.where(mask, x, 0), or x.at[mask].set(value)."
         )
-    flat: Any = 0
-    for axis, item in enumerate(key):
-        place = checked("index", item, x.shape[axis], axis, x.device)
-        if capturing.thread.recording is not None:  # otherwise `checked` has already counted them from the front
-            place = where(less(place, 0), place + x.shape[axis], place)
-        flat = flat * x.shape[axis] + within(place, x.shape[axis], 2 * x.size)
-    return reshape(x, (math.prod(x.shape[: len(key)]), *x.shape[len(key) :])), flat
+    varying = {axes[k]: k for k, item in enumerate(key) if _kind(item) in ("i", "u")}  # by their axes
+    fixed: list[Any] = [devices.move(item, "cpu") if devices.on_device(item) else item for item in key]
+    for k in varying.values():
+        fixed[k] = np.broadcast_to(0, key[k].shape)
+    first = _at(x, shape, fixed)  # the part of the positions that does not vary
+    for n in range(len(shape)):
+        if n not in varying:
+            first += _steps(shape, n, shape[n])[tuple(fixed)] * math.prod(shape[n + 1 :])
+    terms: list[Any] = []
+    for n, k in varying.items():
+        index = within(checked("index", key[k], shape[n], n, x.device), shape[n], 2 * math.prod(shape) + 1)
+        index = index * math.prod(shape[n + 1 :]) if n + 1 < len(shape) else index
+        if index.shape not in ((), first.shape):
+            numbers = np.arange(index.size).reshape(index.shape)  # of the elements of the array: which one each position uses
+            used = _steps(shape, n, index.size)[(*fixed[:k], numbers, *fixed[k + 1 :])]
+            index = gathered(flatten(index), Tensor(devices.move(used, x.device)), 0)
+        terms.append(index)
+    if bool((first != 0).any()) or first.shape not in [term.shape for term in terms]:
+        terms.append(Tensor(devices.move(first, x.device)))
+    return reshape(x, (math.prod(shape), *x.shape[len(shape) :])), functools.reduce(operator.add, terms)
 
 
-def _numbers_only(x: Tensor, key: tuple[Any, ...]) -> bool:
-    """True if the key consists of integers, which index the first axes."""
-    return len(key) <= x.ndim and all([isinstance(k, int) or getattr(k, "dtype", np.dtype(bool)).kind in "iu" for k in key])
+def _steps(shape: tuple[int, ...], axis: int, length: int) -> Any:
+    """Returns 0, 1, … along one axis, to which this length is given, of an array of the shape. It is a view of one row."""
+    row = np.arange(length).reshape(-1, *(1,) * (len(shape) - axis - 1))
+    return np.broadcast_to(row, (*shape[:axis], length, *shape[axis + 1 :]))
+
+
+_MASK = "a mask, whose result has a shape that depends on values,"
+
+
+def _leading(x: Tensor, key: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int], tuple[int, ...]]:
+    """Returns the key without full slices at its end, the axis of x at which each item begins, and the shape that the key indexes.
+
+    The shape is that of the first axes of x: the key leaves the remaining ones as they are. An invalid key is returned as it is.
+    """
+    lengths = [_axes_of(item) for item in key]
+    dots = [k for k, item in enumerate(key) if item is Ellipsis]
+    if dots:
+        lengths[dots[0]] = max(0, x.ndim - sum(lengths) + len(dots))
+    if len(dots) < 2 and sum(lengths) <= x.ndim:
+        while key and _is_full(key[-1]):
+            key = key[:-1]
+    axes = [sum(lengths[:k]) for k in range(len(key) + 1)]
+    return key, axes, x.shape[: axes[-1]]
+
+
+def _axes_of(item: Any) -> int:
+    """Returns the number of axes that an item of a key indexes: all axes of a mask (an array or a list of bools), or one."""
+    if isinstance(item, list) or _kind(item) == "b":
+        return np.ndim(item) if isinstance(item, list) else len(item.shape)
+    return 0 if item is None or isinstance(item, bool) else 1
+
+
+def _kind(item: Any) -> str:
+    """Returns the kind of an array's dtype, "" for an item without a dtype."""
+    return getattr(getattr(item, "dtype", None), "kind", "")
 
 
 def _shown(key: tuple[Any, ...]) -> str:
@@ -139,17 +203,47 @@ def _shown(key: tuple[Any, ...]) -> str:
 def _positions(x: Tensor, key: tuple[Any, ...]) -> Any:
     """Returns the positions of the elements of x[key] in the flattened tensor. Raises IndexError, ShapeError."""
     xp = devices.array_module(x.device)
+    key = tuple([np.asarray(item) if isinstance(item, list) else item for item in key])
+    if x.device != "cpu" and not any([devices.on_device(item) for item in key]):
+        _at(x, x.shape, key)  # raises for an invalid index, as a GPU would not
+    places = tuple([devices.move(item, x.device) if hasattr(item, "dtype") else item for item in key])
+    with devices.working(x.device):
+        return xp.asarray(_indexed(x, xp.arange(x.array.size).reshape(x.shape), places))
+
+
+def _at(x: Tensor, shape: tuple[int, ...], key: Sequence[Any]) -> Any:
+    """Returns zeros of the shape that the key selects from the first axes of x, of this shape. Raises IndexError, ShapeError."""
+    return np.zeros(_indexed(x, np.broadcast_to(0, shape), tuple(key)).shape, np.int64)
+
+
+def _indexed(x: Tensor, array: Any, key: tuple[Any, ...]) -> Any:
+    """Returns array[key], with errors that tell the shape of x."""
     try:
-        if x.device != "cpu" and not any([devices.on_device(item) for item in key]):
-            np.broadcast_to(0, x.shape)[key]  # raises for an invalid index, as a GPU would not
-        places = tuple([devices.move(item, x.device) if hasattr(item, "dtype") else item for item in key])
-        with devices.working(x.device):
-            return xp.asarray(xp.arange(x.array.size).reshape(x.shape)[places])
+        return array[key]
     except IndexError as error:
         raise IndexError(f"index of a tensor of shape {x.shape}: {error}.") from None
     except ValueError as error:
         raise ShapeError(f"index of a tensor of shape {x.shape}: {error}.") from None
 
+
+def _is_full(item: Any) -> bool:
+    """True for the items `:` and `...` of a key."""
+    return item is Ellipsis or (isinstance(item, slice) and item == slice(None))
+
+
+def _neutral(x: Tensor, of_floats: float) -> Any:
+    """Returns 0 or 1, the number that changes no element of x, in its kind. -0.0 does not even change the sign of a zero."""
+    return of_floats if dtypes.is_float(x.dtype) else x.dtype.type(of_floats).item()
+
+
+# What `t.at[mask]` does with (mask, values, x).
+_MASKED: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "set": where,
+    "add": lambda mask, values, x: add(x, where(mask, values, _neutral(x, -0.0))),
+    "multiply": lambda mask, values, x: multiply(x, where(mask, values, _neutral(x, 1.0))),
+    "max": lambda mask, values, x: where(mask, maximum(x, values), x),
+    "min": lambda mask, values, x: where(mask, minimum(x, values), x),
+}
 
 _RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "V": 2}  # of the kinds of dtypes: a list converts to its own kind and to higher ones
 
@@ -194,7 +288,9 @@ class At:
     @explain_call
     def multiply(self, values: ArrayLike) -> Tensor:
         """Returns the tensor with the selected elements multiplied by the values."""
-        return self.set(self._x[self._index] * self._converted("at[...].multiply", values))
+        factors = self._converted("at[...].multiply", values)
+        y = self._masked("multiply", factors)
+        return self.set(self._x[self._index] * factors) if y is None else y
 
     @explain_call
     def get(self) -> Tensor:
@@ -202,18 +298,45 @@ class At:
         return self._x[self._index]
 
     def _write(self, op: Any, values: Any) -> Tensor:
-        x = self._x
-        rows, indices = _places(x, _key(self._index)[0])
-        shape = (*indices.shape, *rows.shape[1:])
-        name = f"at[...].{op.name.partition('_')[2]}"
-        updates = self._converted(name, values)
+        how, x = op.name.partition("_")[2], self._x
+        updates = self._converted(f"at[...].{how}", values)
+        y = self._masked(how, updates)
+        if y is not None:
+            return y
+        rows, indices, axis = _places(x, _key(self._index)[0])
+        shape = (*rows.shape[:axis], *indices.shape, *rows.shape[axis + 1 :])
         try:
             updates = broadcast_to(updates, shape)
         except ShapeError:
             raise ShapeError(
-                f"{name}: the index selects shape {shape}, the values have shape {updates.shape}. They must broadcast to it."
+                f"at[...].{how}: the index selects shape {shape}, the values have shape {updates.shape}. They must broadcast to it."
             ) from None
-        return reshape(apply(op, (rows, updates, indices), (0,)), x.shape)
+        return reshape(apply(op, (rows, updates, indices), (axis,)), x.shape)
+
+    def _masked(self, how: str, values: Tensor) -> Tensor | None:
+        """Returns the result for a mask by ops on all elements, None for other indices.
+
+        The mask is the only item but full slices and `...`, and the axis of the elements that it selects has length 1 in the
+        values or is missing: one value serves them all. So the shape of the result is known before the mask is.
+        """
+        x = self._x
+        items: Any = self._index if isinstance(self._index, tuple) else (self._index,)
+        masks = [k for k, item in enumerate(items) if _kind(item) == "b"]
+        if len(masks) != 1 or not all([k == masks[0] or _is_full(item) for k, item in enumerate(items)]):
+            return None
+        mask, before, after = as_tensor(items[masks[0]], device=x.device), items[: masks[0]], items[masks[0] + 1 :]
+        axis = x.ndim - mask.ndim - len(after) if Ellipsis in before else len(before)
+        tail = x.ndim - mask.ndim - axis
+        lead = values.ndim - tail - 1  # the axes of the values before that of the selected elements
+        if mask.shape != x.shape[axis : x.ndim - tail] or (*before, *after).count(Ellipsis) > 1 or len(items) - 1 > x.ndim:
+            return None
+        if lead >= 0:
+            if values.shape[lead] != 1:
+                return None
+            values = reshape(values, (*values.shape[:lead], *(1,) * mask.ndim, *values.shape[lead + 1 :]))
+        if values.ndim > x.ndim or any([n not in (1, m) for n, m in zip(values.shape[::-1], x.shape[::-1])]):
+            return None
+        return _MASKED[how](reshape(mask, (*mask.shape, *(1,) * tail)), values, x)
 
     def _converted(self, name: str, values: Any) -> Tensor:
         """Returns the values in the tensor's dtype, which numbers and lists take if they fit. Raises DTypeError."""

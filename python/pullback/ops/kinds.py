@@ -12,6 +12,7 @@ different rule in its declaration. There are three sorts of rules:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -61,6 +62,8 @@ class Kind:
         Raises DeviceError, DTypeError or ShapeError, in terms of the user's call, if the reference could not run either.
         """
         check_devices(op.name, inputs)
+        if self is COMPARE:
+            inputs = [at_infinity(x, inputs) if isinstance(x, Number) else x for x in inputs]
         dtype = common_dtype(op, inputs) if self.promotes else floating(op, inputs)
         if self.broadcasts:
             broadcast_shapes(op.name, [x.array.shape for x in inputs if isinstance(x, Tensor)])
@@ -84,10 +87,6 @@ def common_dtype(op: Op, inputs: Sequence[Any]) -> Any:
     strong = [x.dtype for x in inputs if isinstance(x, Tensor)]
     wanted = dtypes.result_type(*[x.dtype if isinstance(x, Tensor) else x.array for x in inputs])
     wanted = accepted(op, wanted)
-    if op.kind is COMPARE:
-        numbers = [x.array for x in inputs if isinstance(x, Number)]
-        wider = (wanted, dtypes.int64, dtypes.float64)
-        wanted = next(dtype for dtype in wider if all([dtypes.fits(number, dtype) for number in numbers]))
     check_numbers(op.name, wanted, inputs)
     return wanted if any([dtype != wanted for dtype in strong]) else None
 
@@ -117,6 +116,15 @@ def check_numbers(name: str, dtype: Any, inputs: Sequence[Any]) -> None:
     for x in inputs:
         if isinstance(x, Number) and not dtypes.fits(x.array, dtype):
             raise dtypes.out_of_range(f"{name}: {x.array}", dtype, "Convert the tensor first.")
+
+
+def at_infinity(number: Number, inputs: Sequence[Any]) -> Number:
+    """Returns a number of a comparison, or infinity with its sign if the integers of the tensor's dtype do not reach as far.
+
+    Infinity compares with each of them as the number does, also after they were rounded to floats.
+    """
+    wanted = dtypes.result_type(*[x.array if isinstance(x, Number) else x.dtype for x in inputs])
+    return number if dtypes.fits(number.array, wanted) else Number(math.inf if number.array > 0 else -math.inf)
 
 
 # ---- batching: one more axis

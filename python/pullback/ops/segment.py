@@ -53,7 +53,7 @@ def _segments_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], par
         return moveaxis(apply(op, (moveaxis(data, 0, 1), ids), (count,)), 1, 0)
     data = all_on(size, xs, on)[0]
     rows = reshaped(data, (size * data.shape[1], *data.shape[2:]))
-    y = apply(op, (rows, flatten(numbered(ids, count))), (size * count,))
+    y = apply(op, (rows, flatten(numbered(ids, count, from_end=False))), (size * count,))
     return reshaped(y, (size, count, *y.shape[1:]))
 
 
