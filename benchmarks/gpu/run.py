@@ -35,7 +35,7 @@ HERE = Path(__file__).resolve().parent
 PARALLEL = 8  # families that run at the same time
 AT_ONCE = 6  # families in one process of compute-sanitizer: an error that ends the process costs no more than these
 WORKERS = 16
-SECONDS = 570.0  # for everything: a call of a machine that is lent for ten minutes also needs some seconds to begin and to end
+SECONDS = 570.0  # for everything, so that a command with its begin and end fits into ten minutes
 
 
 class Place:
