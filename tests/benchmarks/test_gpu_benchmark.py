@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -301,7 +302,8 @@ def test_the_command_runs_on_the_simulated_device(command: str, skipped: str, sc
     found = json.loads(path.read_text())
     assert found["simulated"] is True
     stages = found["commands"][command]["stages"]
-    assert (tmp_path / f"logs-{command}.tar.gz").stat().st_size > 1000
+    with tarfile.open(tmp_path / f"logs-{command}.tar.gz") as logs:
+        assert f"{command}/native.log" in logs.getnames()
     assert all(len(stage["on"]["sources"]) == 64 and stage["on"]["processor"] for stage in stages.values())
     if command == "tests":
         assert min(stages["soak"]["rows"][-1]["cases"].values()) > 0
@@ -323,7 +325,8 @@ def test_the_command_runs_on_the_simulated_device(command: str, skipped: str, sc
         row = kernels[single.name, single.precision]
         assert row["tflop_per_s" if single.flops else "gb_per_s"] > 0, row
         assert (row["error"] or 0) < worst[single.precision], row
-    assert all(row["nodes"] > 5 for row in stages["kernels"]["rows"])
+    for row in stages["kernels"]["rows"]:  # the last layer and the loss are one node under "everywhere"
+        assert row["nodes"] > (4 if row["precision"] == "everywhere" else 5), row
     assert all(row["nodes"] > 0.9 for row in stages["nodes"]["rows"])
     equal = stages["weights"]["rows"][-1]
     assert equal["equal"], equal
