@@ -96,17 +96,17 @@ def by_kernel(op: Any, arrays: Sequence[Any]) -> Any:
     dtype = next((a.dtype for a in reversed(arrays) if hasattr(a, "dtype")), _BOOL)
     if not (op.kind.broadcasts and dtype.kind in "iub" and has_kernel(op, arrays)):
         return None
-    number, bools = device_number(arrays), dtype == _BOOL
+    number = device_number(arrays)
+    there = lambda x: x if number is None else gpu.need().uploaded(x, number)
+    taken = [a if hasattr(a, "dtype") else there(np.asarray(a, dtype)) for a in arrays]
+    try:
+        return op.kernel(*taken)
+    except Refused:
+        if dtype != _BOOL:
+            return None
     cast: Any = kernel_for("cast")[0]
     try:
-        found = []
-        for a in arrays:
-            if not hasattr(a, "dtype"):
-                a = np.asarray(a, _INT8 if bools else dtype)
-                a = a if number is None else gpu.need().uploaded(a, number)
-            found.append(cast(a, _INT8) if bools and a.dtype == _BOOL else a)
-        y = op.kernel(*found)
-        return cast(y, _BOOL) if bools else y
+        return cast(op.kernel(*[cast(a, _INT8) if a.dtype == _BOOL else a for a in taken]), _BOOL)
     except Refused:
         return None
 

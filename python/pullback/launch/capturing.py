@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from ..autodiff.site import call_site, line_of
+
+T = TypeVar("T")
 
 
 class Recording(Protocol):
@@ -86,11 +88,14 @@ changes = 0  # number of changes to facts that recordings assume: where Paramete
 _young: Final[WeakValueDictionary[int, Any]] = WeakValueDictionary()  # by id, what was made since the last recording began
 
 
-def made(x: Any) -> None:
-    """Receives a Module or Parameter that was just made. Until the next recording begins, no recording can have seen it, unless one
-    runs now."""
+def made(x: T) -> T:
+    """Receives a Module or Parameter that was just made, and returns it.
+
+    Until the next recording begins, no recording can have seen it, unless one runs now.
+    """
     if not running:
         _young[id(x)] = x
+    return x
 
 
 def begin(recording: Recording) -> None:

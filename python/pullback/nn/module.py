@@ -75,9 +75,7 @@ class Module:
     _places: Mapping[str, Mapping[str, int]] = MappingProxyType({})  # serials of Parameters in containers, by attribute and path
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
-        module = object.__new__(cls)
-        capturing.made(module)
-        return module
+        return capturing.made(object.__new__(cls))
 
     def __setattr__(self, name: str, value: Any) -> None:
         held = vars(self).get(name)
@@ -104,9 +102,8 @@ class Module:
         if self._is_part(value) or self._is_part(held):
             if value is held:  # For example, net.weight -= g has changed the Parameter in place.
                 return
-            capturing.tell_change(
-                f"setting {type(self).__name__}.{name}", "Use p.assign(value) to change a Parameter's value.", self
-            )
+            what = f"setting {type(self).__name__}.{name}"
+            capturing.tell_change(what, "Use p.assign(value) to change a Parameter's value.", self)
         object.__setattr__(self, name, value)
 
     def _is_part(self, value: Any) -> bool:
