@@ -293,3 +293,32 @@ def test_random_keys_are_numpys_eager_and_in_replays(seed: int) -> None:
         done += 1
         if done == 40:
             return
+
+
+BEYOND = np.array([2**64 - 1], np.uint64)  # as int64 it is -1
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x, i: x[i], lambda x, i: x[0, i], lambda x, i: x[:, i], lambda x, i: x[i, i], lambda x, i: x[::2, i, None],
+        lambda x, i: x.at[0, i].set(9.0), lambda x, i: x.at[i].add(9.0), lambda x, i: pb.vmap(lambda r: r[i])(x),
+    ],
+)  # fmt: skip
+def test_an_unsigned_index_beyond_int64_is_out_of_range(read: Callable[..., Any]) -> None:
+    x, f = pb.tensor(np.arange(6.0).reshape(2, 3)), pb.capture(read)
+    with pytest.raises(IndexError):
+        read(x, BEYOND)
+    with pytest.raises(IndexError):
+        f(x, pb.tensor(BEYOND))
+    f(x, pb.tensor([1], dtype="uint64"))
+    with pytest.raises(IndexError):
+        f(x, pb.tensor(BEYOND))
+
+
+def test_an_unsigned_index_of_each_example_is_out_of_range_too() -> None:
+    x, i = pb.tensor(np.arange(6.0).reshape(2, 3)), pb.tensor([0, 2**64 - 1], dtype="uint64")
+    for f in (lambda x, i: pb.vmap(lambda a, j: a[j])(x, i), lambda x, i: pb.vmap(pb.capture(lambda a, j: a[j]))(x, i)):
+        for g in (f, pb.capture(f)):
+            with pytest.raises(IndexError):
+                g(x, i)

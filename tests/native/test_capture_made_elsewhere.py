@@ -66,3 +66,16 @@ def test_what_is_made_while_another_thread_records_counts_as_seen() -> None:
     recorder.join()
     layers[0].weight = pb.Parameter(np.zeros((2, 2), np.float32))
     assert f(x).numpy().tolist() == layers[0].bias.numpy().tolist()
+
+
+def test_a_new_network_around_a_seen_layer_moves_what_a_recording_has_seen() -> None:
+    layer, x = nn.Linear(3, 2), pb.ones((1, 3))
+    f = pb.capture(lambda x: layer(x))
+    f(x)
+    around = nn.Sequential(layer)
+    around.to("float64")
+    assert f(x).dtype == layer(x).dtype == pb.float64
+    around.to("float32")
+    layer.weight.assign(pb.ones((2, 3)))
+    layer.bias.assign(pb.zeros(2))
+    assert f(x).numpy().tolist() == [[3.0, 3.0]]

@@ -296,7 +296,7 @@ class Module:
             raise DTypeError(
                 f"Module.to: weights of dtype {target} could not be trained. Give a floating-point dtype, or a device."
             )
-        capturing.tell_change("Module.to()", "Call it outside.", self)
+        capturing.refuse("Module.to()", "Call it outside.")
         for _, p in self._named_tensors():
             if to_device:
                 array = devices.move(p.array, target)
@@ -304,8 +304,8 @@ class Module:
                 with devices.working(p.device):
                     array = p.array.astype(target) if dtypes.is_float(p.dtype) and p.dtype != target else p.array
             if array is not p.array:
-                p.array = array
-                p.storage.placement += 1
+                capturing.tell_change("Module.to()", "Call it outside.", p)
+                p.array, p.storage.placement = array, p.storage.placement + 1
                 p.storage.changed()
         return self
 

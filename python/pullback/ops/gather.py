@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from ..typing import ArrayLike, DTypeLike
 from ._shapes import Shape, broadcast_shapes, length as checked_length, normalize_axis
 from .by_name import all_on, reshaped, view
 from .declare import no_flops, normal, op
-from .elementwise import greater_equal, less, logical_or, where
+from .elementwise import greater_equal, less, logical_or, minimum, where
 from .kinds import LINEAR, OWN, leading, shifted
 from .shape import SLICE, broadcast_to, flatten, moveaxis, reshape
 
@@ -69,12 +69,17 @@ def numbered(indices: Tensor, length: int, *, from_end: bool = True) -> Tensor:
     return found + reshape(first, (-1, *(1,) * (indices.ndim - 1)))
 
 
+LARGEST_INT64: Final = 2**63 - 1
+
+
 def within(indices: Tensor, length: int, beyond: int, *, from_end: bool = True) -> Tensor:
     """Returns the indices as int64, with those from the end counted from the front.
 
     Indices on a GPU have not been checked yet, nor have those of a replay. Those out of range become `beyond`, because the kernel
     checks them against the longer axis of the joined tables (or of joined axes), where they could be valid.
     """
+    if indices.dtype == dtypes.uint64:  # a number of 2^63 or more would become negative
+        indices = minimum(indices, LARGEST_INT64)
     indices = indices.astype(dtypes.int64)
     if indices.device == "cpu" and capturing.thread.recording is None:
         return indices

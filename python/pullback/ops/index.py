@@ -28,7 +28,7 @@ from ..typing import ArrayLike, IndexLike
 from .by_name import in_dtype, view
 from .conversion import copy
 from .elementwise import add, maximum, minimum, multiply, where
-from .gather import checked, gathered, within
+from .gather import LARGEST_INT64, checked, gathered, within
 from .kinds import check_numbers
 from .movement import stack
 from .scatter import index_add, index_max, index_min, index_set
@@ -77,6 +77,8 @@ def _plain(item: Any) -> Any:
         item = listed.astype(np.int64) if listed.size == 0 else listed
     if isinstance(item, np.bool_):
         return bool(item)
+    if getattr(item, "dtype", None) == np.uint64 and capturing.thread.recording is None:  # NumPy would let 2^63 be negative
+        item = item.clip(None, np.uint64(LARGEST_INT64)).astype(np.int64)
     number = hasattr(item, "ndim") and item.ndim == 0 and item.dtype.kind in "iu" and capturing.thread.recording is None
     if isinstance(item, np.generic) or number:
         return int(devices.move(item, "cpu") if devices.on_device(item) else item) if item.dtype.kind in "iu" else item
