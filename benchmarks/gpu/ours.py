@@ -21,7 +21,7 @@ import pullback as pb
 from pullback import nn, optim
 from pullback.examples.gpt import GPT
 from pullback.nn import functional as F
-from workloads import BATCHES, EAGER, LEARNING_RATE, SEVERAL, STEPS, Convolutions, Decoder, Net, Recurrent, named, relative_error
+from workloads import BATCHES, EAGER, LEARNING_RATE, SEVERAL, STEPS, Decoder, Net, Recurrent, layers_of, named, relative_error
 
 EVERYWHERE = "everywhere"  # stands beside the precisions: float32 in the mode that gives the same bits on every machine
 PART = 16  # compared with float64: the first 16 rows of a product, or the first 16 blocks of 4,096 elements
@@ -67,19 +67,12 @@ def model_of(net: Any) -> nn.Module:
     """Returns the network of a Workload with its weights."""
     weights = {name: pb.tensor(value) for name, value in net.weights().items()}
     model: nn.Module
-    if isinstance(net, Convolutions):
-        a, b = net.channels
-        layers = [nn.Conv2d(1, a, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(a, b, 5, padding=2), nn.ReLU()]
-        model = nn.Sequential(*layers, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(net.flat, 10))
-    elif isinstance(net, Recurrent):
+    if isinstance(net, Recurrent):
         model = Reader(net.inputs, net.hidden)
     elif isinstance(net, Decoder):
         model, weights = Characters(net), {f"decoder.{name}": value for name, value in weights.items()}
     else:
-        layers = []
-        for place, (m, n) in enumerate(zip(net.sizes, net.sizes[1:])):
-            layers += ([nn.ReLU()] if place else []) + [nn.Linear(m, n)]
-        model = nn.Sequential(*layers)
+        model = nn.Sequential(*layers_of(net, nn))
     model.load_state_dict(weights)
     return model
 

@@ -17,7 +17,7 @@ from serving import Prepared, Server
 from singles import Single, singles
 
 import device
-from workloads import BATCHES, EAGER, LEARNING_RATE, SEVERAL, STEPS, Convolutions, Decoder, Net, Recurrent, named
+from workloads import BATCHES, EAGER, LEARNING_RATE, SEVERAL, STEPS, Decoder, Net, Recurrent, layers_of, named
 
 COMPILED = "torch.compile"
 F, nn = torch.nn.functional, torch.nn
@@ -92,21 +92,14 @@ def model_of(net: Any) -> Any:
     """Returns the network of a Workload with its weights."""
     weights = {name: torch.from_numpy(value) for name, value in net.weights().items()}
     model: Any
-    if isinstance(net, Convolutions):
-        a, b = net.channels
-        layers = [nn.Conv2d(1, a, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(a, b, 5, padding=2), nn.ReLU()]
-        model = nn.Sequential(*layers, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(net.flat, 10))
-    elif isinstance(net, Recurrent):
+    if isinstance(net, Recurrent):
         model = Reader(net.inputs, net.hidden)
     elif isinstance(net, Decoder):
         model = Characters(net)
         for ours, theirs in Characters.NAMES:
             weights = {name.replace(ours, theirs): value for name, value in weights.items()}
     else:
-        layers = []
-        for place, (m, n) in enumerate(zip(net.sizes, net.sizes[1:])):
-            layers += ([nn.ReLU()] if place else []) + [nn.Linear(m, n)]
-        model = nn.Sequential(*layers)
+        model = nn.Sequential(*layers_of(net, nn))
     model.load_state_dict(weights)
     return model.to(PLACE)
 

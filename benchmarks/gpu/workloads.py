@@ -203,6 +203,18 @@ class Decoder(NamedTuple):
         return text[..., :-1].copy(), text[..., 1:].copy()
 
 
+def layers_of(net: Net | Convolutions, nn: Any) -> list[Any]:
+    """Returns the layers of a network that is a Sequential, in `nn`: pullback's or torch's."""
+    if isinstance(net, Convolutions):
+        a, b = net.channels
+        layers = [nn.Conv2d(1, a, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(a, b, 5, padding=2), nn.ReLU()]
+        return [*layers, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(net.flat, 10)]
+    out: list[Any] = []
+    for place, (m, n) in enumerate(zip(net.sizes, net.sizes[1:])):
+        out += ([nn.ReLU()] if place else []) + [nn.Linear(m, n)]
+    return out
+
+
 def nets(simulated: bool) -> list[Net]:
     """Returns the networks of dense layers."""
     if simulated:
