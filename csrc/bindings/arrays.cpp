@@ -11,6 +11,7 @@
 
 #include "bindings/gil.h"
 #include "bindings/numpy_api.h"
+#include "bindings/recorder.h"
 #include "bindings/result.h"
 #include "bindings/storage.h"
 #include "launch/failure.h"
@@ -200,6 +201,7 @@ PyObject* wrap(PyObject* array) {
   slot(tensor, tensor_serial) = zero;
   Py_INCREF(Py_None);
   slot(tensor, tensor_storage) = Py_None;
+  if (recordings.load(std::memory_order_relaxed) && recording()) on_tensor(tensor);
   return tensor;
 }
 

@@ -25,6 +25,7 @@ void bind_families(PyObject* module) {
   bind_linalg(module);
   bind_ledger(module);
   bind_recorder(module);
+  bind_facts(module);
 }
 
 }  // namespace pb

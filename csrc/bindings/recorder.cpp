@@ -68,6 +68,12 @@ class Recording : public Recorder {
   void keep(PyObject* owner) {
     if (kept_.insert(owner).second) plan_->owners.push_back(Py_NewRef(owner));
   }
+  void note(PyObject* tensor) {
+    PyObject* reference = PyWeakref_NewRef(tensor, nullptr);
+    if (!reference) throw PythonError{};
+    tensors_.push_back(reference);
+  }
+  const std::vector<PyObject*>& tensors() const { return tensors_; }
   OwnedPlan& owned() { return *plan_; }
   std::unique_ptr<OwnedPlan> take() { return std::move(plan_); }
 
@@ -75,6 +81,7 @@ class Recording : public Recorder {
   const bool elsewhere_;
   std::map<char*, BlockRange> ranges_;
   std::unordered_set<PyObject*> kept_;
+  std::vector<PyObject*> tensors_;  // weak references to the tensors that were made while recording
   std::unique_ptr<OwnedPlan> plan_;
   size_t labelled_ = 0;
 };
@@ -110,6 +117,7 @@ void begin(bool elsewhere) {
 }
 
 Recording::~Recording() {
+  for (PyObject* reference : tensors_) Py_DECREF(reference);
   door.recorder = nullptr;
   --recordings;
   const std::lock_guard<std::mutex> lock(all().mutex);
@@ -149,6 +157,43 @@ PyObject* plan_home(const void*, PyObject* const* args, Py_ssize_t count) {
   if (location.block < 0) Py_RETURN_NONE;
   const Block& block = own->owned().plan.blocks[location.block];
   return PyLong_FromLong(location.offset == 0 && v.contiguous() && v.bytes() == block.bytes ? location.block : -1);
+}
+
+// plan_tensors() -> a list of the tensors that this thread has made while recording and that are still alive.
+PyObject* plan_tensors(const void*, PyObject* const*, Py_ssize_t count) {
+  expect_count(count, 0);
+  PyObject* living = PyList_New(0);
+  if (!living) throw PythonError{};
+  for (PyObject* reference : own ? own->tensors() : std::vector<PyObject*>()) {
+    PyObject* tensor = referent(reference);
+    const bool failed = tensor && PyList_Append(living, tensor) < 0;
+    Py_XDECREF(tensor);
+    if (failed) {
+      Py_DECREF(living);
+      throw PythonError{};
+    }
+  }
+  return living;
+}
+
+// plan_note(tensor) adds a tensor that Python has made to those of plan_tensors().
+PyObject* plan_note(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 1);
+  if (own) own->note(args[0]);
+  Py_RETURN_NONE;
+}
+
+// plan_maker(array) -> the number of the scope of the last launch that wrote to the memory of the array; -1 if none did.
+PyObject* plan_maker(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 1);
+  const int block = own ? own->location_of(view_or_refuse(args[0])).block : -1;
+  const Plan* plan = block < 0 ? nullptr : &own->owned().plan;
+  for (size_t s = plan ? plan->steps.size() : 0; s-- > 0;) {
+    const Step& step = plan->steps[s];
+    for (int k = 0; k < step.launch.outputs; ++k)
+      if (plan->out(step, k).location.block == block) return PyLong_FromLong(step.attribution.scope);
+  }
+  return PyLong_FromLong(-1);
 }
 
 // plan_end(results, fusion) -> the plan. results: arrays that begin a block which the recording allocated; every replay allocates
@@ -193,12 +238,17 @@ void on_operand(PyObject* owner, const View& v) {
   if (own->location_of(v).block < 0) own->keep(owner);
 }
 
+void on_tensor(PyObject* tensor) { own->note(tensor); }
+
 void keep_alive(PyObject* owner) { own->keep(owner); }
 
 void bind_recorder(PyObject* module) {
   define(module, "plan_begin", plan_begin, nullptr);
   define(module, "plan_length", plan_length, nullptr);
   define(module, "plan_home", plan_home, nullptr);
+  define(module, "plan_tensors", plan_tensors, nullptr);
+  define(module, "plan_note", plan_note, nullptr);
+  define(module, "plan_maker", plan_maker, nullptr);
   define(module, "plan_end", plan_end, nullptr);
   define(module, "plan_abort", plan_abort, nullptr);
   bind_plan(module);

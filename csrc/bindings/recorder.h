@@ -14,6 +14,8 @@ void on_allocate(char* data, int64_t bytes);
 void on_free(char* data) noexcept;
 // Notes that a coming launch uses an array. If its memory is not a block of the plan, the plan keeps a reference to the array.
 void on_operand(PyObject* owner, const View& v);
+// Notes, by a weak reference, a new tensor of this thread.
+void on_tensor(PyObject* tensor);
 // Makes the plan keep a reference to another owner of memory that a coming launch uses.
 void keep_alive(PyObject* owner);
 

@@ -62,6 +62,19 @@ class Items {
   PyObject* items_;
 };
 
+// Returns a new reference: to the object that a weak reference refers to, null if that is dead, or to any other object itself.
+inline PyObject* referent(PyObject* object) {
+  if (!PyWeakref_CheckRefExact(object)) return Py_NewRef(object);
+#if PY_VERSION_HEX >= 0x030D0000
+  PyObject* found = nullptr;
+  if (PyWeakref_GetRef(object, &found) < 0) throw PythonError{};
+  return found;
+#else
+  PyObject* found = PyWeakref_GET_OBJECT(object);
+  return found == Py_None ? nullptr : Py_NewRef(found);
+#endif
+}
+
 inline void expect_count(Py_ssize_t count, Py_ssize_t wanted) {
   if (count != wanted) throw Refused{"wrong number of arguments"};
 }

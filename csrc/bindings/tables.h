@@ -25,6 +25,7 @@ void bind_attention(PyObject* module);
 void bind_linalg(PyObject* module);
 void bind_ledger(PyObject* module);
 void bind_recorder(PyObject* module);
+void bind_facts(PyObject* module);
 
 void bind_families(PyObject* module);  // calls all of the functions above
 

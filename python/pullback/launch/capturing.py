@@ -42,6 +42,14 @@ class Recording(Protocol):
         """Adds a condition: the recording is valid as long as holds() is True. Only one condition per key is kept."""
         ...
 
+    def mode(self, module: Any) -> None:
+        """Adds a condition: the recording is valid as long as this Module has the mode that it has now."""
+        ...
+
+    def note(self, tensor: Any) -> None:
+        """Receives a tensor that the run has just made."""
+        ...
+
     def prepare(self, key: Any, action: Callable[[], object]) -> None:
         """Makes every replay call action() before it runs. Only one action per key is kept."""
         ...
@@ -96,6 +104,12 @@ def made(x: T) -> T:
     if not running:
         _young[id(x)] = x
     return x
+
+
+def note(tensor: Any) -> None:
+    """Tells the recording of this thread, if there is one, that a tensor was made. Tensors that kernels make need no call."""
+    if thread.recording is not None:
+        thread.recording.note(tensor)
 
 
 def begin(recording: Recording) -> None:

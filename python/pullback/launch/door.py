@@ -154,8 +154,7 @@ def note_modes(modes: tuple[Modes, ...]) -> None:
 def note_mode(module: Any) -> None:
     """Notes the mode of a Module that is about to run or to change its mode."""
     if capturing.thread.recording is not None:
-        mode = module.training
-        capturing.thread.recording.guard(module, lambda: module.training == mode)
+        capturing.thread.recording.mode(module)
     for modes in state.modes:
         modes.setdefault(id(module), (module, module.training))
 

@@ -19,6 +19,7 @@ from ..interop.wrong_calls import explain_call, misfit, refused_by
 from ..launch import capturing, door
 from ..ops._shapes import flag
 from ..tensors import devices, dtypes
+from ..tensors.attached import attached
 from ..tensors.parameter import Parameter
 from ..tensors.precision import made, was_float64_array
 from ..tensors.storage import followers_within
@@ -398,3 +399,6 @@ def _give_name(p: Parameter, path: str, module: Any) -> None:
     if p.name is None or (isinstance(p.name, Path) and f".{path}".endswith(f".{p.name}")):
         p.name = Path(path)
         p.storage.paths = WeakMethod(module._every_path)
+
+
+attached.Module = Module

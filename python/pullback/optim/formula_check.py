@@ -116,6 +116,12 @@ class _Check(Kept):
     def guard(self, key: Any, holds: Callable[[], bool]) -> None:
         """Does nothing: no recording is kept."""
 
+    def mode(self, module: Any) -> None:
+        """Does nothing: no recording is kept."""
+
+    def note(self, tensor: Any) -> None:
+        """Does nothing: what the run leaves behind is its own affair."""
+
     def prepare(self, key: Any, action: Callable[[], object]) -> None:
         """Does nothing: no recording is kept."""
 

@@ -90,6 +90,12 @@ class _Shapes(Kept):
     def guard(self, key: Any, holds: Callable[[], bool]) -> None:
         """Does nothing: no recording is kept that could become invalid."""
 
+    def mode(self, module: Any) -> None:
+        """Does nothing: no recording is kept."""
+
+    def note(self, tensor: Any) -> None:
+        """Does nothing: what the run leaves behind is its own affair."""
+
     def prepare(self, key: Any, action: Callable[[], object]) -> None:
         """Does nothing: no recording is kept that could be replayed."""
 

@@ -10,7 +10,7 @@ from ..autodiff.listeners import listeners
 from ..autodiff.site import warn
 from ..backends import kernels_on, modes, why_not
 from ..errors import CaptureError, PullbackError
-from ..function_wrapper import FunctionWrapper
+from ..function_wrapper import FunctionWrapper, innermost
 from ..interop.unknown_names import unexpected
 from ..launch import capturing
 from ..launch.refusal import Refused
@@ -23,13 +23,14 @@ from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from ..typing import P, R, Rest
 from . import transformed
+from .facts.notices import Notices
 from .layout import Layout, WithLayouts, arrays_of
 from .plan_report import Explanation, Parts, Stats, last_of, stats_of
 from .quick import Quick
 from .recording import FUSIONS, Recording
 from .replay import Replay
-from .signature import apart, as_leaf, changed_float, difference, host_random_state, signature
-from .steps import length_of, run_step, stacked
+from .signature import apart, as_leaf, changed_float, difference, signature
+from .steps import length_of, rest, run_step
 from .under_tape import QuickUnderTape
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ class Captured(FunctionWrapper[P, R]):
         self._captures = 0
         self._last: Any = None
         self._quick: Quick | None = None
+        self._notices = Notices(self._name())
         self._warned = self._advised = False
         self._floats = 0  # how many recordings in a row differ from the one before in the value of a float only
         self._loaded: tuple[Any, Captured[..., Any]] | None = None  # the last loader, and the function that runs on its rows
@@ -302,31 +304,37 @@ class Captured(FunctionWrapper[P, R]):
             tensors = [x if x is leaf else made_of(x, own(x)) for x, leaf in zip(given, leaves)]
             return self.eagerly(*_arguments(tensors, spec, named), counted)
         steps = length_of(self._name(), self._steps, arrays)
+        self._notices.changed([replay.facts() for replay in self._replays.get(key, ())])
+        run = partial(self._record, key, kernels, device, given, leaves, arrays, layouts, spec, named, counted)
+        replay, outputs = run(None if steps is None else 0)
+        firsts = [outputs]
+        if replay is None and steps is not None and steps > 1:  # what the first step left behind, the second one may find
+            replay, outputs = run(1)
+            firsts.append(outputs)
+        if replay is not None:
+            self._keep(key, replay)
+        return outputs if steps is None else rest(replay, firsts, arrays, given, steps, counted)
+
+    def _record(
+        self, key: Any, kernels: Any, device: str, given: Sequence[Any], leaves: Sequence[Any], arrays: Sequence[Any],
+        layouts: Sequence[Layout | None], spec: Any, named: bool, counted: Any, step: int | None,
+    ) -> tuple[Replay | None, Any]:  # fmt: skip
+        """Runs the function, or this step of it, and returns the recording and the value.
+
+        The recording is None if the run left something behind. Raises CaptureError if the recording before it did, too.
+        """
         # The Ellipsis makes a 1-D argument with one number per step an array too, and not a scalar.
-        inputs = [apart(a if steps is None else a[0, ...]) for a in arrays]
+        inputs = [apart(a if step is None else a[step, ...]) for a in arrays]
         fill = iter([a if layout is None else layout.of(a) for a, layout in zip(inputs, layouts or [None] * len(inputs))])
         inside = [made_of(original, Tensor(next(fill))) if x.__class__ is Tensor else x for x, original in zip(leaves, given)]
-        recording = Recording(kernels, device, inputs, self._layouts)
-        drawn = host_random_state()
+        recording = Recording(kernels, device, inputs, self._layouts, innermost(self._function), inside)
         with recording:
             args, options = _arguments(inside, spec, named)
-            outputs = run_step(self._function, args, options, counted)
-            if host_random_state() != drawn:
-                warn(
-                    f"{self._name()} drew random numbers of NumPy or Python, which are constants in a replay. Use pb.random, whose "
-                    f"numbers every replay draws anew.",
-                    UserWarning,
-                )
-            replay, outputs = recording.finish(outputs, inside, self._fusion, steps is not None)
-        self._keep(key, replay)
-        return outputs if steps is None else self._rest(replay, outputs, arrays, given, steps, counted)
-
-    def _rest(self, replay: Replay, first: Any, arrays: Sequence[Any], leaves: Sequence[Any], steps: int, counted: Any) -> Any:
-        """Runs the steps after the first, and returns the results of all steps, stacked along a leading axis."""
-        ones, form = flatten(first)
-        more = flatten(replay.run([a[1:] for a in arrays], leaves, steps - 1, counted))[0] if steps > 1 else ones
-        results = [stacked(replay, place, leaves, y, more[place], steps) for place, y in enumerate(ones)]
-        return unflatten(form, results)
+            returned = [run_step(self._function, args, options, counted)]
+            del args, options
+            replay, outputs = recording.finish(returned, inside, self._fusion, step is not None)
+            self._notices.ended(key, recording.behind)
+        return replay, outputs
 
     def eagerly(self, args: Any, options: Any, counted: Any) -> Any:
         """Runs the function without a recording, step by step."""

@@ -65,7 +65,7 @@ class Explanation:
 
     def __init__(self, name: str, fusion: str, replays: Sequence[Replay]) -> None:
         self.name, self.fusion = name, fusion
-        facts, states = [replay.facts() for replay in replays], [replay.state() for replay in replays]
+        facts, states = [replay.counts() for replay in replays], [replay.state() for replay in replays]
         self.recorded, self.dead, self.launches, _, self.arena_bytes = map(sum, zip(*facts))
         self.graphs, self.graph_nodes = sum([state[0] for state in states]), sum([state[1] for state in states])
         self.why_single: str | None = next((state[3] for state in states if state[3]), None)
@@ -122,7 +122,7 @@ def stats_of(captured: Any) -> Stats:
     everything = [part.parts() for part in _all(captured)]
     replays = [replay for parts in everything for replay in parts.replays]
     last = last_of(captured)
-    facts, nodes = [replay.facts() for replay in last], sum([replay.state()[1] for replay in last])
+    facts, nodes = [replay.counts() for replay in last], sum([replay.state()[1] for replay in last])
     _, _, launches, kernels, arena = map(sum, zip(*facts)) if facts else (0, 0, 0, 0, 0)
     captures, runs = sum([parts.captures for parts in everything]), sum([replay.runs for replay in replays])
     return Stats(captures, runs, kernels, arena, len(replays), launches, nodes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
+from weakref import ref
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from ..tensors import devices, gpu, views
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
+from .facts.behind import Behind
+from .facts.watch import Watch
 from .layout import layout_in, owner_of
 from .replay import DrawnGenerator, Output, Replay, SideEffects
 
@@ -30,19 +33,26 @@ class Recording(Kept):
         kernels: the kernel module of the device whose launches are recorded.
         inputs: the argument arrays of this run. A replay reads the arrays that it is called with instead.
         layouts: results that are parts of larger blocks keep their layout, and share the memory of the block.
+        function: the captured function.
+        leaves: the arguments.
     """
 
     opaque = False  # A replay consists of native kernels only.
 
-    def __init__(self, kernels: Any, device: str, inputs: Sequence[Any], layouts: bool = False) -> None:
+    def __init__(
+        self, kernels: Any, device: str, inputs: Sequence[Any], layouts: bool, function: Any, leaves: Sequence[Any]
+    ) -> None:  # fmt: skip
         self._kernels, self._device, self._inputs = kernels, device, inputs
         self.keeps = layouts
+        self.watch = Watch(kernels, function, leaves)
+        self.behind = Behind([], [])
         self._increments: list[tuple[Any, str, int]] = []
         self._guards: dict[int, tuple[Any, Callable[[], bool]]] = {}
         self._preparations: dict[int, tuple[Any, Callable[[], object]]] = {}
         self._checks: list[Callable[[], None]] = []
         self._lasting: list[Callable[[], bool]] = []
         self._generators: dict[Any, DrawnGenerator] = {}
+        self._modules: dict[int, ref[Any]] = {}
 
     def refusal(self, what: str, line: str, instead: str) -> Exception:
         """Returns the CaptureError for something that a replay could not repeat."""
@@ -55,6 +65,15 @@ class Recording(Kept):
     def guard(self, key: Any, holds: Callable[[], bool]) -> None:
         """Makes the recording valid only while holds() is true. Only the first guard of a key counts."""
         self._guards.setdefault(id(key), (key, holds))
+
+    def mode(self, module: Any) -> None:
+        """Makes the recording valid only while the Module has its present mode."""
+        self.watch.read(module, "training")
+        self._modules.setdefault(id(module), ref(module))
+
+    def note(self, tensor: Any) -> None:
+        """Notes a tensor that Python has made."""
+        self._kernels.plan_note(tensor)
 
     def prepare(self, key: Any, action: Callable[[], object]) -> None:
         """Makes every replay call action() before it runs. Only the first action of a key counts."""
@@ -105,8 +124,10 @@ class Recording(Kept):
         door.attend(True)
         capturing.begin(self)
         views.begin(self)
+        self.watch.begin()
 
     def _end(self) -> None:
+        self.watch.end()
         views.end(self)
         capturing.thread.recording = None
         capturing.running.discard(self)
@@ -114,14 +135,23 @@ class Recording(Kept):
             kernels.plan_abort()
         door.attend(False)
 
-    def finish(self, outputs: Any, given: Sequence[Any], fusion: str, stacked: bool) -> tuple[Replay, Any]:
-        """Returns the Replay of the run, and the value of this run. `given` holds the leaves that the function received."""
+    def finish(self, returned: list[Any], given: Sequence[Any], fusion: str, stacked: bool) -> tuple[Replay | None, Any]:
+        """Returns the Replay of the run, and the value of this run. The Replay is None if the run has left something behind.
+
+        returned: [the function's value], which is taken out, because what is alive besides the result is left behind.
+        given: the leaves that the function received.
+        """
+        self.watch.end()
         for check in self._checks if stacked else ():
             check()
-        leaves, spec = flatten(outputs)
+        leaves, spec = flatten(returned.pop())
         made: dict[int, Any] = {}  # result arrays by the number of their block
         found = [self._output(x, given, made, stacked) for x in leaves]
         values = [Tensor(made[y.place]) if y.kind == "result" else x for x, y in zip(leaves, found)]  # "part", "memory": x itself
+        del leaves
+        self.behind = self.watch.left(values)
+        if self.behind.reasons:
+            return None, unflatten(spec, values)
         for drawn in self._generators.values():
             drawn.count = drawn.generator.state_dict()["serial"] - drawn.first
             self._kernels.advance_state(drawn.memory, drawn.count)
@@ -131,7 +161,8 @@ class Recording(Kept):
         places = [x._replace(place=numbers[x.place]) if x.kind in ("result", "part") else x for x in found]
         generators, guards = list(self._generators.values()), list(self._guards.values())
         preparations = [action for _, action in self._preparations.values()]
-        effects = SideEffects(self._increments, generators, guards, self._lasting, preparations)
+        facts, modules = self.watch.facts(), list(self._modules.values())
+        effects = SideEffects(self._increments, generators, guards, facts, modules, self._lasting, preparations)
         return Replay(self._kernels, plan, effects, places, spec), unflatten(spec, values)
 
     def _output(self, x: Any, given: Sequence[Any], made: dict[int, Any], stacked: bool) -> Output:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
+from weakref import ref
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from ..tensors.operand import own
 from ..tensors.storage import Storage
 from ..tensors.tensor import Tensor
 from ..tree import unflatten
+from .facts.facts import Facts
 
 FOUND_IN_A_REPLAY: Final = "It was found in a replay; call the function without capture to see the line."
 END: Final = 2**31 - 1  # a number of launches that no recording has: what is counted there is counted once for each complete step
@@ -89,6 +91,8 @@ class SideEffects(NamedTuple):
         increments: (object, name of the attribute to increment, number of launches recorded before the increment).
         generators: the random generators to advance.
         guards: (an object to keep alive, a function that returns true while the recording is valid).
+        facts: what the function read in Python.
+        modules: weak references to the Modules that the function called.
         lasting: those of the guard functions that never become true again once they are false.
         preparations: functions to call before a replay.
     """
@@ -96,6 +100,8 @@ class SideEffects(NamedTuple):
     increments: Sequence[tuple[Any, str, int]]
     generators: Sequence[DrawnGenerator]
     guards: Sequence[tuple[Any, Callable[[], bool]]]
+    facts: Facts
+    modules: Sequence[ref[Any]]
     lasting: Sequence[Callable[[], bool]]
     preparations: Sequence[Callable[[], object]]
 
@@ -116,6 +122,7 @@ class Replay:
         self._guards = [holds for _, holds in effects.guards]
         self._outputs, self._spec = outputs, spec
         self._but: list[Callable[[], bool]] | None = None
+        self._changed_in, self._facts = effects.facts.changed_in, effects.facts.groups
         self._changes = capturing.changes
         self.plain = not (effects.preparations or self._generators or self._increments or outputs)
         self._direct = all([y.kind == "result" and y.place == i for i, y in enumerate(outputs[:-1])])
@@ -125,11 +132,15 @@ class Replay:
         """Like holds(), except for the condition with this key."""
         if self._but is None:
             self._but = [holds for key, holds in self._effects.guards if key is not one]
-        return self._changes == capturing.changes and all([holds() for holds in self._but])
+        return self._changes == capturing.changes and self._changed_in(self._facts) is None and all([holds() for holds in self._but])
 
     def holds(self) -> bool:
         """True if nothing the recording depends on has changed since it was made."""
-        return self._changes == capturing.changes and all([holds() for holds in self._guards])
+        return self._changes == capturing.changes and self._changed_in(self._facts) is None and all([holds() for holds in self._guards])
+
+    def facts(self) -> Facts:
+        """Returns what the function read in Python."""
+        return self._effects.facts
 
     def fresh(self) -> bool:
         """True if holds() may become true again: no Parameter has moved, and no view that the recording reads is stale."""
@@ -192,9 +203,9 @@ class Replay:
 
     def _note_modes(self) -> None:
         """Notes the modes of the Modules that the function calls, for a function that will call them again."""
-        for key, _ in self._effects.guards:
-            if hasattr(key, "training"):
-                door.note_mode(key)
+        for module in self._effects.modules:
+            if (called := module()) is not None:
+                door.note_mode(called)
 
     def run_plain(self, arrays: Sequence[Any]) -> None:
         """Replays a plan that is `plain`. Raises Refused as run() does."""
@@ -259,7 +270,7 @@ class Replay:
         """
         return self._kernels.plan_state(self.plan)
 
-    def facts(self) -> tuple[int, int, int, int, int]:
+    def counts(self) -> tuple[int, int, int, int, int]:
         """Returns (launches recorded, launches left out, launches kept, kernels per replay, bytes of the arena)."""
         return self._kernels.plan_facts(self.plan)
 

@@ -10,6 +10,7 @@ from ..ops.movement import concat
 from ..ops.shape import expand_dims
 from ..tensors.operand import own
 from ..tensors.tensor import Tensor
+from ..tree import flatten, unflatten
 from .replay import Replay
 
 
@@ -31,13 +32,25 @@ def length_of(name: str, steps: int | None, arrays: Sequence[Any]) -> int | None
     return steps
 
 
-def stacked(replay: Replay, place: int, leaves: Sequence[Any], first: Any, rest: Any, steps: int) -> Any:
-    """Stacks one result of the first step and of the rest. A returned argument already has the axis of steps."""
-    if (given := replay.argument_at(place)) is not None:
-        return own(leaves[given])
-    if not isinstance(first, Tensor):
-        return first
-    return concat([expand_dims(first, axis=0), rest]) if steps > 1 else expand_dims(first, axis=0)
+def rest(
+    replay: Replay | None, firsts: Sequence[Any], arrays: Sequence[Any], leaves: Sequence[Any], steps: int, counted: Any
+) -> Any:  # fmt: skip
+    """Replays the steps after the first ones, whose values are given, and returns the values of all, stacked along a new axis."""
+    done, form = len(firsts), flatten(firsts[-1])[1]
+    parts = [flatten(value)[0] for value in firsts]
+    if replay is not None and steps > done:
+        parts.append(flatten(replay.run([a[done:] for a in arrays], leaves, steps - done, counted))[0])
+    results = []
+    for place, (first, *more) in enumerate(zip(*parts)):
+        given = None if replay is None else replay.argument_at(place)
+        if given is not None:  # a returned argument has the axis of steps already
+            results.append(own(leaves[given]))
+        elif not isinstance(first, Tensor):
+            results.append(first)
+        else:
+            rows = [expand_dims(y, axis=0) for y in (first, *more[: done - 1])] + more[done - 1 :]
+            results.append(concat(rows) if len(rows) > 1 else rows[0])
+    return unflatten(form, results)
 
 
 def run_step(function: Callable[..., Any], args: Any, options: Any, counted: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Functions that tensors and tapes call but higher modules define, so that tensors and tapes import neither ops nor views."""
+"""Functions and a class that lower modules use but higher modules define, so that tensors and tapes import neither ops nor views."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Attached:
-    """Functions of higher modules, set by `ops/operators.py` and `views.py` before `import pullback` returns.
+    """Functions of higher modules, set by `ops/operators.py`, `views.py` and `nn/module.py`.
 
     Attributes:
         to: `Tensor.to(target)`.
@@ -23,6 +23,7 @@ class Attached:
         expire: makes views stale after the memory of their Parameter has changed.
         padded: puts zeros around a tensor: (x, their numbers before it along each axis, those after it).
         unbroadcast: sums a gradient over the axes along which its input was broadcast: (g, shape of the input).
+        Module: the class `nn.Module`; no class if nobody has imported it yet.
         aggregations: by name, the function that starts a sum of contributions to one gradient from the first two of them.
     """
 
@@ -34,6 +35,7 @@ class Attached:
     padded: Callable[[Tensor, tuple[int, ...], tuple[int, ...]], Tensor]
     unbroadcast: Callable[[Tensor, tuple[int, ...]], Tensor]
     aggregations: dict[str, Callable[[Any, Any], Any]]
+    Module: Any = ()
 
 
 attached: Final = Attached()

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import DTypeError, ShapeError
 from ..interop.wrong_calls import argument_named, explain_call
+from ..launch.capturing import note, running
 from ..typing import DTypeLike
 from . import devices, dtypes, exchange
 from .attached import attached
@@ -44,6 +45,8 @@ class Tensor(Methods):
         self.array = array
         self.serial = 0
         self.storage: Any = None  # a Storage if the memory can change in place
+        if running:
+            note(self)
 
     # ---- attributes
 

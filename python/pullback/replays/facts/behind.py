@@ -1,0 +1,104 @@
+"""What a run of a captured function leaves behind: what a replay would not do again, and what the function may read next time."""
+
+from __future__ import annotations
+
+import dis
+import gc
+from collections.abc import Callable, Sequence
+from types import CodeType, FrameType
+from typing import Any, Final, NamedTuple
+
+from ...autodiff.site import line_of
+from ...launch.scopes import scopes
+from ...tensors.attached import attached
+from ...tensors.parameter import Parameter
+from ...tensors.tensor import Tensor
+from .facts import COUNT, DEPTH, LOAD, STORE, Fact, Table, is_container
+from .reading import Reading, value_at
+
+CARRY: Final = (
+    "State that a call leaves for the next one is an nn.Buffer (self.h = nn.Buffer(zeros) in __init__, self.h.assign(value) here), "
+    "or an argument and a result."
+)
+DRAW: Final = "Draw with pb.random, whose numbers every replay draws anew, or pass the numbers in as an argument."
+STEP: Final = "Take the next item outside, and pass it in as an argument."
+
+
+class Behind(NamedTuple):
+    """What a run left behind.
+
+    Attributes:
+        reasons: for each thing, what it is, and what to do instead.
+        counted: the labels of counters that the run changed.
+    """
+
+    reasons: list[tuple[str, str]]
+    counted: list[str]
+
+
+def behind(table: Table, reading: Reading, living: Callable[[], list[Tensor]], maker: Callable[[Tensor], int]) -> Behind:
+    """Returns what a run has left behind.
+
+    living: returns the tensors that the run made and that are still alive, except its results.
+    maker: returns the number of the scope of the launch that computed a tensor, -1 if there is none.
+    """
+    changed = list(table.changed())
+    reasons = [(_changed(fact, reading.codes), CARRY) for fact in changed if fact.uses & (LOAD | STORE)]
+    if living():
+        gc.collect()  # cycles and tracebacks do not count
+        held = [(x, holders) for x in living() if (holders := _holders(x))]
+        reasons += [(_held(x, holders[0], table, maker(x)), CARRY) for x, holders in held]
+    reasons += [(f"it draws random numbers from {label}", DRAW) for label in reading.generators.drew()]
+    reasons += [(f"it takes items from the iterator {label}", STEP) for place, label in reading.iterators if table.has(place)]
+    return Behind(reasons, [fact.label for fact in changed if fact.uses == COUNT])
+
+
+def _changed(fact: Fact, codes: Sequence[CodeType]) -> str:
+    name = fact.label.partition(" of ")[0].rpartition(".")[2].removeprefix("global ")
+    line = _line_that_stores(name, codes)
+    return f"it leaves {fact.label} changed{f' ({line})' if line else ''}"
+
+
+def _line_that_stores(name: str, codes: Sequence[CodeType]) -> str | None:
+    for code in codes:
+        for at in dis.get_instructions(code):
+            if at.opname.startswith(("STORE_", "DELETE_")) and not at.opname.endswith("FAST") and at.argval == name:
+                return line_of((code, at.offset))
+    return None
+
+
+def _held(x: Tensor, holder: Any, table: Table, scope: int) -> str:
+    made = scopes[scope] if scope >= 0 else None
+    line = f", computed at {line_of((made.code, made.offset))}" if made is not None and made.code is not None else ""
+    return f"it leaves a tensor of shape {x.shape} in {_label(x, table) or _named(holder)}{line}"
+
+
+def _label(x: Tensor, table: Table) -> str | None:
+    """Returns the place of a tensor as far as the table knows it."""
+    for place, fact in table.places():
+        value = value_at(place)
+        if value is x:
+            return fact.label
+        if is_container(value):
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            found = [key for key, item in items if item is x]
+            if found:
+                return f"item {found[0]!r} of {fact.label}"
+    return None
+
+
+def _named(holder: Any) -> str:
+    return f"a {type(holder).__name__}" if is_container(holder) else f"an object of class {type(holder).__name__}"
+
+
+def _holders(x: Any, depth: int = 0) -> list[Any]:
+    """Returns the objects that hold a tensor, other than pullback's own, which keep what they need for themselves."""
+    found = []
+    for holder in gc.get_referrers(x):
+        if isinstance(holder, FrameType):
+            continue
+        ours = (type(holder).__module__ or "").startswith("pullback.") and not isinstance(holder, (Parameter, attached.Module))
+        if ours or (depth < DEPTH and (type(holder) in (list, tuple, dict) and not _holders(holder, depth + 1))):
+            continue
+        found.append(holder)
+    return found

@@ -1,0 +1,190 @@
+"""Facts: what a recording of a captured function read in Python, in the form that the kernel module compares before each replay.
+
+A fact says what a holder has under a key. Holders of one kind are read in one way (READS), and a value is compared in one way
+(HOWS); csrc/bindings/facts.cpp has the same numbers. What is compared by identity is held by a weak reference where its class
+allows one, so a recording keeps no model alive, and an object that is gone is a change.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+from weakref import ref
+
+import numpy as np
+
+ATTRIBUTE, NAME, CELL, ITEM, SLOT, ENTRY = range(6)  # how a holder is read: READS
+SAME, REFERENT, VALUE, ITEMS, LENGTH, ABSENT = range(6)  # how a value is compared: HOWS
+NOTHING: Final = object()  # stands for the value under a key that a holder does not have
+MOST: Final = 64  # items of a container that are compared one by one
+DEPTH: Final = 8  # containers inside one another that are compared by their items
+
+LOAD, STORE, COUNT = 1, 2, 4  # what a function does with a place; COUNT is an augmented assignment that is its only load
+
+_NUMBERS: Final = (int, float, complex, str, bytes)
+
+
+class Place(NamedTuple):
+    """Where a value stands: under the first key of the path in the holder, and below it in dicts, lists and tuples."""
+
+    read: int
+    holder: Any
+    path: tuple[Any, ...]
+
+
+def is_container(value: Any) -> bool:
+    """True if a value is compared by its items. A subclass may iterate in Python, which a comparison must not run."""
+    return isinstance(value, (dict, list, tuple)) or type(value) in (set, frozenset, deque)
+
+
+def frozen(value: Any, around: tuple[Any, ...] = ()) -> tuple[int, Any]:
+    """Returns how a value is compared, and with what."""
+    kind = type(value)
+    if value is NOTHING:
+        return ABSENT, None
+    if kind in _NUMBERS or isinstance(value, np.generic):
+        return VALUE, value
+    if not is_container(value):
+        return _identity(value)
+    if len(value) > MOST:
+        return LENGTH, (_identity(value)[1], len(value))
+    if len(around) == DEPTH or any([value is outer for outer in around]):
+        return SAME, value
+    around = (*around, value)
+    if isinstance(value, dict):
+        items = [part for key, x in dict.items(value) for part in (key, *frozen(x, around))]
+    else:
+        items = [part for x in value for part in frozen(x, around)]
+    return ITEMS, (kind, tuple(items))
+
+
+def _identity(value: Any) -> tuple[int, Any]:
+    try:
+        return REFERENT, ref(value)
+    except TypeError:  # its class takes no weak references
+        return SAME, value
+
+
+class Fact:
+    """What is expected at a place.
+
+    Attributes:
+        how, expected: as `frozen` returns them.
+        label: the place for messages, such as "N.scale".
+        uses: what the functions that ran do with it: LOAD, STORE and COUNT together.
+    """
+
+    __slots__ = ("expected", "how", "label", "uses")
+
+    def __init__(self, value: Any, label: str) -> None:
+        self.how, self.expected = frozen(value)
+        self.label, self.uses = label, 0
+
+
+class _Group:
+    """The facts of one holder, by path."""
+
+    def __init__(self, read: int, holder: Any) -> None:
+        self.read = read
+        self.holder = _identity(holder)[1] if read in (ATTRIBUTE, SLOT, ENTRY) else holder
+        self.facts: dict[tuple[Any, ...], Fact] = {}
+
+    def is_of(self, holder: Any) -> bool:
+        return (self.holder() if type(self.holder) is ref else self.holder) is holder
+
+
+class Facts(NamedTuple):
+    """The facts of a recording. `labels` has the labels of `groups`, in their order."""
+
+    changed_in: Callable[[Any], tuple[int, int] | None]
+    groups: tuple[Any, ...] = ()
+    labels: tuple[tuple[str, ...], ...] = ()
+
+    def change(self) -> str | None:
+        """Returns the label of the first fact that no longer holds."""
+        found = self.changed_in(self.groups)
+        return None if found is None else self.labels[found[0]][found[1]]
+
+    def lines(self) -> list[str]:
+        """Returns a line for each fact, for `explain()`."""
+        return [
+            f"{label} = {_shown(*fact[1:])}"
+            for group, labels in zip(self.groups, self.labels) for fact, label in zip(group[2:], labels)
+        ]  # fmt: skip
+
+
+class Table:
+    """Collects the facts of one recording while it runs. `changed_in` is the kernel module's function that compares them."""
+
+    def __init__(self, changed_in: Callable[[Any], tuple[int, int] | None]) -> None:
+        self._changed_in = changed_in
+        self._groups: dict[tuple[int, int], _Group] = {}
+
+    def note(self, place: Place, value: Any, label: str, use: int) -> None:
+        """Notes what a function does with a place, and the value there, unless it is known already."""
+        read, holder, path = place
+        key = read, id(holder)
+        group = self._groups.get(key)
+        if group is None or not group.is_of(holder):  # another object had this address
+            group = self._groups[key] = _Group(read, holder)
+        fact = group.facts.get(path)
+        if fact is None:
+            fact = group.facts[path] = Fact(value, label)
+        fact.uses |= use
+
+    def places(self) -> Iterator[tuple[Place, Fact]]:
+        """Yields all facts of holders that are alive."""
+        for group in self._groups.values():
+            holder = group.holder() if type(group.holder) is ref else group.holder
+            for path, fact in group.facts.items() if holder is not None else ():
+                yield Place(group.read, holder, path), fact
+
+    def has(self, place: Place) -> bool:
+        """True if the holder of a place is alive."""
+        group = self._groups.get((place.read, id(place.holder)))
+        return group is not None and group.is_of(place.holder)
+
+    def drop_temporary(self) -> None:
+        """Drops the facts of objects that only this table has kept alive."""
+        for key, group in list(self._groups.items()):
+            holder = group.holder
+            dead = holder() is None if type(holder) is ref else sys.getrefcount(holder) <= 3  # the group, this name, the argument
+            if dead:
+                del self._groups[key], group, holder
+
+    def changed(self) -> Iterator[Fact]:
+        """Yields the facts that no longer hold."""
+        for group in self._groups.values():
+            for path, fact in group.facts.items():
+                if self._changed_in((_packed(group, [(path, fact)]),)) is not None:
+                    yield fact
+
+    def finished(self) -> Facts:
+        """Returns what a replay has to compare."""
+        groups, labels = [], []
+        for group in self._groups.values():
+            facts = [(path, fact) for path, fact in group.facts.items() if fact.uses & LOAD]
+            if facts:
+                groups.append(_packed(group, facts))
+                labels.append(tuple([fact.label for _, fact in facts]))
+        return Facts(self._changed_in, tuple(groups), tuple(labels))
+
+
+def _packed(group: _Group, facts: list[tuple[tuple[Any, ...], Fact]]) -> tuple[Any, ...]:
+    return (
+        group.read, group.holder,
+        *[(path[0] if len(path) == 1 else path, fact.how, fact.expected) for path, fact in facts],
+    )  # fmt: skip
+
+
+def _shown(how: int, expected: Any) -> str:
+    if how == ITEMS:
+        return f"{expected[0].__name__} of {len(expected[1]) // (3 if issubclass(expected[0], dict) else 2)} items"
+    if how == LENGTH:
+        return f"{expected[1]} items"
+    value = expected() if how == REFERENT else expected
+    if how == ABSENT:
+        return "not there"
+    return repr(value) if how == VALUE or value is None or isinstance(value, bool) else f"this {type(value).__name__}"

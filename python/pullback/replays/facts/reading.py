@@ -1,0 +1,293 @@
+"""Finds what the Python functions that run in a recording read, from the names in their code.
+
+A function of the user's, and every method of a Module, is read when it begins: its globals, closure and arguments, and the
+attributes and constant items that it names below them. Attributes are looked up in the objects' dicts, slots and classes, so
+that no property and no other method runs.
+"""
+
+from __future__ import annotations
+
+import builtins
+import gc
+import io
+import sysconfig
+from functools import partial
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from typing import Any, Final
+
+import numpy as np
+
+from ...function_wrapper import FunctionWrapper, innermost
+from ...tensors.attached import attached
+from ...tensors.tensor import Tensor
+from . import hosts
+from .facts import ATTRIBUTE, CELL, COUNT, ENTRY, ITEM, LOAD, MOST, NAME, NOTHING, SLOT, STORE, Place, Table, is_container
+from .names import Chain, Step, names_in
+
+_CLOSED: Final = (Tensor, np.ndarray, np.generic)  # classes whose attributes are not looked into
+_INSTALLED: Final = tuple(
+    {str(Path(__file__).parents[2]), *[sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]}
+)
+_files: Final[dict[str, bool]] = {}  # by file name: True if pullback, Python or an installed package has its code there
+
+
+def is_installed(file: str) -> bool:
+    """True if a file of code belongs to pullback, to the standard library or to an installed package."""
+    found = _files.get(file)
+    if found is None:
+        found = _files[file] = file.startswith((*_INSTALLED, "<frozen ", "<__array_function__"))
+    return found
+
+
+class Reading:
+    """What the functions of one recording read.
+
+    Args:
+        table: receives the facts.
+        function: the captured function.
+        by_value: the ids of arguments whose attributes their own `__eq__` compares.
+    """
+
+    def __init__(self, table: Table, function: Any, by_value: set[int]) -> None:
+        self._table, self._by_value = table, by_value
+        self._functions: dict[int, list[FunctionType]] = {}  # by the id of their code
+        self._inner: set[int] = set()  # the ids of the code of functions that those that ran define
+        self._read: dict[int, list[list[Any]]] = {}  # by the id of their code, the roots for which it was read
+        self.codes: list[CodeType] = []  # the code that was read
+        self.generators = hosts.States()
+        self.iterators: list[tuple[Place, str]] = []
+        self._know(function)
+
+    def seen(self, frame: FrameType) -> bool:
+        """Reads what a function that begins names. Returns False if its code is never looked into."""
+        code = frame.f_code
+        if is_installed(code.co_filename) and not _is_method(frame):
+            return False
+        names = names_in(code)
+        roots = {(chain.root, chain.name) for chains in names for chain in chains}
+        local = frame.f_locals if any([root == "argument" for root, _ in roots]) else {}
+        given = {name: local.get(name, NOTHING) for root, name in roots if root == "argument"}
+        objects = [x for x in given.values() if not _is_plain(x)]
+        before = self._read.setdefault(id(code), [])
+        if any([len(others) == len(objects) and all([a is b for a, b in zip(objects, others)]) for others in before]):
+            return True
+        if not before:
+            self.codes.append(code)
+            self._inner.update([id(x) for x in code.co_consts if isinstance(x, CodeType)])
+        before.append(objects)
+        functions = self._functions_of(code) if any([root == "free" for root, _ in roots]) else []
+        for chains, use in ((names.loads, LOAD), (names.stores, STORE), (names.counters, COUNT)):
+            for chain in chains:
+                self._root(chain, frame, given, functions, use)
+        return True
+
+    def attribute(self, owner: Any, name: str) -> None:
+        """Reads an attribute of an object that pullback itself has read."""
+        self._follow(None, owner, (Step("attr", name),), type(owner).__name__, "", LOAD)
+
+    def end(self) -> None:
+        """Lets go of the arguments that were kept while the recording ran."""
+        self._read.clear()
+
+    # ---- roots
+
+    def _root(self, chain: Chain, frame: FrameType, given: dict[str, Any], functions: list[FunctionType], use: int) -> None:
+        name, code = chain.name, frame.f_code
+        if chain.root == "argument":
+            value = given[name]
+            if value is NOTHING or _is_plain(value) or id(value) in self._by_value:
+                return
+            if name == "self":
+                self._follow(None, value, chain.steps, type(value).__name__, "", use)
+            else:
+                self._follow(None, value, chain.steps, name, f" of {code.co_name}", use)
+        elif chain.root == "global":
+            names = frame.f_globals
+            if name in names or not hasattr(builtins, name):
+                self._follow(Place(NAME, names, (name,)), names.get(name, NOTHING), chain.steps, f"global {name}", "", use)
+        else:
+            for function in functions:
+                cell = (function.__closure__ or ())[code.co_freevars.index(name)]
+                value = _content(cell)
+                self._follow(Place(CELL, cell, (None,)), value, chain.steps, name, f" of {code.co_name}", use)
+
+    def _functions_of(self, code: CodeType) -> list[FunctionType]:
+        """Returns the functions with this code that were not made by the functions that ran."""
+        found = self._functions.get(id(code))
+        if found is None and id(code) not in self._inner:  # it was called by a way that no chain tells, such as a loop
+            found = self._functions[id(code)] = [f for f in gc.get_referrers(code) if isinstance(f, FunctionType)]
+        return [f for f in found or () if f.__code__ is code]
+
+    def _know(self, value: Any) -> None:
+        """Notes a function, so that its closure is found when it runs."""
+        for _ in range(8):  # wrappers around wrappers
+            if isinstance(value, FunctionType):
+                known = self._functions.setdefault(id(value.__code__), [])
+                if not any([value is f for f in known]):
+                    known.append(value)
+                return
+            value = innermost(value) if isinstance(value, FunctionWrapper) else _inside(value)
+
+    # ---- chains
+
+    def _follow(self, place: Place | None, value: Any, steps: tuple[Step, ...], label: str, where: str, use: int) -> None:
+        """Notes the values along a chain. `place` is None for an argument, which the caller determines."""
+        for i, (kind, key) in enumerate(steps):
+            if isinstance(value, ModuleType) and kind == "attr":
+                self.generators.meet_module(value, key)
+            self._meet(place, value, label + where)
+            if is_container(value):
+                if kind == "item" and isinstance(value, (dict, list, tuple)):
+                    place = Place(place.read, place.holder, (*place.path, key)) if place else _item_of(value, key)
+                    value, label = _item(value, key), f"{label}[{key!r}]"
+                    continue
+                self._whole(place, value, label + where)
+                if kind == "each":
+                    for k, x in enumerate(list(value.values() if isinstance(value, dict) else value)[:MOST]):
+                        self._follow(None, x, steps[i + 1 :], f"{label}[{k}]", where, use)
+                return
+            if place is not None:
+                self._table.note(place, value, label + where, LOAD)
+            if kind != "attr" or value is NOTHING:
+                return
+            label += f".{key}"
+            found = self._attribute(value, key, label + where, use if i == len(steps) - 1 else LOAD)
+            if found is None:
+                return
+            place, value = found
+        self._meet(place, value, label + where)
+        if place is None or (place.read == ITEM and len(place.path) == 1):
+            self._whole(place, value, label + where)
+        else:
+            self._table.note(place, value, label + where, use)
+
+    def _whole(self, place: Place | None, value: Any, label: str) -> None:
+        """Notes all items of a container. An argument's own tuples come with the call."""
+        if place is None and (not is_container(value) or isinstance(value, tuple)):
+            return
+        self._table.note(place or Place(ITEM, value, (None,)), value, label, LOAD)
+        for x in list(value.values() if isinstance(value, dict) else value)[:MOST] if is_container(value) else ():
+            self._know(x)
+
+    def _attribute(self, value: Any, name: str, label: str, use: int) -> tuple[Place, Any] | None:
+        """Returns where an attribute is found and what it is, without running anything; None if that is not possible."""
+        if isinstance(value, _CLOSED):
+            return None
+        if isinstance(value, ModuleType):
+            file = getattr(value, "__file__", None)
+            if file is None or is_installed(file):
+                return None
+            return Place(NAME, vars(value), (name,)), vars(value).get(name, NOTHING)
+        kind = type(value)
+        if isinstance(value, type):
+            return self._entry(value, name, label)
+        entry = _looked_up(kind, name)
+        if isinstance(entry, MemberDescriptorType):
+            return Place(SLOT, value, (entry,)), _slot(entry, value)
+        if hasattr(type(entry), "__set__") and entry is not NOTHING:  # a property: what it runs is seen as a function
+            return self._entry(kind, name, label)
+        attributes = _attributes(value)
+        if attributes is None:
+            return self._entry(kind, name, label)
+        place = Place(ATTRIBUTE, value, (name,))
+        if name in attributes or entry is NOTHING or use == STORE:
+            return place, attributes.get(name, NOTHING)
+        self._table.note(place, NOTHING, label, use)
+        return self._entry(kind, name, label)
+
+    def _entry(self, kind: type, name: str, label: str) -> tuple[Place, Any] | None:
+        """Returns the place of a class's attribute. A method, a property or another descriptor is noted, and not looked into."""
+        entry = _looked_up(kind, name)
+        place = Place(ENTRY, kind, (name,))
+        if entry is NOTHING or not hasattr(type(entry), "__get__"):
+            return place, entry
+        self._know(entry)
+        if kind.__flags__ & 1 << 9:  # Py_TPFLAGS_HEAPTYPE: a class that Python code has made, and can change
+            self._table.note(place, entry, label, LOAD)
+        return None
+
+    def _meet(self, place: Place | None, value: Any, label: str) -> None:
+        self._know(value)
+        self.generators.meet(value, label)
+        if place is not None and hasattr(type(value), "__next__") and not isinstance(value, io.IOBase):
+            self.iterators.append((place, label))
+
+
+def _is_plain(value: Any) -> bool:
+    """True for an argument that has no attributes that could change."""
+    return value is None or isinstance(value, (bool, int, float, complex, str, bytes, *_CLOSED))
+
+
+def _is_method(frame: FrameType) -> bool:
+    """True if a function is a method of a kind of Module, and not one that all Modules have."""
+    code = frame.f_code
+    if not code.co_argcount or not isinstance(frame.f_locals.get(code.co_varnames[0]), attached.Module):
+        return False
+    common = _looked_up(attached.Module, code.co_name)
+    return getattr(common, "__code__", None) is not code
+
+
+def _inside(value: Any) -> Any:
+    """Returns the function that a callable calls, as far as that can be read off; otherwise None."""
+    if isinstance(value, partial):
+        return value.func
+    if isinstance(value, property):
+        return value.fget
+    if isinstance(value, (MethodType, staticmethod, classmethod)):
+        return value.__func__
+    return value.__wrapped__ if type(value).__name__ == "_lru_cache_wrapper" else None
+
+
+def value_at(place: Place) -> Any:
+    """Returns what stands at a place now."""
+    key, *below = place.path
+    read = {
+        ATTRIBUTE: lambda x: (_attributes(x) or {}).get(key, NOTHING), NAME: lambda x: x.get(key, NOTHING), CELL: _content,
+        ITEM: lambda x: x, SLOT: lambda x: _slot(key, x), ENTRY: lambda x: _looked_up(x, key),
+    }  # fmt: skip
+    value = read[place.read](place.holder)
+    for key in below:
+        value = _item(value, key)
+    return value
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty
+        return NOTHING
+
+
+def _item_of(value: Any, key: Any) -> Place | None:
+    return None if isinstance(value, tuple) else Place(ITEM, value, (None, key))
+
+
+def _item(value: Any, key: Any) -> Any:
+    try:
+        return dict.get(value, key, NOTHING) if isinstance(value, dict) else value[key] if type(key) is int else NOTHING
+    except IndexError:
+        return NOTHING
+
+
+def _slot(entry: Any, value: Any) -> Any:
+    try:
+        return entry.__get__(value, type(value))
+    except AttributeError:
+        return NOTHING
+
+
+def _attributes(value: Any) -> dict[str, Any] | None:
+    """Returns the dict of an object's attributes. None if it has none, or if its class looks attributes up in its own way."""
+    if type(value).__getattribute__ is not object.__getattribute__:
+        return None
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return found if type(found) is dict else None
+
+
+def _looked_up(kind: type, name: str) -> Any:
+    """Returns what a class, or one that it is derived from, has under a name."""
+    return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), NOTHING)

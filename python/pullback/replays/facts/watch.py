@@ -1,0 +1,60 @@
+"""The watch over one run of a captured function: what it reads in Python, and what it leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...tensors.tensor import Tensor
+from .behind import Behind, behind
+from .facts import Facts, Table
+from .reading import Reading
+
+
+class Watch:
+    """The watch over one run.
+
+    Args:
+        kernels: the kernel module whose launches are recorded.
+        function: the captured function.
+        leaves: the arguments that the function receives.
+    """
+
+    def __init__(self, kernels: Any, function: Any, leaves: Sequence[Any]) -> None:
+        self._kernels = kernels
+        self._table = Table(kernels.facts_changed)
+        self._reading = Reading(self._table, function, {id(x) for x in leaves if _compares_itself(x)})
+        self._running = False
+
+    def begin(self) -> None:
+        self._kernels.watch_calls(self._reading.seen)
+        self._running = True
+
+    def end(self) -> None:
+        """Ends the watch over the functions that run. A second call does nothing."""
+        if self._running:
+            self._kernels.watch_calls(None)
+            self._running = False
+            self._reading.end()
+
+    def read(self, owner: Any, name: str) -> None:
+        """Notes that pullback has read an attribute of a Module."""
+        self._reading.attribute(owner, name)
+
+    def left(self, results: Sequence[Any]) -> Behind:
+        """Returns what the run has left behind besides its results."""
+        kept = {id(x) for x in results}
+
+        def living() -> list[Tensor]:
+            return [x for x in self._kernels.plan_tensors() if id(x) not in kept]
+
+        self._table.drop_temporary()
+        return behind(self._table, self._reading, living, lambda x: self._kernels.plan_maker(x.array))
+
+    def facts(self) -> Facts:
+        return self._table.finished()
+
+
+def _compares_itself(x: Any) -> bool:
+    """True if the signature compares an argument by the `__eq__` of its class, which decides what its attributes mean."""
+    return not isinstance(x, Tensor) and type(x).__eq__ is not object.__eq__
