@@ -331,8 +331,10 @@ class Captured(FunctionWrapper[P, R]):
         with recording:
             args, options = _arguments(inside, spec, named)
             returned = [run_step(self._function, args, options, counted)]
-            del args, options
-            replay, outputs = recording.finish(returned, inside, self._fusion, step is not None)
+            now, form = flatten((args, options) if named else args)
+            kept = form == spec and len(now) == len(inside) and all([a is b for a, b in zip(now, inside)])
+            del args, options, now
+            replay, outputs = recording.finish(returned, inside, self._fusion, step is not None, kept)
             self._notices.ended(key, recording.behind)
         return replay, outputs
 

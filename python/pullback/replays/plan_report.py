@@ -61,6 +61,7 @@ class Explanation:
         graphs: the number of CUDA graphs that are kept; 0 on the CPU.
         graph_nodes: the number of nodes of the newest CUDA graph; 0 on the CPU.
         why_single: why a GPU's kernels are launched one by one and not as a graph; None if they are a graph.
+        facts: what the function read in Python, with the values; a change of one starts a new recording.
     """
 
     def __init__(self, name: str, fusion: str, replays: Sequence[Replay]) -> None:
@@ -74,12 +75,15 @@ class Explanation:
             for row in replay.rows():
                 groups.setdefault((k, row[1]), []).append(row)
         self.kernels = [_kernel(rows) for rows in groups.values()]
+        self.facts = sorted({line for replay in replays for line in replay.facts().lines()})
 
     def __str__(self) -> str:
         lines = [self._head(), f"{'':>4}  {'phase':9}  {'writes':24}  kernel"]
         for i, kernel in enumerate(self.kernels):
             reason = f"   [{kernel.alone}]" if kernel.alone else ""
             lines.append(f"{i:4}  {kernel.phase:9}  {kernel.result:24}  {_words(kernel.launches)}{reason}")
+        if self.facts:
+            lines += ["It is recorded again when one of these changes:", *[f"      {fact}" for fact in self.facts]]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -88,7 +92,8 @@ class Explanation:
         """Returns the table as HTML, for notebooks."""
         rows = [((str(i),), (k.phase,), (k.result,), (_words(k.launches),), (k.alone or "",)) for i, k in enumerate(self.kernels)]
         head = escape(self._head()).replace("\n", "<br>")
-        return f"<p>{head}</p>\n{html_table(('', 'phase', 'writes', 'kernel', 'not fused because'), rows)}"
+        facts = f"<p>It is recorded again when one of these changes: {escape('; '.join(self.facts))}</p>" if self.facts else ""
+        return f"<p>{head}</p>\n{html_table(('', 'phase', 'writes', 'kernel', 'not fused because'), rows)}{facts}"
 
     def _head(self) -> str:
         head = (

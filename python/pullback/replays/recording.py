@@ -135,11 +135,14 @@ class Recording(Kept):
             kernels.plan_abort()
         door.attend(False)
 
-    def finish(self, returned: list[Any], given: Sequence[Any], fusion: str, stacked: bool) -> tuple[Replay | None, Any]:
+    def finish(
+        self, returned: list[Any], given: Sequence[Any], fusion: str, stacked: bool, unchanged: bool
+    ) -> tuple[Replay | None, Any]:  # fmt: skip
         """Returns the Replay of the run, and the value of this run. The Replay is None if the run has left something behind.
 
         returned: [the function's value], which is taken out, because what is alive besides the result is left behind.
         given: the leaves that the function received.
+        unchanged: True if the lists and dicts among the arguments have the items that they came with.
         """
         self.watch.end()
         for check in self._checks if stacked else ():
@@ -149,7 +152,7 @@ class Recording(Kept):
         found = [self._output(x, given, made, stacked) for x in leaves]
         values = [Tensor(made[y.place]) if y.kind == "result" else x for x, y in zip(leaves, found)]  # "part", "memory": x itself
         del leaves
-        self.behind = self.watch.left(values)
+        self.behind = self.watch.left(values, unchanged)
         if self.behind.reasons:
             return None, unflatten(spec, values)
         for drawn in self._generators.values():

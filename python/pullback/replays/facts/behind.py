@@ -21,7 +21,11 @@ CARRY: Final = (
     "or an argument and a result."
 )
 DRAW: Final = "Draw with pb.random, whose numbers every replay draws anew, or pass the numbers in as an argument."
+RETURN: Final = "The function gets a copy of it, because it has to be compared with that of the next call. Return what is new."
 STEP: Final = "Take the next item outside, and pass it in as an argument."
+
+
+_RUNNING: Final = (FrameType, type(iter([])))  # what holds the values of a function that runs
 
 
 class Behind(NamedTuple):
@@ -42,11 +46,12 @@ def behind(table: Table, reading: Reading, living: Callable[[], list[Tensor]], m
     living: returns the tensors that the run made and that are still alive, except its results.
     maker: returns the number of the scope of the launch that computed a tensor, -1 if there is none.
     """
-    changed = list(table.changed())
+    changed = table.changed()
     reasons = [(_changed(fact, reading.codes), CARRY) for fact in changed if fact.uses & (LOAD | STORE)]
     if living():
         gc.collect()  # cycles and tracebacks do not count
-        held = [(x, holders) for x in living() if (holders := _holders(x))]
+        made = living()
+        held = [(x, holders) for x in made if (holders := _holders(x, (made,)))]
         reasons += [(_held(x, holders[0], table, maker(x)), CARRY) for x, holders in held]
     reasons += [(f"it draws random numbers from {label}", DRAW) for label in reading.generators.drew()]
     reasons += [(f"it takes items from the iterator {label}", STEP) for place, label in reading.iterators if table.has(place)]
@@ -91,14 +96,24 @@ def _named(holder: Any) -> str:
     return f"a {type(holder).__name__}" if is_container(holder) else f"an object of class {type(holder).__name__}"
 
 
-def _holders(x: Any, depth: int = 0) -> list[Any]:
-    """Returns the objects that hold a tensor, other than pullback's own, which keep what they need for themselves."""
-    found = []
-    for holder in gc.get_referrers(x):
-        if isinstance(holder, FrameType):
+def _is_in(x: Any, several: tuple[Any, ...]) -> bool:
+    return any([x is one for one in several])
+
+
+def _holders(x: Any, within: tuple[Any, ...] = ()) -> list[Any]:
+    """Returns the objects that hold a tensor, other than pullback's own, which keep what they need for themselves.
+
+    A container counts as far as something holds it. within: the objects that led to x, and the lists made on the way.
+    """
+    referrers = gc.get_referrers(x)
+    within = (*within, x, referrers)
+    found: list[Any] = []
+    for holder in referrers:
+        if _is_in(holder, within) or holder is found or type(holder) in _RUNNING:
             continue
-        ours = (type(holder).__module__ or "").startswith("pullback.") and not isinstance(holder, (Parameter, attached.Module))
-        if ours or (depth < DEPTH and (type(holder) in (list, tuple, dict) and not _holders(holder, depth + 1))):
+        if (type(holder).__module__ or "").startswith("pullback.") and not isinstance(holder, (Parameter, attached.Module)):
+            continue
+        if type(holder) in (list, tuple, dict) and len(within) < 2 * DEPTH and not _holders(holder, (*within, found)):
             continue
         found.append(holder)
     return found

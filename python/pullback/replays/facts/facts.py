@@ -21,7 +21,8 @@ NOTHING: Final = object()  # stands for the value under a key that a holder does
 MOST: Final = 64  # items of a container that are compared one by one
 DEPTH: Final = 8  # containers inside one another that are compared by their items
 
-LOAD, STORE, COUNT = 1, 2, 4  # what a function does with a place; COUNT is an augmented assignment that is its only load
+# What a function does with a place: COUNT is an augmented assignment that is its only load, and GUESS a possible load, by `getattr`.
+LOAD, STORE, COUNT, GUESS = 1, 2, 4, 8
 
 _NUMBERS: Final = (int, float, complex, str, bytes)
 
@@ -73,7 +74,7 @@ class Fact:
     Attributes:
         how, expected: as `frozen` returns them.
         label: the place for messages, such as "N.scale".
-        uses: what the functions that ran do with it: LOAD, STORE and COUNT together.
+        uses: what the functions that ran do with it: LOAD, STORE, COUNT and GUESS together.
     """
 
     __slots__ = ("expected", "how", "label", "uses")
@@ -154,18 +155,22 @@ class Table:
             if dead:
                 del self._groups[key], group, holder
 
-    def changed(self) -> Iterator[Fact]:
-        """Yields the facts that no longer hold."""
+    def changed(self) -> list[Fact]:
+        """Returns the facts that no longer hold, and forgets the guesses among them."""
+        found = []
         for group in self._groups.values():
-            for path, fact in group.facts.items():
+            for path, fact in list(group.facts.items()):
                 if self._changed_in((_packed(group, [(path, fact)]),)) is not None:
-                    yield fact
+                    found.append(fact)
+                    if fact.uses == GUESS:
+                        del group.facts[path]
+        return found
 
     def finished(self) -> Facts:
         """Returns what a replay has to compare."""
         groups, labels = [], []
         for group in self._groups.values():
-            facts = [(path, fact) for path, fact in group.facts.items() if fact.uses & LOAD]
+            facts = [(path, fact) for path, fact in group.facts.items() if fact.uses & (LOAD | GUESS)]
             if facts:
                 groups.append(_packed(group, facts))
                 labels.append(tuple([fact.label for _, fact in facts]))

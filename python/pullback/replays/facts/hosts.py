@@ -15,7 +15,7 @@ def state_of(x: Any) -> Any:
         if isinstance(x, numpy.Generator):
             return pickle.dumps(x.bit_generator.state)
         if isinstance(x, numpy.RandomState):  # its normal numbers come in pairs, and the second one is part of the state
-            return pickle.dumps(x.get_state(legacy=False))
+            return [part.tobytes() if hasattr(part, "tobytes") else part for part in x.get_state()]
     if (python := modules.get("random")) is not None and isinstance(x, python.Random):
         return x.getstate()
     if (torch := modules.get("torch")) is not None and isinstance(x, torch.Generator):

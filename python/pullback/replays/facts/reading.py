@@ -8,12 +8,13 @@ that no property and no other method runs.
 from __future__ import annotations
 
 import builtins
+import functools
 import gc
 import io
+import sys
 import sysconfig
-from functools import partial
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from types import CodeType, FrameType, FunctionType, MemberDescriptorType, MethodType, ModuleType, WrapperDescriptorType
 from typing import Any, Final
 
 import numpy as np
@@ -22,9 +23,10 @@ from ...function_wrapper import FunctionWrapper, innermost
 from ...tensors.attached import attached
 from ...tensors.tensor import Tensor
 from . import hosts
-from .facts import ATTRIBUTE, CELL, COUNT, ENTRY, ITEM, LOAD, MOST, NAME, NOTHING, SLOT, STORE, Place, Table, is_container
+from .facts import ATTRIBUTE, CELL, COUNT, ENTRY, GUESS, ITEM, LOAD, MOST, NAME, NOTHING, SLOT, STORE, Place, Table, is_container
 from .names import Chain, Step, names_in
 
+_GUESSING: Final = frozenset(["getattr", "hasattr", "vars", "__dict__"])
 _CLOSED: Final = (Tensor, np.ndarray, np.generic)  # classes whose attributes are not looked into
 _INSTALLED: Final = tuple(
     {str(Path(__file__).parents[2]), *[sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]}
@@ -54,6 +56,7 @@ class Reading:
         self._functions: dict[int, list[FunctionType]] = {}  # by the id of their code
         self._inner: set[int] = set()  # the ids of the code of functions that those that ran define
         self._read: dict[int, list[list[Any]]] = {}  # by the id of their code, the roots for which it was read
+        self._guesses = False  # True while a function is read that may read attributes under names that it computes
         self.codes: list[CodeType] = []  # the code that was read
         self.generators = hosts.States()
         self.iterators: list[tuple[Place, str]] = []
@@ -62,7 +65,8 @@ class Reading:
     def seen(self, frame: FrameType) -> bool:
         """Reads what a function that begins names. Returns False if its code is never looked into."""
         code = frame.f_code
-        if is_installed(code.co_filename) and not _is_method(frame):
+        library = is_installed(code.co_filename)
+        if (library and not _is_method(frame)) or frame.f_globals.get("__name__", "").startswith("namedtuple_"):
             return False
         names = names_in(code)
         roots = {(chain.root, chain.name) for chains in names for chain in chains}
@@ -76,9 +80,10 @@ class Reading:
             self.codes.append(code)
             self._inner.update([id(x) for x in code.co_consts if isinstance(x, CodeType)])
         before.append(objects)
+        self._guesses = _guesses(code)
         functions = self._functions_of(code) if any([root == "free" for root, _ in roots]) else []
         for chains, use in ((names.loads, LOAD), (names.stores, STORE), (names.counters, COUNT)):
-            for chain in chains:
+            for chain in chains if not library else [x for x in chains if x.root == "argument"]:
                 self._root(chain, frame, given, functions, use)
         return True
 
@@ -136,6 +141,8 @@ class Reading:
         for i, (kind, key) in enumerate(steps):
             if isinstance(value, ModuleType) and kind == "attr":
                 self.generators.meet_module(value, key)
+                if _is_library(value.__name__, getattr(value, "__file__", None)):
+                    return
             self._meet(place, value, label + where)
             if is_container(value):
                 if kind == "item" and isinstance(value, (dict, list, tuple)):
@@ -157,6 +164,9 @@ class Reading:
                 return
             place, value = found
         self._meet(place, value, label + where)
+        if self._guesses and (attributes := _attributes(value)) is not None and not isinstance(value, (type, ModuleType)):
+            for name, x in attributes.items():
+                self._table.note(Place(ATTRIBUTE, value, (name,)), x, f"{label}.{name}{where}", GUESS)
         if place is None or (place.read == ITEM and len(place.path) == 1):
             self._whole(place, value, label + where)
         else:
@@ -170,14 +180,11 @@ class Reading:
         for x in list(value.values() if isinstance(value, dict) else value)[:MOST] if is_container(value) else ():
             self._know(x)
 
-    def _attribute(self, value: Any, name: str, label: str, use: int) -> tuple[Place, Any] | None:
+    def _attribute(self, value: Any, name: str, label: str, use: int) -> tuple[Place | None, Any] | None:
         """Returns where an attribute is found and what it is, without running anything; None if that is not possible."""
         if isinstance(value, _CLOSED):
             return None
         if isinstance(value, ModuleType):
-            file = getattr(value, "__file__", None)
-            if file is None or is_installed(file):
-                return None
             return Place(NAME, vars(value), (name,)), vars(value).get(name, NOTHING)
         kind = type(value)
         if isinstance(value, type):
@@ -196,15 +203,17 @@ class Reading:
         self._table.note(place, NOTHING, label, use)
         return self._entry(kind, name, label)
 
-    def _entry(self, kind: type, name: str, label: str) -> tuple[Place, Any] | None:
+    def _entry(self, kind: type, name: str, label: str) -> tuple[Place | None, Any] | None:
         """Returns the place of a class's attribute. A method, a property or another descriptor is noted, and not looked into."""
         entry = _looked_up(kind, name)
+        plain = entry is NOTHING or not hasattr(type(entry), "__get__")
+        if _is_of_library(kind):  # nobody changes these
+            return (None, entry) if plain else None
         place = Place(ENTRY, kind, (name,))
-        if entry is NOTHING or not hasattr(type(entry), "__get__"):
+        if plain:
             return place, entry
         self._know(entry)
-        if kind.__flags__ & 1 << 9:  # Py_TPFLAGS_HEAPTYPE: a class that Python code has made, and can change
-            self._table.note(place, entry, label, LOAD)
+        self._table.note(place, entry, label, LOAD)
         return None
 
     def _meet(self, place: Place | None, value: Any, label: str) -> None:
@@ -212,6 +221,13 @@ class Reading:
         self.generators.meet(value, label)
         if place is not None and hasattr(type(value), "__next__") and not isinstance(value, io.IOBase):
             self.iterators.append((place, label))
+
+
+@functools.lru_cache(4096)
+def _guesses(code: CodeType) -> bool:
+    """True if a function may read attributes under names that it computes."""
+    inner = [x for x in code.co_consts if isinstance(x, CodeType)]
+    return not _GUESSING.isdisjoint(code.co_names) or any([_guesses(x) for x in inner])
 
 
 def _is_plain(value: Any) -> bool:
@@ -222,7 +238,7 @@ def _is_plain(value: Any) -> bool:
 def _is_method(frame: FrameType) -> bool:
     """True if a function is a method of a kind of Module, and not one that all Modules have."""
     code = frame.f_code
-    if not code.co_argcount or not isinstance(frame.f_locals.get(code.co_varnames[0]), attached.Module):
+    if code.co_varnames[:1] != ("self",) or not isinstance(frame.f_locals["self"], attached.Module):
         return False
     common = _looked_up(attached.Module, code.co_name)
     return getattr(common, "__code__", None) is not code
@@ -230,7 +246,7 @@ def _is_method(frame: FrameType) -> bool:
 
 def _inside(value: Any) -> Any:
     """Returns the function that a callable calls, as far as that can be read off; otherwise None."""
-    if isinstance(value, partial):
+    if isinstance(value, functools.partial):
         return value.func
     if isinstance(value, property):
         return value.fget
@@ -250,6 +266,16 @@ def value_at(place: Place) -> Any:
     for key in below:
         value = _item(value, key)
     return value
+
+
+def _is_library(name: str, file: str | None) -> bool:
+    """True for a module of Python, of pullback or of an installed package, whose names nobody changes."""
+    return name.partition(".")[0] in sys.stdlib_module_names or (file is not None and is_installed(file))
+
+
+@functools.cache
+def _is_of_library(kind: type) -> bool:
+    return _is_library(kind.__module__, getattr(sys.modules.get(kind.__module__), "__file__", None))
 
 
 def _content(cell: Any) -> Any:
@@ -279,7 +305,7 @@ def _slot(entry: Any, value: Any) -> Any:
 
 def _attributes(value: Any) -> dict[str, Any] | None:
     """Returns the dict of an object's attributes. None if it has none, or if its class looks attributes up in its own way."""
-    if type(value).__getattribute__ is not object.__getattribute__:
+    if not isinstance(type(value).__getattribute__, WrapperDescriptorType):  # it is written in Python
         return None
     try:
         found = object.__getattribute__(value, "__dict__")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...tensors.tensor import Tensor
-from .behind import Behind, behind
+from .behind import RETURN, Behind, behind
 from .facts import Facts, Table
 from .reading import Reading
 
@@ -41,15 +41,18 @@ class Watch:
         """Notes that pullback has read an attribute of a Module."""
         self._reading.attribute(owner, name)
 
-    def left(self, results: Sequence[Any]) -> Behind:
-        """Returns what the run has left behind besides its results."""
+    def left(self, results: Sequence[Any], unchanged: bool) -> Behind:
+        """Returns what the run has left behind besides its results. unchanged: the arguments' containers have their items still."""
         kept = {id(x) for x in results}
 
         def living() -> list[Tensor]:
             return [x for x in self._kernels.plan_tensors() if id(x) not in kept]
 
         self._table.drop_temporary()
-        return behind(self._table, self._reading, living, lambda x: self._kernels.plan_maker(x.array))
+        found = behind(self._table, self._reading, living, lambda x: self._kernels.plan_maker(x.array))
+        if not unchanged:
+            found.reasons.append(("it changes a list or a dict that it was called with", RETURN))
+        return found
 
     def facts(self) -> Facts:
         return self._table.finished()
