@@ -77,11 +77,11 @@ def others(value: Any) -> list[Any]:
     return [None, 0.5] if value is None else []
 
 
-def outcome(call: Callable[[], Any]) -> Any:
+def outcome(function: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
     """Returns the bytes of the results, or "error"."""
     pb.random.seed(3)
     try:
-        return [x.numpy().tobytes() for x in pb.tree.flatten(call())[0] if isinstance(x, pb.Tensor)]
+        return [x.numpy().tobytes() for x in pb.tree.flatten(function(*inputs))[0] if isinstance(x, pb.Tensor)]
     except Exception:
         return "error"
 
@@ -97,13 +97,11 @@ def test_a_changed_setting_has_the_effect_that_it_has_in_the_eager_layer(name: s
         for other in others(value):
             eager, seen = copy.deepcopy(layer), copy.deepcopy(layer)
             captured = pb.capture(seen)
-            first = outcome(lambda: captured(*inputs))
-            assert first == outcome(lambda: eager(*inputs))
+            assert outcome(captured, inputs) == outcome(eager, inputs)
             for now in (other, value):
                 for changed in (eager, seen):
                     with contextlib.suppress(pb.PullbackError):  # what takes no such value
                         setattr(changed, setting, now)
-                wanted = outcome(lambda: eager(*inputs))
-                assert outcome(lambda: captured(*inputs)) == wanted, f"{setting} = {now!r}"
+                assert outcome(captured, inputs) == outcome(eager, inputs), f"{setting} = {now!r}"
                 compared += 1
     assert compared or name in ("PReLU", "Sequential")

@@ -229,7 +229,9 @@ def test_random_numbers_of_others_are_refused(draw: Any, drawn_before: int) -> N
         draw()
     f, x = pb.capture(lambda x: x + draw()), pb.tensor(1.0)
     f(x)
-    with pytest.raises(pb.CaptureError, match=r"draws random numbers from the global generator of (random|numpy\.random).*pb\.random"):
+    with pytest.raises(
+        pb.CaptureError, match=r"draws random numbers from the global generator of (random|numpy\.random).*pb\.random"
+    ):
         f(x)
 
 

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, NoReturn, Protocol, overload
 
 from ..autodiff.listeners import listeners
-from ..autodiff.site import warn
 from ..backends import kernels_on, modes, why_not
 from ..errors import CaptureError, PullbackError
 from ..function_wrapper import FunctionWrapper, innermost
@@ -23,13 +22,13 @@ from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from ..typing import P, R, Rest
 from . import transformed
-from .facts.notices import Notices
 from .layout import Layout, WithLayouts, arrays_of
+from .notices import Notices
 from .plan_report import Explanation, Parts, Stats, last_of, stats_of
 from .quick import Quick
 from .recording import FUSIONS, Recording
 from .replay import Replay
-from .signature import apart, as_leaf, changed_float, difference, signature
+from .signature import apart, as_leaf, signature
 from .steps import length_of, rest, run_step
 from .under_tape import QuickUnderTape
 
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 Fusion = Literal["exact", "fast", "none"]  # the words in FUSIONS
 CACHE: Final = 32  # the default number of recordings that one function keeps
-FLOATS: Final = 3  # recordings in a row that differ in one float only, before the user is told
 
 
 @overload
@@ -124,8 +122,6 @@ class Captured(FunctionWrapper[P, R]):
         self._last: Any = None
         self._quick: Quick | None = None
         self._notices = Notices(self._name())
-        self._warned = self._advised = False
-        self._floats = 0  # how many recordings in a row differ from the one before in the value of a float only
         self._loaded: tuple[Any, Captured[..., Any]] | None = None  # the last loader, and the function that runs on its rows
 
     def __repr__(self) -> str:
@@ -200,10 +196,7 @@ class Captured(FunctionWrapper[P, R]):
         kept[key] = found  # the last used one is at the end
         if len(kept) > self._cache:
             del kept[next(iter(kept))]
-            self._warn_once(
-                f"{self._name()} ran under more than {self._cache} kinds of tapes and transforms: batches of other sizes, or other "
-                f"watched arguments. Each costs a recording; the oldest is forgotten. Use fewer sizes, or raise cache=."
-            )
+            self._notices.full_of_kinds(self._cache)
         self._derived = kept
         return found
 
@@ -242,7 +235,7 @@ class Captured(FunctionWrapper[P, R]):
     def _used(self, key: Any, replay: Replay, args: Sequence[Any], options: Any) -> None:
         """Moves this recording to the end, and tries it first in the next call, which probably has the same signature."""
         kept = dict(self._replays)
-        kept[key] = kept.pop(key, [replay])
+        kept[key] = [replay, *[other for other in kept.pop(key, ()) if other is not replay]]
         self._replays, self._last = kept, key
         plain = not options and all([x.__class__ is Tensor for x in args]) and key[2].__class__ is not WithLayouts
         self._quick = Quick(replay, len(args), devices.default_device(), modes.rounding()) if plain else None
@@ -257,36 +250,15 @@ class Captured(FunctionWrapper[P, R]):
         kept = dict(self._replays)
         kept[key] = [replay, *[other for other in kept.pop(key, ()) if other.fresh()]]
         full = sum(map(len, kept.values())) > self._cache
-        if full:
-            del kept[next(iter(kept))]
+        if full:  # the oldest recording of the signature that was used least recently
+            oldest = next(iter(kept))
+            kept[oldest] = kept[oldest][:-1]
+            kept = {key: found for key, found in kept.items() if found}
         before, self._replays, self._last = self._last, kept, key
         self._captures += 1
-        self._advise(before, key)
+        self._notices.recorded(before, key)
         if full:
-            self._warn_once(
-                f"{self._name()} has been recorded for more than {self._cache} signatures: {difference(before, key)}. Each "
-                f"costs a run without capture; the oldest is forgotten. Pad to fewer shapes, pass numbers that change as tensors, "
-                f"or raise cache=."
-            )
-
-    def _warn_once(self, text: str) -> None:
-        if not self._warned:
-            self._warned = True
-            warn(text, UserWarning)
-
-    def _advise(self, before: Any, now: Any) -> None:
-        """Warns, once, when float arguments alone have caused FLOATS recordings in a row."""
-        value = changed_float(before, now)
-        self._floats = self._floats + 1 if value is not None else 1
-        if self._floats == FLOATS and not self._advised:
-            self._advised = True
-            warn(
-                f"{self._name()} was recorded {FLOATS} times in a row for other values of a float: {difference(before, now)}. Each "
-                f"value has its own recording. Pass a tensor of the dtype that you compute in, pb.tensor({value}, pb.float32): "
-                f"every replay reads it. An option that must be a number, such as eps, refuses tensors. If there are few values, "
-                f"keep it as it is; otherwise compute with the tensor outside of that option.",
-                UserWarning,
-            )
+            self._notices.full(before, key, self._cache)
 
     def _name(self) -> str:
         return f"capture({getattr(self._function, '__name__', 'f')})"

@@ -132,19 +132,25 @@ class Replay:
         """Like holds(), except for the condition with this key."""
         if self._but is None:
             self._but = [holds for key, holds in self._effects.guards if key is not one]
-        return self._changes == capturing.changes and self._changed_in(self._facts) is None and all([holds() for holds in self._but])
+        return (
+            self._changes == capturing.changes and self._changed_in(self._facts) is None and all([holds() for holds in self._but])
+        )
 
     def holds(self) -> bool:
         """True if nothing the recording depends on has changed since it was made."""
-        return self._changes == capturing.changes and self._changed_in(self._facts) is None and all([holds() for holds in self._guards])
+        return self._facts_hold() and all([holds() for holds in self._guards])
+
+    def _facts_hold(self) -> bool:
+        return self._changes == capturing.changes and self._changed_in(self._facts) is None
 
     def facts(self) -> Facts:
         """Returns what the function read in Python."""
         return self._effects.facts
 
     def fresh(self) -> bool:
-        """True if holds() may become true again: no Parameter has moved, and no view that the recording reads is stale."""
-        return self._changes == capturing.changes and all([holds() for holds in self._effects.lasting])
+        """True if holds() may become true again: no Parameter has moved, and nothing that the recording reads is stale or gone."""
+        lasting = all([holds() for holds in self._effects.lasting])
+        return self._changes == capturing.changes and lasting and not self._effects.facts.lost()
 
     def run(self, inputs: Sequence[Any], leaves: Sequence[Any], steps: int = 0, counted: Any = None) -> Any:
         """Replays the plan on these inputs (tensors or arrays), and returns the function's value.

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import pickle
 import struct
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -154,13 +152,3 @@ def _shown(part: Any) -> str:
     if issubclass(kind, (tuple, frozenset)):
         return f"({', '.join([_shown(item) for item in rest[0]])})"
     return repr(rest[0])
-
-
-def host_random_state() -> tuple[Any, ...]:
-    """Returns the states of Python's and NumPy's global random generators, as far as these modules are imported."""
-    python, numpy = sys.modules.get("random"), sys.modules.get("numpy.random")
-    # All of NumPy's state is compared: its normal numbers come in pairs, and the second one is read from "gauss".
-    return (
-        None if python is None else python.getstate(),
-        None if numpy is None else pickle.dumps(numpy.get_state(legacy=False)),
-    )

@@ -1,4 +1,4 @@
-"""Functions and a class that lower modules use but higher modules define, so that tensors and tapes import neither ops nor views."""
+"""Functions and a class that tensors and tapes use but higher modules define, so that they import neither ops nor views."""
 
 from __future__ import annotations
 

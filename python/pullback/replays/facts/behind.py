@@ -34,10 +34,12 @@ class Behind(NamedTuple):
     Attributes:
         reasons: for each thing, what it is, and what to do instead.
         counted: the labels of counters that the run changed.
+        drew: True if code that is not the user's, or another thread, has drawn from a global random generator of the host.
     """
 
     reasons: list[tuple[str, str]]
     counted: list[str]
+    drew: bool = False
 
 
 def behind(table: Table, reading: Reading, living: Callable[[], list[Tensor]], maker: Callable[[Tensor], int]) -> Behind:
@@ -55,7 +57,7 @@ def behind(table: Table, reading: Reading, living: Callable[[], list[Tensor]], m
         reasons += [(_held(x, holders[0], table, maker(x)), CARRY) for x, holders in held]
     reasons += [(f"it draws random numbers from {label}", DRAW) for label in reading.generators.drew()]
     reasons += [(f"it takes items from the iterator {label}", STEP) for place, label in reading.iterators if table.has(place)]
-    return Behind(reasons, [fact.label for fact in changed if fact.uses == COUNT])
+    return Behind(reasons, [fact.label for fact in changed if fact.uses == COUNT], reading.generators.drew_unnamed())
 
 
 def _changed(fact: Fact, codes: Sequence[CodeType]) -> str:

@@ -21,7 +21,7 @@ NOTHING: Final = object()  # stands for the value under a key that a holder does
 MOST: Final = 64  # items of a container that are compared one by one
 DEPTH: Final = 8  # containers inside one another that are compared by their items
 
-# What a function does with a place: COUNT is an augmented assignment that is its only load, and GUESS a possible load, by `getattr`.
+# What a function does with a place. COUNT is an augmented assignment that is its only load, GUESS a possible load by `getattr`.
 LOAD, STORE, COUNT, GUESS = 1, 2, 4, 8
 
 _NUMBERS: Final = (int, float, complex, str, bytes)
@@ -108,11 +108,17 @@ class Facts(NamedTuple):
         found = self.changed_in(self.groups)
         return None if found is None else self.labels[found[0]][found[1]]
 
+    def lost(self) -> bool:
+        """True if an object that a fact is about, or that it expects, is gone."""
+        facts = [fact for group in self.groups for fact in group[2:]]
+        held = [*[group[1] for group in self.groups], *[expected for _, how, expected in facts if how == REFERENT]]
+        return any([type(x) is ref and x() is None for x in held])
+
     def lines(self) -> list[str]:
-        """Returns a line for each fact, for `explain()`."""
+        """Returns a line for each fact, for `explain()`, except that an object has no attribute in place of its class's."""
         return [
             f"{label} = {_shown(*fact[1:])}"
-            for group, labels in zip(self.groups, self.labels) for fact, label in zip(group[2:], labels)
+            for group, labels in zip(self.groups, self.labels) for fact, label in zip(group[2:], labels) if fact[1] != ABSENT
         ]  # fmt: skip
 
 
@@ -190,6 +196,4 @@ def _shown(how: int, expected: Any) -> str:
     if how == LENGTH:
         return f"{expected[1]} items"
     value = expected() if how == REFERENT else expected
-    if how == ABSENT:
-        return "not there"
     return repr(value) if how == VALUE or value is None or isinstance(value, bool) else f"this {type(value).__name__}"

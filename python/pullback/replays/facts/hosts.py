@@ -63,7 +63,8 @@ class States:
 
     def drew_unnamed(self) -> bool:
         """True if a global generator that no function of the user's names has changed its state, in whichever thread."""
-        return any([id(self._global[x]) not in self._met and state_of(self._global[x]) != state for x, state in self._unnamed.items()])
+        others = [(self._global[x], state) for x, state in self._unnamed.items() if id(self._global[x]) not in self._met]
+        return any([state_of(x) != state for x, state in others])
 
 
 def _is_of_torch(owner: Any) -> bool:

@@ -155,7 +155,9 @@ class _Reader:
             if chain.root == "zip" and len(rest) > 2 and rest[2].kind == "unpack":
                 start = dict(enumerate(rest[0].key)).get(rest[2].key)
                 rest = (_EACH, *rest[3:])
-            elif chain.name not in passed and self.stores[variable := Chain("local", chain.name, ())] + self.augmented[variable] == 1:
+            elif (
+                chain.name not in passed and self.stores[variable := Chain("local", chain.name, ())] + self.augmented[variable] == 1
+            ):
                 start = self.aliases.get(chain.name)
                 passed.add(chain.name)
             if start is None:
