@@ -302,9 +302,10 @@ class Captured(FunctionWrapper[P, R]):
         recording = Recording(kernels, device, inputs, self._layouts, innermost(self._function), inside)
         with recording:
             args, options = _arguments(inside, spec, named)
+            form = flatten((args, options))[1]
             returned = [run_step(self._function, args, options, counted)]
-            now, form = flatten((args, options) if named else args)
-            kept = form == spec and len(now) == len(inside) and all([a is b for a, b in zip(now, inside)])
+            now, form_now = flatten((args, options))
+            kept = form == form_now and all([a is b for a, b in zip(now, inside)])
             del args, options, now
             replay, outputs = recording.finish(returned, inside, self._fusion, step is not None, kept)
             self._notices.ended(key, recording.behind)
