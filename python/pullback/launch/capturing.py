@@ -17,8 +17,17 @@ from ..autodiff.site import call_site, line_of
 T = TypeVar("T")
 
 
+class Objects(Protocol):
+    """The living Modules and Parameters that a run has made (`Made`)."""
+
+    def add(self, x: Any) -> None: ...
+    def __contains__(self, x: object) -> bool: ...
+
+
 class Recording(Protocol):
     """The record of one run of the function."""
+
+    made: Objects
 
     @property
     def opaque(self) -> bool:
@@ -93,9 +102,16 @@ def made(x: T) -> T:
 
     Until the next recording begins, no recording can have seen it, unless one runs now.
     """
-    if not running:
+    if thread.recording is not None:
+        thread.recording.made.add(x)
+    elif not running:
         _young[id(x)] = x
     return x
+
+
+def makes(x: object) -> bool:
+    """True if this was made by the run of a captured function that is being recorded. Every replay makes it and changes it anew."""
+    return thread.recording is not None and x in thread.recording.made
 
 
 def begin(recording: Recording) -> None:
@@ -108,9 +124,11 @@ def begin(recording: Recording) -> None:
 def tell_change(what: str, instead: str, of: object) -> None:
     """Invalidates all earlier recordings, unless none can have seen the object that changes, because it is too young.
 
-    Raises CaptureError inside a captured function.
+    Raises CaptureError inside a captured function that has not made the object.
     """
     global changes
+    if makes(of):
+        return
     refuse(what, instead)
     if running or _young.get(id(of)) is not of:
         changes += 1

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from reprlib import recursive_repr
 from types import MappingProxyType, MethodType
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex, TypeVar
 from weakref import WeakMethod
 
 import numpy as np
@@ -22,7 +22,7 @@ from ..tensors import devices, dtypes
 from ..tensors.parameter import Parameter
 from ..tensors.precision import made, was_float64_array
 from ..tensors.storage import followers_within
-from ..tensors.tensor import Tensor
+from ..tensors.tensor import Tensor, copied
 from ..tree import flatten
 from ..typing import ArrayLike, DTypeLike, P, R
 from . import paths
@@ -76,6 +76,12 @@ class Module:
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
         return capturing.made(object.__new__(cls))
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Returns what a copy or a pickle is made of, which includes the mode."""
+        if door.profiling:
+            door.note_mode(self)
+        return super().__reduce_ex__(protocol)
 
     def __setattr__(self, name: str, value: Any) -> None:
         held = vars(self).get(name)
@@ -248,7 +254,7 @@ class Module:
         A tensor that is used in several places comes once, under the first of its paths. PyTorch lists it under each of them, and
         its `load_state_dict` requires them all: add the others to the dict for PyTorch. Ours takes one or all of them.
         """
-        return {path: Tensor(devices.copied(p.array)) for path, p in self._named_tensors()}
+        return {path: copied(p.array) for path, p in self._named_tensors()}
 
     def load_state_dict(self, state: Mapping[str, ArrayLike], strict: bool = True) -> tuple[list[str], list[str]]:
         """Assigns weights by path, from tensors or NumPy arrays, converting them to the module's dtypes and devices.
@@ -270,9 +276,11 @@ class Module:
 
     def train(self, mode: bool = True) -> Self:
         """Sets training mode, in which dropout is active, for this module and all modules inside. Returns the module."""
-        capturing.refuse("train() or eval()", "Call it outside: each mode is a recording of its own.")
+        modules = self.modules()
+        if not all([capturing.makes(module) for module in modules]):
+            capturing.refuse("train() or eval()", "Call it outside: each mode is a recording of its own.")
         mode = flag("train", "mode", mode, "It sets the mode of the layers; training itself is a loop around opt.minimize(f).")
-        for module in self.modules():
+        for module in modules:
             door.note_mode(module)
             module.training = mode
         for optimizer in followers_within(self.parameters()):

@@ -8,9 +8,11 @@ from typing import Any, Final
 import numpy as np
 
 from ..autodiff.kept import Kept
+from ..autodiff.site import Site, line_of, warn
 from ..backends import native
 from ..errors import CaptureError
 from ..launch import capturing, door
+from ..launch.made import Made
 from ..launch.refusal import Refused
 from ..ops.conversion import copy
 from ..tensors import devices, gpu, views
@@ -43,6 +45,7 @@ class Recording(Kept):
         self._checks: list[Callable[[], None]] = []
         self._lasting: list[Callable[[], bool]] = []
         self._generators: dict[Any, DrawnGenerator] = {}
+        self.made = Made()
 
     def refusal(self, what: str, line: str, instead: str) -> Exception:
         """Returns the CaptureError for something that a replay could not repeat."""
@@ -53,8 +56,12 @@ class Recording(Kept):
         self._increments.append((owner, name, self._kernels.plan_length()))
 
     def guard(self, key: Any, holds: Callable[[], bool]) -> None:
-        """Makes the recording valid only while holds() is true. Only the first guard of a key counts."""
-        self._guards.setdefault(id(key), (key, holds))
+        """Makes the recording valid only while holds() is true. Only the first guard of a key counts.
+
+        A condition on what the run itself has made always holds, because every replay makes it anew.
+        """
+        if key not in self.made:
+            self._guards.setdefault(id(key), (key, holds))
 
     def prepare(self, key: Any, action: Callable[[], object]) -> None:
         """Makes every replay call action() before it runs. Only the first action of a key counts."""
@@ -119,6 +126,7 @@ class Recording(Kept):
         for check in self._checks if stacked else ():
             check()
         leaves, spec = flatten(outputs)
+        self._check_made(leaves, stacked)
         made: dict[int, Any] = {}  # result arrays by the number of their block
         found = [self._output(x, given, made, stacked) for x in leaves]
         values = [Tensor(made[y.place]) if y.kind == "result" else x for x, y in zip(leaves, found)]  # "part", "memory": x itself
@@ -133,6 +141,21 @@ class Recording(Kept):
         preparations = [action for _, action in self._preparations.values()]
         effects = SideEffects(self._increments, generators, guards, self._lasting, preparations)
         return Replay(self._kernels, plan, effects, places, spec), unflatten(spec, values)
+
+    def _check_made(self, leaves: Sequence[Any], stacked: bool) -> None:
+        """Makes the recording valid for this run only, if a Module or Parameter that the run has made is kept after it."""
+        found = self.made.kept(leaves if stacked else ())
+        if found is None:
+            return
+        kind, site = found
+        what = f"the {kind} that is made at {line_of(site)} and kept after the call"
+        if stacked:
+            raise CaptureError(f"capture: {what} would be the same one after each of several steps. {_KEPT}")
+        if site in _kept_before and not self.keeps:
+            warn(f"capture: because of {what}, the function is recorded anew by every call. {_KEPT}", UserWarning)
+        _kept_before.add(site)
+        self._lasting.append(_never)
+        self.guard(_never, _never)
 
     def _output(self, x: Any, given: Sequence[Any], made: dict[int, Any], stacked: bool) -> Output:
         """Returns what a replay yields for a leaf of the result. Copies a tensor that is not a whole block of the plan."""
@@ -170,6 +193,14 @@ class Recording(Kept):
             return None
         made.setdefault(block, owner)
         return Output("part", block, layout_in(owner, x.array))
+
+
+def _never() -> bool:
+    return False
+
+
+_KEPT: Final = "Make it outside, or return its values: pb.copy(p)."
+_kept_before: Final[set[Site]] = set()  # where something was made and kept; the first time, it may be for all later calls
 
 
 def _alike(a: Any, b: Any) -> bool:

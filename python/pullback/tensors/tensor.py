@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import DTypeError, ShapeError
 from ..interop.wrong_calls import argument_named, explain_call
+from ..launch import capturing
 from ..typing import DTypeLike
 from . import devices, dtypes, exchange
 from .attached import attached
@@ -211,11 +212,18 @@ class Tensor(Methods):
         return self
 
     def __deepcopy__(self, memo: Any) -> Tensor:
-        memo[id(self)] = copy = Tensor(devices.copied(self.array))
+        memo[id(self)] = copy = copied(self.array)
         return copy
 
     def __reduce__(self) -> Any:
         return attached.reduced(self)
+
+
+def copied(array: Any) -> Tensor:
+    """Returns a tensor with a copy of an array. Inside a captured function every replay makes the copy anew."""
+    if capturing.thread.recording is None:
+        return Tensor(devices.copied(array))
+    return attached.converted(Tensor(array), None, None, True)
 
 
 def _check_array(array: Any) -> None:
