@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from ..tree import flatten, unflatten
 from .layout import layout_in, owner_of
 from .replay import DrawnGenerator, Output, Replay, SideEffects
 
+MANY: Final = 10  # recordings that cannot be used again because of one line, before the user is told
 FUSIONS: Final = {"none": 0, "exact": 2, "fast": 3}  # the values of Fusion in csrc/launch/plan.h
 
 
@@ -148,12 +150,12 @@ class Recording(Kept):
         if found is None:
             return
         kind, site = found
-        what = f"the {kind} that is made at {line_of(site)} and kept after the call"
+        what = f"the {kind} made at {line_of(site)}"
         if stacked:
-            raise CaptureError(f"capture: {what} would be the same one after each of several steps. {_KEPT}")
-        if site in _kept_before and not self.keeps:
-            warn(f"capture: because of {what}, the function is recorded anew by every call. {_KEPT}", UserWarning)
-        _kept_before.add(site)
+            raise CaptureError(f"capture: {what} is kept after the call, whose later steps could not make another one. {_KEPT}")
+        _kept[site] += not self.keeps
+        if _kept[site] == MANY:
+            warn(f"capture: {MANY} recordings cannot be replayed, because {what} was kept after each call. {_KEPT}", UserWarning)
         self._lasting.append(_never)
         self.guard(_never, _never)
 
@@ -200,7 +202,7 @@ def _never() -> bool:
 
 
 _KEPT: Final = "Make it outside, or return its values: pb.copy(p)."
-_kept_before: Final[set[Site]] = set()  # where something was made and kept; the first time, it may be for all later calls
+_kept: Final[Counter[Site]] = Counter()  # by the line that made what was kept, the number of such recordings
 
 
 def _alike(a: Any, b: Any) -> bool:

@@ -138,7 +138,7 @@ class Parameter(Tensor):
 
 
 def _copied(obj: Any, dtype: Any, device: str | None) -> Tensor:
-    """Returns a copy of the value. Inside a captured function every replay makes it anew, of the present values of a given array."""
+    """Returns a copy of the value. Inside a captured function every replay makes it anew, of the present values of an array."""
     if capturing.thread.recording is None:
         return asarray(obj, dtype=dtype, device=device, copy=True)
     taken = asarray(obj, dtype=None if hasattr(obj, "dtype") else dtype, device=device)
