@@ -279,7 +279,6 @@ class Loader(_Checked, MadeOutside, Generic[Batch]):
     def _begun_feed(self, order: Order, start: int) -> Feed | None:
         if not self._sources:
             return None
-        capturing.refuse("reading rows from the host", "Loop over the Loader outside, or pass it: step(loader).")
         rows = _rows_of(order[1], self.batch_size, self.rows)
         if self._device == "cpu":
             return Feed(self._sources, rows, start, len(self))
@@ -373,7 +372,7 @@ def _whole(name: str, value: Any) -> int:
 
 
 def _refuse_advance() -> None:
-    capturing.refuse("taking batches of a Loader", "Pass the batch to the function, or the Loader itself: step(loader).")
+    capturing.refuse("taking batches of a Loader", "Loop over the Loader outside, or pass it: step(loader).")
 
 
 def _check_seed(seed: Any) -> None:

@@ -223,7 +223,7 @@ class Module:
             for name, value in list(vars(module).items()):
                 if name in module._places or (isinstance(value, (list, tuple, dict)) and name != "_places"):
                     module._remember(name, value)
-                for path, p in _tensors_in(value, _join(prefix, name)):
+                for path, p in _tensors_in(value, paths.join(prefix, name)):
                     if id(p) not in found:
                         found[id(p)] = (path, p)
                         _give_name(p, path, self)
@@ -334,19 +334,6 @@ class Module:
         return f"{title}(\n  " + "\n  ".join(lines) + "\n)"
 
 
-def _join(prefix: str, name: str) -> str:
-    return f"{prefix}.{name}" if prefix else name
-
-
-def _items(name: str, value: Any) -> list[tuple[str, Any]]:
-    """Returns the entries of a container with their paths, and an empty list for any other value."""
-    if isinstance(value, (list, tuple)):
-        return [(f"{name}.{i}", x) for i, x in enumerate(value)]
-    if isinstance(value, dict):
-        return [(f"{name}.{key}", x) for key, x in value.items()]
-    return []
-
-
 def _module_of(value: Any) -> Module | None:
     """Returns a Module itself, and for what a transform returned the Module that it calls, or whose method it calls."""
     if isinstance(value, FunctionWrapper):
@@ -360,7 +347,7 @@ def children(name: str, value: Any) -> Iterator[tuple[str, Module]]:
     if (module := _module_of(value)) is not None:
         yield name, module
     else:
-        for path, x in _items(name, value):
+        for path, x in paths.items(name, value):
             yield from children(path, x)
 
 
@@ -368,7 +355,7 @@ def _tensors_in(value: Any, path: str) -> Iterator[tuple[str, Parameter]]:
     if isinstance(value, Parameter):
         yield path, value
     elif not isinstance(value, Module):
-        for inner, x in _items(path, value):
+        for inner, x in paths.items(path, value):
             yield from _tensors_in(x, inner)
 
 
@@ -378,7 +365,7 @@ def _leaf_at(value: Any, path: str, wanted: str) -> Any:
     Returns None if the path leads nowhere, or to a container or a Module.
     """
     if isinstance(value, (list, tuple, dict)):
-        return next((x for inner, y in _items(path, value) if (x := _leaf_at(y, inner, wanted)) is not None), None)
+        return next((x for inner, y in paths.items(path, value) if (x := _leaf_at(y, inner, wanted)) is not None), None)
     return value if not isinstance(value, Module) and (wanted == path or wanted.startswith(path + ".")) else None
 
 
@@ -388,7 +375,7 @@ def _walk_modules(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple
     seen.add(id(module))
     yield prefix, module
     for name, value in list(vars(module).items()):
-        for path, child in children(_join(prefix, name), value):
+        for path, child in children(paths.join(prefix, name), value):
             yield from _walk_modules(child, path, seen)
 
 
@@ -396,8 +383,8 @@ def every_path(module: Module, prefix: str, around: tuple[Module, ...]) -> Itera
     """Yields (path, tensor) for all tensors inside. A tensor that is used in several places comes under each of its paths."""
     around = (*around, module)
     for name, value in vars(module).items():
-        yield from _tensors_in(value, _join(prefix, name))
-        for path, child in children(_join(prefix, name), value):
+        yield from _tensors_in(value, paths.join(prefix, name))
+        for path, child in children(paths.join(prefix, name), value):
             if not any([child is outer for outer in around]):
                 yield from every_path(child, path, around)
 
