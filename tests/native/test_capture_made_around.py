@@ -134,9 +134,10 @@ def test_a_module_that_is_returned_is_a_new_one_each_time_with_a_warning() -> No
 
 def test_several_steps_cannot_keep_what_they_make() -> None:
     kept: list[Any] = []
-    f = pb.capture(lambda x: kept.append(pb.Parameter(x)), steps=2)
-    with pytest.raises(pb.CaptureError, match=r"Parameter made at .*made_around\.py.*Make it outside"):
-        f(pb.ones((2, 3)))
+    net = nn.Linear(3, 3)
+    for f in (lambda x: kept.append(pb.Parameter(x)), lambda x: copy.deepcopy(net)):
+        with pytest.raises(pb.CaptureError, match=r"made at .*made_around\.py.*Make it outside"):
+            pb.capture(f, steps=2)(pb.ones((2, 3)))
 
 
 def test_a_recording_keeps_no_copy_alive() -> None:

@@ -29,6 +29,8 @@ SOURCES: dict[str, Callable[[Any], Any]] = {
     "an array": lambda x: pb.Parameter(np.ones((6, 4), np.float32)),
     "a transposed array": lambda x: pb.Parameter(np.arange(24.0, dtype=np.float32).reshape(4, 6).T),
     "an array, converted": lambda x: pb.Parameter(np.full((6, 4), 1 / 3), dtype=pb.float32),
+    # Rounded to float32 before, it would be 1.0.
+    "an array, rounded once": lambda x: pb.Parameter(np.full((6, 4), 1 + 2.0**-8 + 2.0**-40), dtype=pb.bfloat16),
     "a number": lambda x: pb.Parameter(2.0),
     "a NumPy number": lambda x: pb.Parameter(np.float64(2.0)),
     "a list": lambda x: pb.Parameter([1.0, 2.0, 3.0, 4.0]),

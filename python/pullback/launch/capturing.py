@@ -27,7 +27,10 @@ class Objects(Protocol):
 class Recording(Protocol):
     """The record of one run of the function."""
 
-    made: Objects
+    @property
+    def made(self) -> Objects:
+        """The Modules and Parameters that the run has made."""
+        ...
 
     @property
     def opaque(self) -> bool:

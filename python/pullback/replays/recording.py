@@ -146,7 +146,7 @@ class Recording(Kept):
 
     def _check_made(self, leaves: Sequence[Any], stacked: bool) -> None:
         """Makes the recording valid for this run only, if a Module or Parameter that the run has made is kept after it."""
-        found = self.made.kept(leaves if stacked else ())
+        found = self.made.kept([x for x in leaves if isinstance(x, Parameter)] if stacked else ())  # a result is stacked
         if found is None:
             return
         kind, site = found

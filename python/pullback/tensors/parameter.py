@@ -141,5 +141,6 @@ def _copied(obj: Any, dtype: Any, device: str | None) -> Tensor:
     """Returns a copy of the value. Inside a captured function every replay makes it anew, of the present values of an array."""
     if capturing.thread.recording is None:
         return asarray(obj, dtype=dtype, device=device, copy=True)
-    taken = asarray(obj, dtype=None if hasattr(obj, "dtype") else dtype, device=device)
-    return asarray(taken, dtype=dtype, copy=True)
+    # The host converts what has no dtype, and to bfloat16, because kernels round float64 to float32 before.
+    by_kernel = hasattr(obj, "dtype") and dtype is not None and dtypes.as_dtype(dtype).name != "bfloat16"
+    return asarray(asarray(obj, dtype=None if by_kernel else dtype, device=device), dtype=dtype, copy=True)
