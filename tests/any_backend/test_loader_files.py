@@ -345,7 +345,7 @@ def test_rows_of_a_file_are_not_gathered_by_kernels_of_a_gpu(tmp_path: Path) -> 
 @needs_kernels
 def test_a_captured_function_has_no_loop_over_a_file(tmp_path: Path) -> None:
     loader = Loader(mapped(tmp_path, X), 4, shuffle=False)
-    with pytest.raises(pb.CaptureError, match=r"reading rows from the host.*step\(loader\)"):
+    with pytest.raises(pb.CaptureError, match=r"taking batches of a Loader.*step\(loader\)"):
         pb.capture(lambda x: [x + batch for batch in loader])(pb.ones(()))
 
 

@@ -45,7 +45,7 @@ def test_what_a_recording_may_have_seen_is_recorded_again() -> None:
     assert f(x).numpy().tolist() == layer.bias.numpy().tolist()
     later.weight = pb.Parameter(np.zeros((2, 2), np.float32))
     f(x)
-    seen[0].trainable = False  # was made by the recorded run
+    seen[0].trainable = False  # was made by a recorded run
     f(x)
     assert f.stats().captures == 4
 

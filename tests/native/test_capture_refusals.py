@@ -50,7 +50,7 @@ def _refused() -> dict[str, Callable[[Any], Any]]:
         "state_dict": lambda x: opt.state_dict(),
         "slots": lambda x: opt.slots(opt.parameters[0]),
         "copying an optimizer": lambda x: opt.__getstate__(),
-        "moving": lambda x: optim.SGD([pb.Parameter([1.0])], lr=0.1),
+        "a new SGD": lambda x: optim.SGD([pb.Parameter([1.0])], lr=0.1),
         "seeding": lambda x: generator.seed(3),
         "on_gradient": lambda x: outer.on_gradient(t, lambda g: g),
         "watch": lambda x: outer.watch(x),

@@ -29,7 +29,7 @@ LAYERS: list[tuple[str, ...]] = [
         "interop.wrong_calls", "launch.refusal", "variables", "autodiff.site", "autodiff.listeners", "autodiff.kept",
         "launch.ledger", "launch.scopes",
     ),
-    ("launch.capturing",),
+    ("launch.capturing", "launch.made"),
     ("tensors.simulated", "tensors.gpu", "tensors.gpu_libraries"),
     ("tensors.leases",),
     ("tensors.devices", "tensors.dtypes", "tensors.transfers", "launch.door", "autodiff.stand_in", "tensors.capsules"),

@@ -28,8 +28,13 @@ def is_ours(frame: FrameType) -> bool:
 
 
 def call_site() -> Site:
-    """Returns the site of the user's line that is running. Only a report turns it into text (`line_of`)."""
+    """Returns the site of the user's line that is running. Only a report turns it into text (`line_of`).
+
+    A line of Python's modules `copy` and `copyreg` is not the user's.
+    """
     frame = user_frame(current_frame(1))
+    while frame.f_globals.get("__name__") in ("copy", "copyreg") and frame.f_back is not None:
+        frame = user_frame(frame.f_back)
     return frame.f_code, frame.f_lasti
 
 

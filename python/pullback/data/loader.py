@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import PullbackError, ShapeError
 from ..interop.unknown_names import attach_hints, unexpected
 from ..launch import capturing, door
+from ..launch.made import MadeOutside
 from ..ops._shapes import flag, positive_integer
 from ..ops.conversion import copy
 from ..ops.movement import stack
@@ -42,7 +43,7 @@ class _Checked:
 
 
 @attach_hints
-class Loader(_Checked, Generic[Batch]):
+class Loader(_Checked, MadeOutside, Generic[Batch]):
     """Iterates over mini-batches; each `for` is one pass (epoch).
 
     Args:
@@ -133,11 +134,13 @@ class Loader(_Checked, Generic[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         """Yields the rest of an epoch that `load_state_dict` resumed, otherwise a whole epoch."""
+        _refuse_advance()
         (epoch, start), at = now(self._position)
         self._position = ((epoch + 1, 0), at, None)
         order, count = self._order(epoch), len(self)
         with self._feed(order, start) as feed:
             for i in range(start, count):
+                _refuse_advance()
                 batch = self._batch(order, i, feed)
                 self._position = (self.next_position, after((epoch, i), 1, count), None)
                 yield batch
@@ -178,6 +181,7 @@ class Loader(_Checked, Generic[Batch]):
 
     def _places(self, start: Place, count: int | None) -> list[Place]:
         """Returns the places of `count` batches, of which the first is at `start`."""
+        _refuse_advance()
         if self.rows % self.batch_size and not self.drop_last:
             raise PullbackError(
                 f"Loader: {self.rows} rows do not divide into batches of {self.batch_size}; a captured function needs batches of "
@@ -275,7 +279,6 @@ class Loader(_Checked, Generic[Batch]):
     def _begun_feed(self, order: Order, start: int) -> Feed | None:
         if not self._sources:
             return None
-        capturing.refuse("reading rows from the host", "Loop over the Loader outside, or pass it: step(loader).")
         rows = _rows_of(order[1], self.batch_size, self.rows)
         if self._device == "cpu":
             return Feed(self._sources, rows, start, len(self))
@@ -306,11 +309,13 @@ class Loader(_Checked, Generic[Batch]):
 
     def state_dict(self) -> dict[str, int]:
         """Returns the position of the iteration that advanced last: its epoch, the batches it has yielded, and the seed."""
+        capturing.refuse("state_dict() of a Loader", "Ask for it outside.")
         epoch, done = now(self._position)[1]
         return {"epoch": epoch, "batches": done, "seed": self.seed}
 
     def load_state_dict(self, state: Any) -> None:
         """Restores a position: the next `for` yields the remaining batches of that epoch. Raises PullbackError."""
+        capturing.refuse("loading a Loader's state", "Load it outside.")
         if not isinstance(state, Mapping) or set(state) != {"epoch", "batches", "seed"}:
             what = sorted(map(str, state)) if isinstance(state, Mapping) else f"the type {type(state).__name__}"
             raise PullbackError(f"Loader: the state has {what}; it must be a dict of batches, epoch and seed.")
@@ -364,6 +369,10 @@ def _whole(name: str, value: Any) -> int:
     except (TypeError, ValueError, OverflowError):
         pass
     raise PullbackError(f'Loader: "{name}" of the state is {value!r:.80}; it must be an integer, as state_dict() returns it.')
+
+
+def _refuse_advance() -> None:
+    capturing.refuse("taking batches of a Loader", "Loop over the Loader outside, or pass it: step(loader).")
 
 
 def _check_seed(seed: Any) -> None:

@@ -62,7 +62,7 @@ def keyword_text(title: str, name: str, known: Iterable[str]) -> str:
 def explain_arguments(kind: Kind) -> Kind:
     """Makes a class and its subclasses answer keywords that `__init__` does not have, and returns the class."""
 
-    make = vars(kind).get("__new__", object.__new__)
+    make: Any = kind.__new__
 
     def __new__(cls: Any, *args: Any, **options: Any) -> Any:
         code = getattr(cls.__init__, "__code__", None)

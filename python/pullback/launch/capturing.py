@@ -17,8 +17,20 @@ from ..autodiff.site import call_site, line_of
 T = TypeVar("T")
 
 
+class Objects(Protocol):
+    """The living Modules and Parameters that a run has made (`Made`)."""
+
+    def add(self, x: Any) -> None: ...
+    def __contains__(self, x: object) -> bool: ...
+
+
 class Recording(Protocol):
     """The record of one run of the function."""
+
+    @property
+    def made(self) -> Objects:
+        """The Modules and Parameters that the run has made."""
+        ...
 
     @property
     def opaque(self) -> bool:
@@ -44,6 +56,10 @@ class Recording(Protocol):
 
     def mode(self, module: Any) -> None:
         """Adds a condition: the recording is valid as long as this Module has the mode that it has now."""
+        ...
+
+    def copies(self, module: Any) -> None:
+        """Adds the condition that the attributes of this Module, which is copied, are what they are now."""
         ...
 
     def note(self, tensor: Any) -> None:
@@ -101,7 +117,9 @@ def made(x: T) -> T:
 
     Until the next recording begins, no recording can have seen it, unless one runs now.
     """
-    if not running:
+    if thread.recording is not None:
+        thread.recording.made.add(x)
+    elif not running:
         _young[id(x)] = x
     return x
 
@@ -110,6 +128,11 @@ def note(tensor: Any) -> None:
     """Tells the recording of this thread, if there is one, that a tensor was made. Tensors that kernels make need no call."""
     if thread.recording is not None:
         thread.recording.note(tensor)
+
+
+def makes(x: object) -> bool:
+    """True if this was made by the run of a captured function that is being recorded. Every replay makes it and changes it anew."""
+    return thread.recording is not None and x in thread.recording.made
 
 
 def begin(recording: Recording) -> None:
@@ -122,9 +145,11 @@ def begin(recording: Recording) -> None:
 def tell_change(what: str, instead: str, of: object) -> None:
     """Invalidates all earlier recordings, unless none can have seen the object that changes, because it is too young.
 
-    Raises CaptureError inside a captured function.
+    Raises CaptureError inside a captured function that has not made the object.
     """
     global changes
+    if makes(of):
+        return
     refuse(what, instead)
     if running or _young.get(id(of)) is not of:
         changes += 1

@@ -161,6 +161,7 @@ def orthogonal(p: Parameter, gain: float = 1.0, *, generator: Generator | None =
     """
     if _check(p).ndim < 2:
         raise ShapeError(f"orthogonal: shape {p.shape} has fewer than two axes.")
+    capturing.refuse("orthogonal, which computes on the host,", "Make the weights outside.")
     rows, columns = p.shape[0], math.prod(p.shape[1:])
     z: Any = (generator or random.default).normal((max(rows, columns), min(rows, columns)), dtype="float64").numpy()
     before = listeners.truncate(0)  # The products are hidden from tapes.

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import PullbackError, ShapeError
+from ..launch import capturing
 from ..tensors import devices
 from ..tensors.creation import asarray
 from ..tensors.parameter import Parameter
@@ -47,7 +48,11 @@ def _add_value(values: dict[str, Any], name: str, path: str, value: Any, shape: 
     """Stores in `values`, under the tensor's name, the array that a state has at `path`. Raises ShapeError, PullbackError."""
     if value.shape != shape:
         raise ShapeError(f'load_state_dict: "{path}" has shape {value.shape} in the state, {shape} in the module.')
-    if not np.array_equal(devices.move(values.setdefault(name, value), "cpu"), devices.move(value, "cpu"), equal_nan=True):
+    first = values.setdefault(name, value)
+    if first is value:
+        return
+    capturing.refuse(f'loading "{path}" and "{name}", which are one tensor,', "Give the state only one of them.")
+    if not np.array_equal(devices.move(first, "cpu"), devices.move(value, "cpu"), equal_nan=True):
         raise PullbackError(
             f'load_state_dict: "{path}" is the same tensor as "{name}" in this network, but the state has other values for it.'
         )

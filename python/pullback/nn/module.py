@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from reprlib import recursive_repr
 from types import MappingProxyType, MethodType
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex, TypeVar
 from weakref import WeakMethod
 
 import numpy as np
@@ -23,7 +23,7 @@ from ..tensors.attached import attached
 from ..tensors.parameter import Parameter
 from ..tensors.precision import made, was_float64_array
 from ..tensors.storage import followers_within
-from ..tensors.tensor import Tensor
+from ..tensors.tensor import Tensor, copied
 from ..tree import flatten
 from ..typing import ArrayLike, DTypeLike, P, R
 from . import paths
@@ -77,6 +77,14 @@ class Module:
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
         return capturing.made(object.__new__(cls))
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Returns what a copy or a pickle is made of, which includes the mode and the settings."""
+        if door.profiling:
+            door.note_mode(self)
+        if capturing.thread.recording is not None:
+            capturing.thread.recording.copies(self)
+        return super().__reduce_ex__(protocol)
 
     def __setattr__(self, name: str, value: Any) -> None:
         held = vars(self).get(name)
@@ -218,7 +226,7 @@ class Module:
             for name, value in list(vars(module).items()):
                 if name in module._places or (isinstance(value, (list, tuple, dict)) and name != "_places"):
                     module._remember(name, value)
-                for path, p in _tensors_in(value, _join(prefix, name)):
+                for path, p in _tensors_in(value, paths.join(prefix, name)):
                     if id(p) not in found:
                         found[id(p)] = (path, p)
                         _give_name(p, path, self)
@@ -249,7 +257,7 @@ class Module:
         A tensor that is used in several places comes once, under the first of its paths. PyTorch lists it under each of them, and
         its `load_state_dict` requires them all: add the others to the dict for PyTorch. Ours takes one or all of them.
         """
-        return {path: Tensor(devices.copied(p.array)) for path, p in self._named_tensors()}
+        return {path: copied(p.array) for path, p in self._named_tensors()}
 
     def load_state_dict(self, state: Mapping[str, ArrayLike], strict: bool = True) -> tuple[list[str], list[str]]:
         """Assigns weights by path, from tensors or NumPy arrays, converting them to the module's dtypes and devices.
@@ -271,9 +279,11 @@ class Module:
 
     def train(self, mode: bool = True) -> Self:
         """Sets training mode, in which dropout is active, for this module and all modules inside. Returns the module."""
-        capturing.refuse("train() or eval()", "Call it outside: each mode is a recording of its own.")
+        modules = self.modules()
+        if not all([capturing.makes(module) for module in modules]):
+            capturing.refuse("train() or eval()", "Call it outside: each mode is a recording of its own.")
         mode = flag("train", "mode", mode, "It sets the mode of the layers; training itself is a loop around opt.minimize(f).")
-        for module in self.modules():
+        for module in modules:
             door.note_mode(module)
             module.training = mode
         for optimizer in followers_within(self.parameters()):
@@ -327,19 +337,6 @@ class Module:
         return f"{title}(\n  " + "\n  ".join(lines) + "\n)"
 
 
-def _join(prefix: str, name: str) -> str:
-    return f"{prefix}.{name}" if prefix else name
-
-
-def _items(name: str, value: Any) -> list[tuple[str, Any]]:
-    """Returns the entries of a container with their paths, and an empty list for any other value."""
-    if isinstance(value, (list, tuple)):
-        return [(f"{name}.{i}", x) for i, x in enumerate(value)]
-    if isinstance(value, dict):
-        return [(f"{name}.{key}", x) for key, x in value.items()]
-    return []
-
-
 def _module_of(value: Any) -> Module | None:
     """Returns a Module itself, and for what a transform returned the Module that it calls, or whose method it calls."""
     if isinstance(value, FunctionWrapper):
@@ -353,7 +350,7 @@ def children(name: str, value: Any) -> Iterator[tuple[str, Module]]:
     if (module := _module_of(value)) is not None:
         yield name, module
     else:
-        for path, x in _items(name, value):
+        for path, x in paths.items(name, value):
             yield from children(path, x)
 
 
@@ -361,7 +358,7 @@ def _tensors_in(value: Any, path: str) -> Iterator[tuple[str, Parameter]]:
     if isinstance(value, Parameter):
         yield path, value
     elif not isinstance(value, Module):
-        for inner, x in _items(path, value):
+        for inner, x in paths.items(path, value):
             yield from _tensors_in(x, inner)
 
 
@@ -371,7 +368,7 @@ def _leaf_at(value: Any, path: str, wanted: str) -> Any:
     Returns None if the path leads nowhere, or to a container or a Module.
     """
     if isinstance(value, (list, tuple, dict)):
-        return next((x for inner, y in _items(path, value) if (x := _leaf_at(y, inner, wanted)) is not None), None)
+        return next((x for inner, y in paths.items(path, value) if (x := _leaf_at(y, inner, wanted)) is not None), None)
     return value if not isinstance(value, Module) and (wanted == path or wanted.startswith(path + ".")) else None
 
 
@@ -381,7 +378,7 @@ def _walk_modules(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple
     seen.add(id(module))
     yield prefix, module
     for name, value in list(vars(module).items()):
-        for path, child in children(_join(prefix, name), value):
+        for path, child in children(paths.join(prefix, name), value):
             yield from _walk_modules(child, path, seen)
 
 
@@ -389,8 +386,8 @@ def every_path(module: Module, prefix: str, around: tuple[Module, ...]) -> Itera
     """Yields (path, tensor) for all tensors inside. A tensor that is used in several places comes under each of its paths."""
     around = (*around, module)
     for name, value in vars(module).items():
-        yield from _tensors_in(value, _join(prefix, name))
-        for path, child in children(_join(prefix, name), value):
+        yield from _tensors_in(value, paths.join(prefix, name))
+        for path, child in children(paths.join(prefix, name), value):
             if not any([child is outer for outer in around]):
                 yield from every_path(child, path, around)
 

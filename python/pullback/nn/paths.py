@@ -12,6 +12,19 @@ if TYPE_CHECKING:
     from .module import Module
 
 
+def join(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name
+
+
+def items(name: str, value: Any) -> list[tuple[str, Any]]:
+    """Returns the entries of a container with their paths, and an empty list for any other value."""
+    if isinstance(value, (list, tuple)):
+        return [(f"{name}.{i}", x) for i, x in enumerate(value)]
+    if isinstance(value, dict):
+        return [(f"{name}.{key}", x) for key, x in value.items()]
+    return []
+
+
 def give(module: Any) -> list[tuple[Module, str]]:
     """Gives the Modules inside paths that continue the Module's own. Returns these Modules with their paths."""
     prefix = module._path and f"{module._path}."

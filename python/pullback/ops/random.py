@@ -17,6 +17,7 @@ from ..autodiff.primitive import apply
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..interop.unknown_names import unexpected
 from ..launch import capturing
+from ..launch.made import MadeOutside
 from ..tensors import devices, dtypes
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
@@ -59,7 +60,7 @@ class _Drawn(threading.local):
 drawn: Final = _Drawn()
 
 
-class Generator:
+class Generator(MadeOutside):
     """A stream of random numbers, which depend on `seed` and the number of the call and are the same on every device.
 
     Args:
@@ -70,7 +71,6 @@ class Generator:
     """
 
     def __init__(self, seed: int = 0, device: str | None = None) -> None:
-        capturing.refuse("seeding a generator", "Seed it outside.")
         self.begin_stream(seed, None if device is None else devices.check_device(device))
 
     def begin_stream(self, seed: int, device: str | None) -> None:
@@ -252,7 +252,7 @@ def _float(name: str, dtype: Any) -> Any:
     return wanted
 
 
-default = Generator.__new__(Generator)  # the generator of layers, initialisers and dropout, unless another one is passed
+default: Generator = object.__new__(Generator)  # the generator of layers, initialisers and dropout, unless another one is passed
 default.begin_stream(0, None)
 
 seed, state_dict, load_state_dict = default.seed, default.state_dict, default.load_state_dict

@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import DeviceError, DTypeError, PullbackError, ShapeError, StaleValueError
 from ..interop.unknown_names import explain_arguments
 from ..launch import capturing, door
+from ..launch.made import MadeOutside
 from ..ops.by_name import in_dtype
 from ..ops.conversion import copy as snapshot
 from ..ops.elementwise import divide
@@ -33,7 +34,7 @@ _MADE: Final = ("_adder", "_flats", "_ones", "_device", "_dtypes")  # attributes
 
 
 @explain_arguments
-class Accumulator:
+class Accumulator(MadeOutside):
     """Adds up the gradients of several batches, so that one update uses all of them.
 
     Args:

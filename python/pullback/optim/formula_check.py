@@ -9,6 +9,7 @@ from ..autodiff.kept import Kept, Listening
 from ..autodiff.scalars import Scalars
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..launch import capturing, door
+from ..launch.made import Made
 from ..tensors import devices
 from ..tensors.operand import Number
 from ..tensors.tensor import Tensor
@@ -92,6 +93,7 @@ class _Check(Kept):
 
     def __init__(self, rule: str) -> None:
         self._rule = rule
+        self.made = Made()
         self.native = True
         self._outer: Any = None
         self._generators: dict[Any, dict[str, int]] = {}
@@ -117,6 +119,9 @@ class _Check(Kept):
         """Does nothing: no recording is kept."""
 
     def mode(self, module: Any) -> None:
+        """Does nothing: no recording is kept."""
+
+    def copies(self, module: Any) -> None:
         """Does nothing: no recording is kept."""
 
     def note(self, tensor: Any) -> None:

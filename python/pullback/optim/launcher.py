@@ -12,6 +12,7 @@ import numpy as np
 from ..backends import kernels_on
 from ..errors import DeviceError, DTypeError, PullbackError, ShapeError
 from ..launch import capturing, door
+from ..launch.made import MadeOutside
 from ..launch.refusal import Refused
 from ..ops.conversion import copy as snapshot
 from ..tensors import devices, dtypes
@@ -22,8 +23,10 @@ from . import adaptive, arena, reference, scaled, sets as c
 from .adjustable import Adjustable
 
 
-class Launcher(Adjustable):
+class Launcher(MadeOutside, Adjustable):
     """The base of Optimizer that updates the parameters with their gradients."""
+
+    _instead = "; an inner step is p.assign(p - lr * g)"
 
     measured: bool = False  # true for a rule with trust ratios, which a launch before the update computes
     composed: bool = False  # the kernel adds a change that other launches have computed

@@ -12,6 +12,7 @@ from ..backends import kernels_on
 from ..errors import DeviceError, DTypeError, PullbackError
 from ..interop.unknown_names import attach_hints, explain_arguments
 from ..launch import capturing, door
+from ..launch.made import MadeOutside
 from ..ops.conversion import astype, copy
 from ..ops.elementwise import multiply
 from ..tensors import devices, dtypes
@@ -31,7 +32,7 @@ _FACTORS: Final = ("growth_factor", "backoff_factor", "growth_interval")
 
 @explain_arguments
 @attach_hints
-class LossScaler:
+class LossScaler(MadeOutside):
     """Keeps small gradients in float16 from becoming 0, as `torch.amp.GradScaler` does.
 
     The loss is multiplied by a scale, and so are all gradients, of which float16 would round those below 3e-8 to 0. The update of

@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import DTypeError, PullbackError
 from ..interop.unknown_names import explain_arguments
 from ..launch import capturing, door
+from ..launch.made import MadeOutside
 from ..tensors import devices, dtypes
 from ..tensors.creation import asarray
 from ..tensors.tensor import Tensor
@@ -21,7 +22,7 @@ SCOPES = ("tensor", "global")
 
 
 @explain_arguments
-class Pruning:
+class Pruning(MadeOutside):
     """Prunes weights of an optimizer's parameters by magnitude (Zhu & Gupta 2017): a pruned weight, its slots and its average are
     exactly 0 after every step, for every rule.
 

@@ -9,6 +9,7 @@ from ..autodiff.kept import Kept, Listening
 from ..autodiff.tape import Tape
 from ..errors import PullbackError
 from ..launch import capturing
+from ..launch.made import Made
 from ..tensors import devices, dtypes, views
 from ..tensors.creation import asarray, ones_like
 from ..tensors.parameter import Parameter
@@ -78,6 +79,7 @@ class _Shapes(Kept):
         self._generators: dict[Any, dict[str, int]] = {}
         self._known: list[Tensor] = []  # views that are not stale
         self._counts: list[tuple[Any, str, int]] = []
+        self.made = Made()
 
     def refusal(self, what: str, line: str, instead: str) -> Exception:
         """Returns the error for code that needs a value."""
@@ -91,6 +93,9 @@ class _Shapes(Kept):
         """Does nothing: no recording is kept that could become invalid."""
 
     def mode(self, module: Any) -> None:
+        """Does nothing: no recording is kept."""
+
+    def copies(self, module: Any) -> None:
         """Does nothing: no recording is kept."""
 
     def note(self, tensor: Any) -> None:

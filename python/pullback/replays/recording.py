@@ -12,6 +12,7 @@ from ..autodiff.kept import Kept
 from ..backends import native
 from ..errors import CaptureError
 from ..launch import capturing, door
+from ..launch.made import Made
 from ..launch.refusal import Refused
 from ..ops.conversion import copy
 from ..tensors import devices, gpu, views
@@ -53,6 +54,7 @@ class Recording(Kept):
         self._lasting: list[Callable[[], bool]] = []
         self._generators: dict[Any, DrawnGenerator] = {}
         self._modules: dict[int, ref[Any]] = {}
+        self.made = Made()
 
     def refusal(self, what: str, line: str, instead: str) -> Exception:
         """Returns the CaptureError for something that a replay could not repeat."""
@@ -63,13 +65,23 @@ class Recording(Kept):
         self._increments.append((owner, name, self._kernels.plan_length()))
 
     def guard(self, key: Any, holds: Callable[[], bool]) -> None:
-        """Makes the recording valid only while holds() is true. Only the first guard of a key counts."""
-        self._guards.setdefault(id(key), (key, holds))
+        """Makes the recording valid only while holds() is true. Only the first guard of a key counts.
+
+        A condition on what the run itself has made always holds, because every replay makes it anew.
+        """
+        if key not in self.made:
+            self._guards.setdefault(id(key), (key, holds))
 
     def mode(self, module: Any) -> None:
         """Makes the recording valid only while the Module has its present mode."""
-        self.watch.read(module, "training")
-        self._modules.setdefault(id(module), ref(module))
+        if module not in self.made:
+            self.watch.read(module, "training")
+            self._modules.setdefault(id(module), ref(module))
+
+    def copies(self, module: Any) -> None:
+        """Makes the recording valid only while the attributes of a Module that it copies are what they are."""
+        for name in vars(module) if module not in self.made else ():
+            self.watch.read(module, name)
 
     def note(self, tensor: Any) -> None:
         """Notes a tensor that Python has made."""
@@ -151,8 +163,9 @@ class Recording(Kept):
         made: dict[int, Any] = {}  # result arrays by the number of their block
         found = [self._output(x, given, made, stacked) for x in leaves]
         values = [Tensor(made[y.place]) if y.kind == "result" else x for x, y in zip(leaves, found)]  # "part", "memory": x itself
+        made_inside = [x for x in leaves if not stacked and x in self.made]
         del leaves
-        self.behind = self.watch.left(values, unchanged)
+        self.behind = self.watch.left(values, unchanged, made_inside)
         if self.behind.reasons:
             return None, unflatten(spec, values)
         for drawn in self._generators.values():

@@ -93,7 +93,8 @@ class Trace:
     """
 
     def __init__(self, name: str, inside: Inside, leaves: Sequence[Any], outputs: Sequence[Any], form: Any) -> None:
-        self.name, self.form, self.closed = name, form, True
+        recording: Any = capturing.thread.recording
+        self.name, self.form, self.closed = name, form, not recording.made.memory
         self.backward: dict[Any, Any] = {}
         self.results: list[Tensor] = []
         places = {id(x): ~i for i, x in reversed(list(enumerate(leaves))) if isinstance(x, Tensor) and not isinstance(x, Parameter)}

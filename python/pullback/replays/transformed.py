@@ -73,6 +73,7 @@ class Attempt(Noted):
         self._old: dict[Any, tuple[Any, Any]] = {}
         self._may_fail = not all([isinstance(listener, Tape) for listener in listeners.stack])
         super().__init__(self._states, {})
+        self._inside = self._inside[0], self._outside[1]  # Notes of modes would keep Modules alive that the function makes.
 
     def _begin(self) -> None:
         super()._begin()

@@ -49,7 +49,7 @@ class Parameter(Tensor):
         dtype: DTypeLike | None = None,
         device: str | None = None,
     ) -> None:
-        value = asarray(obj, dtype=dtype, device=device, copy=True)
+        value = _copied(obj, dtype, device)
         refuse_examples("Parameter: the value", value)
         dtypes.check_trainable(value.dtype, trainable)
         super().__init__(value.array)
@@ -135,3 +135,12 @@ class Parameter(Tensor):
     def __deepcopy__(self, memo: Any) -> Parameter:
         memo[id(self)] = copy = self.__copy__()
         return copy
+
+
+def _copied(obj: Any, dtype: Any, device: str | None) -> Tensor:
+    """Returns a copy of the value. Inside a captured function every replay makes it anew, of the present values of an array."""
+    if capturing.thread.recording is None:
+        return asarray(obj, dtype=dtype, device=device, copy=True)
+    # The host converts what has no dtype, and to bfloat16, because kernels round float64 to float32 before.
+    by_kernel = hasattr(obj, "dtype") and dtype is not None and dtypes.as_dtype(dtype).name != "bfloat16"
+    return asarray(asarray(obj, dtype=None if by_kernel else dtype, device=device), dtype=dtype, copy=True)

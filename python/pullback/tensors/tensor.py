@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import DTypeError, ShapeError
 from ..interop.wrong_calls import argument_named, explain_call
-from ..launch.capturing import note, running
+from ..launch import capturing
 from ..typing import DTypeLike
 from . import devices, dtypes, exchange
 from .attached import attached
@@ -45,8 +45,8 @@ class Tensor(Methods):
         self.array = array
         self.serial = 0
         self.storage: Any = None  # a Storage if the memory can change in place
-        if running:
-            note(self)
+        if capturing.running:
+            capturing.note(self)
 
     # ---- attributes
 
@@ -214,11 +214,18 @@ class Tensor(Methods):
         return self
 
     def __deepcopy__(self, memo: Any) -> Tensor:
-        memo[id(self)] = copy = Tensor(devices.copied(self.array))
+        memo[id(self)] = copy = copied(self.array)
         return copy
 
     def __reduce__(self) -> Any:
         return attached.reduced(self)
+
+
+def copied(array: Any) -> Tensor:
+    """Returns a tensor with a copy of an array. Inside a captured function every replay makes the copy anew."""
+    if capturing.thread.recording is None:
+        return Tensor(devices.copied(array))
+    return attached.converted(Tensor(array), None, None, True)
 
 
 def _check_array(array: Any) -> None:

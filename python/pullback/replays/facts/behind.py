@@ -22,6 +22,7 @@ CARRY: Final = (
 )
 DRAW: Final = "Draw with pb.random, whose numbers every replay draws anew, or pass the numbers in as an argument."
 RETURN: Final = "The function gets a copy of it, because it has to be compared with that of the next call. Return what is new."
+COPY: Final = "Every replay makes it in the same memory. Return a copy of its values, pb.copy(p)."
 STEP: Final = "Take the next item outside, and pass it in as an argument."
 
 

@@ -20,13 +20,14 @@ from typing import Any, Final
 import numpy as np
 
 from ...function_wrapper import FunctionWrapper, innermost
+from ...launch import capturing
 from ...tensors.attached import attached
 from ...tensors.tensor import Tensor
 from . import hosts
 from .facts import ATTRIBUTE, CELL, COUNT, ENTRY, GUESS, ITEM, LOAD, MOST, NAME, NOTHING, SLOT, STORE, Place, Table, is_container
 from .names import Chain, Step, names_in
 
-_GUESSING: Final = frozenset(["getattr", "hasattr", "vars", "__dict__"])
+_GUESSING: Final = frozenset(["getattr", "hasattr", "vars", "__dict__", "deepcopy"])
 _CLOSED: Final = (Tensor, np.ndarray, np.generic)  # classes whose attributes are not looked into
 _INSTALLED: Final = tuple(
     {str(Path(__file__).parents[2]), *[sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]}
@@ -101,7 +102,7 @@ class Reading:
         name, code = chain.name, frame.f_code
         if chain.root == "argument":
             value = given[name]
-            if value is NOTHING or _is_plain(value) or id(value) in self._by_value:
+            if value is NOTHING or _is_plain(value) or id(value) in self._by_value or capturing.makes(value):
                 return
             if name == "self":
                 self._follow(None, value, chain.steps, type(value).__name__, "", use)

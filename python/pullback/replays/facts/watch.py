@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...tensors.tensor import Tensor
-from .behind import RETURN, Behind, behind
+from .behind import COPY, RETURN, Behind, behind
 from .facts import Facts, Table
 from .reading import Reading
 
@@ -41,8 +41,12 @@ class Watch:
         """Notes that pullback has read an attribute of a Module."""
         self._reading.attribute(owner, name)
 
-    def left(self, results: Sequence[Any], unchanged: bool) -> Behind:
-        """Returns what the run has left behind besides its results. unchanged: the arguments' containers have their items still."""
+    def left(self, results: Sequence[Any], unchanged: bool, made: Sequence[Any]) -> Behind:
+        """Returns what the run has left behind besides its results.
+
+        unchanged: True if the lists and dicts among the arguments have the items that they came with.
+        made: the Modules and Parameters among the results that the run has made.
+        """
         kept = {id(x) for x in results}
 
         def living() -> list[Tensor]:
@@ -52,6 +56,7 @@ class Watch:
         found = behind(self._table, self._reading, living, lambda x: self._kernels.plan_maker(x.array))
         if not unchanged:
             found.reasons.append(("it changes a list or a dict that it was called with", RETURN))
+        found.reasons += [(f"it returns the {type(x).__name__} that it makes", COPY) for x in made]
         return found
 
     def facts(self) -> Facts:
