@@ -14,6 +14,7 @@ from ..autodiff.site import call_site
 from ..autodiff.tape import Tape
 from ..errors import CaptureError
 from ..launch import capturing, door
+from ..ops.conversion import alias
 from ..ops.kinds import OWN
 from ..tensors.creation import ones, zeros_like
 from ..tensors.tensor import Tensor, new_serial
@@ -120,6 +121,9 @@ class Replayed(Recalled):
                 for i, part in zip(to.places, parts):
                     sums.add(serials[i], part)
                 return ()
+        ends = {end.serial for end in self.trace.ends}
+        again = {place for serial, place in self.trace.again.items() if serial in ends}  # these get serials of their own inside
+        kept = [alias(x) if place in again else x for place, x in enumerate(kept)] if again else kept
         nodes, known = self._inside(tape, serials, kept, {})
         reach |= _reached(self.trace, nodes, [x for x in serials if x in reach])
         for place, gy in given.items():
@@ -306,14 +310,17 @@ class Backward:
             shape, dtype, device = self._seed
             cotangents = (ones(shape, dtype=dtype, device=device),)
         tape = Tape(watch_parameters=False)
-        tape.nodes = trace.made_with(kept, {serial: serial for serial in trace.values})
-        tape.values, tape.scopes, tape.leaves = set(trace.values), trace.scopes, dict.fromkeys(trace.serials)  # type: ignore[assignment]
-        wanted = [trace.serials[i] for i in self._needed]
-        reach = tape.values if len(wanted) == len(trace.serials) else dependents(tape, wanted)
+        known = {serial: serial for serial in trace.values if serial not in trace.again}
+        tape.nodes = trace.made_with(kept, known)
+        tape.values, tape.scopes = set(known.values()), {known[serial]: scope for serial, scope in trace.scopes.items()}
+        inputs = [known[serial] for serial in trace.serials]
+        tape.leaves = dict.fromkeys(inputs)  # type: ignore[assignment]
+        wanted = [inputs[i] for i in self._needed]
+        reach = tape.values if len(wanted) == len(inputs) else dependents(tape, wanted)
         for place, g in zip(self._given, cotangents):
-            sums.add(trace.ends[place].serial, g)
+            sums.add(known[trace.ends[place].serial], g)
         for i in self._listed:
-            sums.of[trace.serials[i]] = _Listed()
+            sums.of[inputs[i]] = _Listed()
         walk(tape, tape.nodes, reach, set(), sums)
         door.leave_scope(scope)
         found = [sums.of.get(serial) for serial in wanted]

@@ -12,12 +12,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from ..autodiff.batching import Batched
 from ..autodiff.node import Node, Recorded, dependents, named, needed_by
 from ..autodiff.tape import Tape
 from ..launch import capturing
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor, new_serial
-from ..transforms.calls import Call
+from ..tensors.views import OutsideView, StaleView
+from ..transforms.calls import Call, Reads
+from .closures import Copies, Hidden
 
 
 class Inside(Tape):
@@ -35,6 +40,10 @@ class Inside(Tape):
             if isinstance(x, Tensor) and id(x) not in self.made:
                 self.read(x)
         super().add(op, y, inputs, params)
+        self.has_made(y)
+
+    def has_made(self, y: Tensor) -> None:
+        """Notes that an op of the function has made a tensor."""
         self.made[id(y)] = weakref.ref(y, partial(self.made.pop, id(y)))  # not a Python function, in which Ctrl-C would be lost
 
     def read(self, x: Tensor) -> None:
@@ -43,6 +52,23 @@ class Inside(Tape):
             self.outside[x.serial] = x
         else:
             self.unwatched[id(x)] = weakref.ref(x)
+
+
+class Within(Reads):
+    """Receives what an `Inside` does not: the ops inside a checkpoint or a custom gradient, which is one op for a tape."""
+
+    def __init__(self, inside: Inside) -> None:
+        super().__init__()
+        self._inside = inside
+
+    def add(self, op: Any, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
+        for x in inputs:
+            if isinstance(x, Tensor) and id(x) not in self._inside.made:
+                if x.serial in self._inside.values:
+                    self._inside.outside[x.serial] = x
+                elif not isinstance(x, Parameter):  # the tape may watch it in a later call, which is then another function
+                    self._inside.unwatched[id(x)] = weakref.ref(x)
+        self._inside.has_made(y)
 
 
 class Slot(NamedTuple):
@@ -89,6 +115,7 @@ class Trace:
         scopes: by serial, the scope that a pullback is attributed to.
         storages: the storages that pullbacks read, and how much older than at the end of the run they were when they were read.
         cuts: (an input, how, site) for each place where a watched value left the tape.
+        again: by serial, the places in `kept` of the inputs that a checkpoint computes with again.
         closed: False if pullbacks refer to values in ways that are not known here, so that the trace serves no other call.
     """
 
@@ -113,8 +140,10 @@ class Trace:
         self.scopes = {serial: scope for serial, scope in inside.scopes.items() if serial in produced}
         self.cuts = _cuts(inside, own)
         self.kept: list[int] = []
+        self.again: dict[int, int] = {}
         self._slots: dict[int, Slot] = {}  # by the id of a value, while the trace is made
-        self.nodes = [self._template(node, inside, places) for node in nodes]
+        copies = Copies(partial(self._in_call, inside=inside, places=places), searches=True)
+        self.nodes = [self._template(node, inside, places, copies) for node in nodes]
         self.storages = _storages(nodes)
         self.has_dead = inside.has_dead
         self._slots = {}
@@ -142,12 +171,36 @@ class Trace:
                 found.append(End(place, y.serial, on, tuple([i for i in on if self.serials[i] not in live])))
         return found
 
-    def _template(self, node: Node, inside: Inside, places: dict[int, int]) -> Recorded:
+    def _template(self, node: Node, inside: Inside, places: dict[int, int], copies: Copies) -> Recorded:
         """Returns the node with Slots in place of the values that each call computes anew."""
-        if isinstance(node.op, Call) and not node.op.closed:
-            self.closed = False
+        if isinstance(node.op, Call):
+            return self._template_of_call(node, copies) if self.closed else node
         edges = [(x, rule, tuple([self._slot(v, inside, places) for v in kept]), shape) for x, rule, kept, shape in node.edges]
         return (node.op, node.y, node.inputs, edges, (), node.code, node.offset, node.params)
+
+    def _template_of_call(self, node: Node, copies: Copies) -> Recorded:
+        """Does the same for a call, whose pullback refers to values also in its closure."""
+        edge, call = node.named_edges()[0], node.op
+        try:
+            kept, op = copies.of(edge.kept), call.copied(copies.of)
+        except Hidden:
+            self.closed = False
+            return node
+        self.closed = call.closed
+        if op.recompute is not None:
+            self.again.update({serial: x.place for serial, x in zip(edge.x, kept) if serial and x.__class__ is Slot})
+        return (op, node.y, node.inputs, (edge._replace(rule=op.rules[0], kept=kept),), (), node.code, node.offset, node.params)
+
+    def _in_call(self, value: Any, inside: Inside, places: dict[int, int]) -> Any:
+        """Returns the Slot for a value that a call refers to, or the value itself if it is the same in each call."""
+        if isinstance(value, np.ndarray) and _changes(value):
+            raise Hidden
+        if not isinstance(value, Tensor) or isinstance(value, Batched):
+            return value
+        outside = id(value) not in places and id(value) not in inside.made
+        if outside and (value.storage is not None or isinstance(value, (OutsideView, StaleView))):
+            return value  # a view from outside is read as it is then, and raises an error if it is stale
+        return self._slot(value, inside, places)
 
     def _slot(self, value: Any, inside: Inside, places: dict[int, int]) -> Any:
         if value.__class__ is tuple or value.__class__ is list:
@@ -169,13 +222,20 @@ class Trace:
     def made_with(self, kept: Sequence[Any], serials: dict[int, int], versions: Sequence[Any] = ()) -> list[Recorded]:
         """Returns the nodes with the kept values of a call, and with these serials. Others get new ones, which are added."""
         found: list[Recorded] = []
+        for serial, place in self.again.items():  # a checkpoint knows its inputs by their own serials
+            x = kept[place]
+            x.serial = x.serial or serials.get(serial) or new_serial()
+            serials.setdefault(serial, x.serial)
+        copies = Copies(lambda x: kept[x.place] if x.__class__ is Slot else x, searches=False)
         read = {id(storage): (storage, version) for storage, version in versions}
         for op, y, inputs, edges, _, code, offset, params in self.nodes:
+            if isinstance(op, Call):
+                op = op.copied(copies.of)
             if y not in serials:
                 serials[y] = new_serial()
             renamed = [
                 (
-                    [serials.get(s, 0) for s in x] if op.joint else serials[x], rule, tuple([_filled(v, kept) for v in of]), shape
+                    [serials.get(s, 0) for s in x] if op.joint else serials[x], op.rules[0] if isinstance(op, Call) else rule, tuple([_filled(v, kept) for v in of]), shape
                 )
                 for x, rule, of, shape in edges
             ]  # fmt: skip
