@@ -65,6 +65,8 @@ class Copies:
                 reached.append(id(value))
                 continue
             for part in self._parts(value):
+                if isinstance(part, _CLOSED):
+                    continue
                 if id(part) not in objects:
                     objects[id(part)], users[id(part)] = part, []
                     pending.append(part)
@@ -88,7 +90,7 @@ class Copies:
         if kind is None:
             return ()
         if kind is not object:
-            return [part for part in _PARTS[kind](value) if part is not None]
+            return _PARTS[kind](value)
         return value if value.__class__ is _Names else gc.get_referents(value) if self._searches else ()
 
     def _copy(self, value: Any, affected: set[int]) -> Any:

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..autodiff.batching import Batched
+from ..autodiff.listeners import listeners
 from ..autodiff.node import Node, Recorded, dependents, named, needed_by
 from ..autodiff.tape import Tape
 from ..launch import capturing
+from ..tensors import devices
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor, new_serial
 from ..tensors.views import OutsideView, StaleView
@@ -141,6 +141,7 @@ class Trace:
         self.cuts = _cuts(inside, own)
         self.kept: list[int] = []
         self.again: dict[int, int] = {}
+        self._device = next((x.device for x in leaves if isinstance(x, Tensor)), None) or devices.default_device()
         self._slots: dict[int, Slot] = {}  # by the id of a value, while the trace is made
         copies = Copies(partial(self._in_call, inside=inside, places=places), searches=True)
         self.nodes = [self._template(node, inside, places, copies) for node in nodes]
@@ -193,14 +194,17 @@ class Trace:
 
     def _in_call(self, value: Any, inside: Inside, places: dict[int, int]) -> Any:
         """Returns the Slot for a value that a call refers to, or the value itself if it is the same in each call."""
-        if isinstance(value, np.ndarray) and _changes(value):
-            raise Hidden
-        if not isinstance(value, Tensor) or isinstance(value, Batched):
+        if not isinstance(value, Tensor):
+            if (devices.on_host(value) or devices.on_device(value)) and devices.device_of(value) == self._device:
+                if value.dtype.kind in "biufV" and _changes(value):
+                    raise Hidden
             return value
+        if isinstance(value, Batched) and value.batch not in listeners.stack:
+            return value  # an example of a batch inside of the function is copied, with all examples replaced
         outside = id(value) not in places and id(value) not in inside.made
         if outside and (value.storage is not None or isinstance(value, (OutsideView, StaleView))):
             return value  # a view from outside is read as it is then, and raises an error if it is stale
-        return self._slot(value, inside, places)
+        return self._slot(value, inside, places) if value.device == self._device else value
 
     def _slot(self, value: Any, inside: Inside, places: dict[int, int]) -> Any:
         if value.__class__ is tuple or value.__class__ is list:

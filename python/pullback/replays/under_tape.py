@@ -35,7 +35,7 @@ class ForTape(Served):
         leaves, spec = self._leaves(args, options)
         args, options = unflatten(spec, leaves)
         inside = Inside(self.now.listener)
-        with inside, Heard((*listeners.stack, inside, Within(inside))):
+        with inside, Heard((*listeners.stack, Within(inside))):
             outputs, form = flatten(self._function(*args, **options))
         trace = Trace(self.__name__, inside, leaves, outputs, form)
         given = {x.serial for x in leaves if isinstance(x, Tensor)}
