@@ -9,6 +9,7 @@ from weakref import ref
 from ..autodiff.backward import Sums, total, walk
 from ..autodiff.listeners import listeners
 from ..autodiff.node import CALL, OUTPUT, Edge, Node, Recorded, dependents
+from ..autodiff.part import Part
 from ..autodiff.primitive import Op, Rule
 from ..autodiff.site import call_site
 from ..autodiff.tape import Tape
@@ -102,8 +103,7 @@ class Replayed(Recalled):
                     if to.once:
                         of.update(zip(serials, parts))
                         return ()
-                    for i, part in zip(to.places, parts):
-                        sums.add(serials[i], part)
+                    to.add(parts, serials, sums)
                     return ()
         given = g.of if isinstance(g, Cotangents) else {0: g}
         if self._repeats and sums.aggregation == "accumulate" and len(set(serials)) == len(serials):
@@ -118,8 +118,7 @@ class Replayed(Recalled):
                 self._repeats = False
             else:
                 *parts, to = found
-                for i, part in zip(to.places, parts):
-                    sums.add(serials[i], part)
+                to.add(parts, serials, sums)
                 return ()
         ends = {end.serial for end in self.trace.ends}
         again = {place for serial, place in self.trace.again.items() if serial in ends}  # these get serials of their own inside
@@ -268,19 +267,27 @@ class Places:
     Attributes:
         places: the position of the input of each contribution.
         once: True if each input gets one contribution.
+
+    Args:
+        blocks: for each contribution that is zero outside of one block, (elements before the block, elements after it).
     """
 
-    def __init__(self, places: list[int], once: bool) -> None:
-        self.places, self.once = places, once
+    def __init__(self, places: list[int], once: bool, blocks: Sequence[tuple[Any, Any] | None]) -> None:
+        self.places, self.once, self._blocks = places, once, blocks
+
+    def add(self, parts: Sequence[Tensor], serials: Sequence[int], sums: Sums) -> None:
+        """Adds the contributions to the sums of the inputs with these serials."""
+        for i, part, block in zip(self.places, parts, self._blocks):
+            sums.add(serials[i], part if block is None else Part(part, *block))
 
 
 class _Listed:
     """Keeps the contributions to a cotangent one by one, because others arrived before them."""
 
     def __init__(self) -> None:
-        self.parts: list[Tensor] = []
+        self.parts: list[Tensor | Part] = []
 
-    def add(self, g: Tensor) -> None:
+    def add(self, g: Tensor | Part) -> None:
         self.parts.append(g)
 
 
@@ -326,4 +333,7 @@ class Backward:
         found = [sums.of.get(serial) for serial in wanted]
         parts = [[] if s is None else s.parts if isinstance(s, _Listed) else [total(s)] for s in found]
         places = [i for i, of in zip(self._needed, parts) for _ in of]
-        return [*[g for of in parts for g in of], Places(places, places == list(range(len(trace.serials))))]
+        every = [g for of in parts for g in of]
+        blocks = [(g.before, g.after) if isinstance(g, Part) else None for g in every]
+        tensors = [g.value if isinstance(g, Part) else g for g in every]
+        return [*tensors, Places(places, places == list(range(len(trace.serials))), blocks)]

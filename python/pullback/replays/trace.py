@@ -129,26 +129,22 @@ class Trace:
             if isinstance(y, Tensor) and id(y) not in inside.made and id(y) not in places:
                 inside.read(y)
         self.leaves = [self._leaf(y, inside, places) for y in outputs]
-        needed = needed_by(inside, [y for y in self.results if y.dtype.kind in "fV"], through_zero=True)
-        nodes = [node for node in named(inside.nodes) if node.y in needed]
-        produced = {node.y for node in nodes}
-        self.serials = tuple(dict.fromkeys([x for node in nodes for x in node.inputs if x and x not in produced]))
-        self.inputs: list[Any] = [own[serial] if serial in own else inside.outside[serial] for serial in self.serials]
-        self.shapes = [(leaves[x] if isinstance(x, int) else x).shape for x in self.inputs]
         ends = len(self.results)
-        self.values = {*self.serials, *produced}
-        self.scopes = {serial: scope for serial, scope in inside.scopes.items() if serial in produced}
-        self.cuts = _cuts(inside, own)
         self.kept: list[int] = []
         self.again: dict[int, int] = {}
         self._device = next((x.device for x in leaves if isinstance(x, Tensor)), None) or devices.default_device()
         self._slots: dict[int, Slot] = {}  # by the id of a value, while the trace is made
-        copies = Copies(partial(self._in_call, inside=inside, places=places), searches=True)
-        self.nodes = [self._template(node, inside, places, copies) for node in nodes]
+        nodes = self._needed(inside, places)
+        self._slots = {}
+        produced = {node.y for node in nodes}
+        self.serials = tuple(dict.fromkeys([x for node in nodes for x in node.inputs if x and x not in produced]))
+        self.inputs: list[Any] = [own[serial] if serial in own else inside.outside[serial] for serial in self.serials]
+        self.shapes = [(leaves[x] if isinstance(x, int) else x).shape for x in self.inputs]
+        self.values = {*self.serials, *produced}
+        self.scopes = {serial: scope for serial, scope in inside.scopes.items() if serial in produced}
+        self.cuts = _cuts(inside, own)
         self.storages = _storages(nodes)
         self.has_dead = inside.has_dead
-        self._slots = {}
-        # A persistent tape may record its own backward pass, which reads the kept values.
         self.ends = self._ends(inside, self.results if inside.persistent else self.results[:ends], produced)
 
     def _leaf(self, y: Any, inside: Inside, places: dict[int, int]) -> Any:
@@ -162,6 +158,24 @@ class Trace:
             places[id(y)] = len(self.results)
             self.results.append(y)
         return places[id(y)]
+
+    def _needed(self, inside: Inside, places: dict[int, int]) -> list[Node]:
+        """Returns the nodes that the results depend on, and makes their templates."""
+        copies = Copies(partial(self._in_call, inside=inside, places=places), searches=True)
+        needed = {y.serial for y in self.results if y.dtype.kind in "fV"}
+        found: list[Node] = []
+        self.nodes: list[Recorded] = []
+        for node in named(reversed(inside.nodes)):
+            if node.y in needed:
+                before = len(self.results)
+                found.append(node)
+                self.nodes.append(self._template(node, inside, places, copies))
+                needed.update(node.inputs)
+                if inside.persistent:  # the tape may record its own backward pass, which reads the kept values
+                    needed.update([y.serial for y in self.results[before:]])
+        found.reverse()
+        self.nodes.reverse()
+        return found
 
     def _ends(self, inside: Inside, results: Sequence[Tensor], produced: set[int]) -> list[End]:
         found = []
