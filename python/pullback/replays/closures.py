@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import gc
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
@@ -15,10 +16,11 @@ from ..function_wrapper import FunctionWrapper
 from ..tensors.parameter import Parameter
 
 LIMIT: Final = 100_000  # objects that a search visits before it gives up
-_OURS: Final = __name__.partition(".")[0] + "."
+# Modules, classes and functions of these packages hold no values of a run; the closures of their functions may.
+_LIBRARIES: Final = {*sys.stdlib_module_names, __name__.partition(".")[0], "numpy", "cupy", "optree"}
 _CLOSED: Final = (
-    bool, int, float, complex, str, bytes, range, type(None), type(Ellipsis), type, CodeType, ModuleType, BuiltinFunctionType,
-    Batch, Parameter,
+    bool, int, float, complex, str, bytes, range, type(None), type(Ellipsis), CodeType, ModuleType, BuiltinFunctionType, Batch,
+    Parameter,
 )  # fmt: skip
 
 
@@ -27,13 +29,13 @@ class Hidden(Exception):
 
 
 class _Names(list[Any]):
-    """The values of the global names in a function, which a copy of the function shares."""
+    """The values of the names that a function looks up in modules. Its copy looks up the same ones."""
 
 
 class Copies:
     """Makes copies of functions that refer to other values, in closures, default arguments, containers and partial functions.
 
-    All copies are consistent: an object that several functions refer to is copied once.
+    An object that several functions refer to is copied once. Objects without such values are shared, not copied.
 
     Args:
         replaced: returns what takes the place of an object, or the object itself if it stays.
@@ -105,7 +107,7 @@ class Copies:
         return found
 
     def _made(self, value: Any, kind: Any, of: Callable[[Any], Any]) -> Any:
-        """Returns a copy of an object of this kind with the copies of its parts. Parts that it may be a part of are filled in later."""
+        """Returns a copy of an object of this kind, with copies of its parts. Those that may contain the object come later."""
         if kind is tuple:
             parts = [of(part) for part in value]
             return type(value)._make(parts) if hasattr(value, "_make") else tuple(parts)
@@ -135,7 +137,7 @@ def _kind(value: Any) -> Any:
     kind = type(value)
     if kind in _PARTS:
         return kind
-    if issubclass(kind, _CLOSED):
+    if issubclass(kind, _CLOSED) or (issubclass(kind, type) and _is_of_library(value.__module__)):
         return None
     if issubclass(kind, tuple):
         return tuple if hasattr(kind, "_make") else object
@@ -145,12 +147,24 @@ def _kind(value: Any) -> Any:
 
 
 def _parts_of_function(f: Any) -> Sequence[Any]:
-    """Returns the cells, defaults and attributes of a function, and the values of its global names."""
-    found = [*(f.__closure__ or ()), f.__defaults__, f.__kwdefaults__, f.__dict__]
-    if not (f.__module__ or "").startswith(_OURS):  # pullback's modules hold no values of a run
-        names = {name for code in _codes(f.__code__) for name in code.co_names}
-        found.append(_Names([f.__globals__[name] for name in names if name in f.__globals__]))
+    """Returns the cells, defaults and attributes of a function, and the values that its names have in modules."""
+    cells = f.__closure__ or ()
+    found = [*cells, f.__defaults__, f.__kwdefaults__, f.__dict__]
+    if not _is_of_library(f.__module__):
+        names = {name for code in _codes(f.__code__) for name in code.co_names}  # names of globals, modules and attributes
+        values = _Names([f.__globals__[name] for name in names if name in f.__globals__])
+        values += [sys.modules[name] for name in names if name in sys.modules]
+        modules = [x for x in (*values, *[x for cell in cells for x in _content(cell)]) if isinstance(x, ModuleType)]
+        for module in modules:  # it grows by the modules inside
+            inside = [] if _is_of_library(module.__name__) else [vars(module)[name] for name in names if name in vars(module)]
+            modules += [x for x in inside if isinstance(x, ModuleType) and not any([x is known for known in modules])]
+            values += inside
+        found.append(values)
     return found
+
+
+def _is_of_library(module: Any) -> bool:
+    return str(module).partition(".")[0] in _LIBRARIES
 
 
 def _codes(code: CodeType) -> list[CodeType]:
@@ -171,7 +185,7 @@ def _fields(value: Any) -> Sequence[str]:
 
 # The parts of each kind of object that can be copied.
 _PARTS: Final[dict[Any, Callable[[Any], Iterable[Any]]]] = {
-    tuple: lambda value: value,
+    tuple: lambda value: value if type(value) is tuple else (type(value), *value),
     list: lambda value: value,
     dict: lambda value: [*value, *value.values()],
     CellType: _content,
@@ -180,7 +194,7 @@ _PARTS: Final[dict[Any, Callable[[Any], Iterable[Any]]]] = {
     MethodType: lambda value: (value.__func__, value.__self__),
     FunctionWrapper: lambda value: (value._function, value._settings),
     Batched: lambda value: (value.value,),
-    dataclasses: lambda value: [getattr(value, name) for name in _fields(value)],
+    dataclasses: lambda value: [type(value), *[getattr(value, name) for name in _fields(value)]],
 }
 
 

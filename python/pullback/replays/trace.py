@@ -209,9 +209,9 @@ class Trace:
     def _in_call(self, value: Any, inside: Inside, places: dict[int, int]) -> Any:
         """Returns the Slot for a value that a call refers to, or the value itself if it is the same in each call."""
         if not isinstance(value, Tensor):
-            if (devices.on_host(value) or devices.on_device(value)) and devices.device_of(value) == self._device:
-                if value.dtype.kind in "biufV" and _changes(value):
-                    raise Hidden
+            is_array = devices.on_host(value) or devices.on_device(value)
+            if is_array and devices.device_of(value) == self._device and value.dtype.kind in "biufV" and _changes(value):
+                raise Hidden
             return value
         if isinstance(value, Batched) and value.batch not in listeners.stack:
             return value  # an example of a batch inside of the function is copied, with all examples replaced
@@ -247,20 +247,20 @@ class Trace:
         copies = Copies(lambda x: kept[x.place] if x.__class__ is Slot else x, searches=False)
         read = {id(storage): (storage, version) for storage, version in versions}
         for op, y, inputs, edges, _, code, offset, params in self.nodes:
-            if isinstance(op, Call):
-                op = op.copied(copies.of)
+            own = op.copied(copies.of) if isinstance(op, Call) else op
             if y not in serials:
                 serials[y] = new_serial()
             renamed = [
                 (
-                    [serials.get(s, 0) for s in x] if op.joint else serials[x], op.rules[0] if isinstance(op, Call) else rule, tuple([_filled(v, kept) for v in of]), shape
+                    [serials.get(s, 0) for s in x] if op.joint else serials[x], rule if own is op else own.rules[0],
+                    tuple([_filled(v, kept) for v in of]), shape,
                 )
                 for x, rule, of, shape in edges
             ]  # fmt: skip
             values = [value for edge in renamed for value in edge[2] if isinstance(value, Tensor)]
             checked = {id(x.storage): read[id(x.storage)] for x in values if x.storage is not None and id(x.storage) in read}
             found.append(
-                (op, serials[y], [serials.get(x, 0) for x in inputs], renamed, tuple(checked.values()), code, offset, params)
+                (own, serials[y], [serials.get(x, 0) for x in inputs], renamed, tuple(checked.values()), code, offset, params)
             )
         return found
 

@@ -165,7 +165,8 @@ class Rewound(Kept):
 
     def __init__(self, states: dict[Any, Any], modes: door.Modes, batches: Sequence[Batch]) -> None:
         self._states, self._modes, self._batches = states, list(modes.values()), batches
-        self._outside, self._now = (drawn.before, drawn.alike, drawn.memories), {generator: generator.state_dict() for generator in states}
+        self._outside = drawn.before, drawn.alike, drawn.memories
+        self._now = {generator: generator.state_dict() for generator in states}
         self._modes_now, self._again = [(module, module.training) for module, _ in self._modes], thread.again
 
     def _begin(self) -> None:
