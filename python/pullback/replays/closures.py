@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
+from weakref import CallableProxyType, ProxyType
 
 from ..autodiff.batching import Batch, Batched
 from ..function_wrapper import FunctionWrapper
@@ -19,8 +20,8 @@ LIMIT: Final = 100_000  # objects that a search visits before it gives up
 # Modules, classes and functions of these packages hold no values of a run; the closures of their functions may.
 _LIBRARIES: Final = {*sys.stdlib_module_names, __name__.partition(".")[0], "numpy", "cupy", "optree"}
 _CLOSED: Final = (
-    bool, int, float, complex, str, bytes, range, type(None), type(Ellipsis), CodeType, ModuleType, BuiltinFunctionType, Batch,
-    Parameter,
+    bool, int, float, complex, str, bytes, range, type(None), type(Ellipsis), CodeType, ModuleType, BuiltinFunctionType,
+    ProxyType, CallableProxyType, Batch, Parameter,
 )  # fmt: skip
 
 
@@ -46,7 +47,8 @@ class Copies:
     def __init__(self, replaced: Callable[[Any], Any], searches: bool) -> None:
         self._replaced, self._searches = replaced, searches
         self._copies: dict[int, Any] = {}  # by the id of the original
-        self._originals: list[Any] = []  # keeps them alive, so that their ids stay unique
+        self._shared: set[int] = set()  # the ids of objects that refer to no value that is replaced
+        self._known: list[Any] = []  # keeps all these objects alive, so that their ids stay unique
         self._rest: list[Callable[[], None]] = []  # what remains to be done, because objects may refer to each other in circles
 
     def of(self, value: Any) -> Any:
@@ -67,7 +69,7 @@ class Copies:
                 reached.append(id(value))
                 continue
             for part in self._parts(value):
-                if isinstance(part, _CLOSED):
+                if issubclass(type(part), _CLOSED) or id(part) in self._shared:
                     continue
                 if id(part) not in objects:
                     objects[id(part)], users[id(part)] = part, []
@@ -80,10 +82,11 @@ class Copies:
             if key not in affected:
                 affected.add(key)
                 reached += users[key]
+        self._known += objects.values()
+        self._shared |= objects.keys() - affected
         changed = [objects[key] for key in affected if key]
         if any([_kind(value) is object and self._replaced(value) is value for value in changed]):
             raise Hidden
-        self._originals += changed
         return affected
 
     def _parts(self, value: Any) -> Iterable[Any]:
