@@ -405,7 +405,14 @@ def by_set(x: Any) -> Any:
     return x * 2, lambda g: g * next(iter(held))
 
 
+@pb.custom_gradient
+def by_library(x: Any) -> Any:
+    pytest.leaked = pb.sin(x)  # type: ignore[attr-defined]
+    return x * 2, lambda g: g * pytest.leaked  # type: ignore[attr-defined]
+
+
 HIDDEN: dict[str, Function] = {
+    "library": by_library,
     "attribute": by_attribute,
     "callable object": pb.custom_gradient(lambda x: (x * 2, Held(pb.sin(x)))),
     "bound method": pb.custom_gradient(lambda x: (x * 2, Held(pb.sin(x)).__call__)),

@@ -7,7 +7,7 @@ import dataclasses
 import gc
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 from weakref import CallableProxyType, ProxyType
@@ -17,8 +17,7 @@ from ..function_wrapper import FunctionWrapper
 from ..tensors.parameter import Parameter
 
 LIMIT: Final = 100_000  # objects that a search visits before it gives up
-# Modules, classes and functions of these packages hold no values of a run; the closures of their functions may.
-_LIBRARIES: Final = {*sys.stdlib_module_names, __name__.partition(".")[0], "numpy", "cupy", "optree"}
+_LIBRARIES: Final = {*sys.stdlib_module_names, __name__.partition(".")[0]}
 _CLOSED: Final = (
     bool, int, float, complex, str, bytes, range, type(None), type(Ellipsis), CodeType, ModuleType, BuiltinFunctionType,
     ProxyType, CallableProxyType, Batch, Parameter,
@@ -166,8 +165,12 @@ def _parts_of_function(f: Any) -> Sequence[Any]:
     return found
 
 
+@cache
 def _is_of_library(module: Any) -> bool:
-    return str(module).partition(".")[0] in _LIBRARIES
+    """True for the name of a module of Python, of pullback or of an installed package. Their names and classes are not searched."""
+    name = str(module).partition(".")[0]
+    path = getattr(sys.modules.get(name), "__file__", None) or ""
+    return name in _LIBRARIES or "site-packages" in path or "dist-packages" in path
 
 
 def _codes(code: CodeType) -> list[CodeType]:

@@ -7,6 +7,7 @@ whose arguments are the kept values and the cotangents.
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Sequence
 from functools import partial
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ..autodiff.batching import Batched
 from ..autodiff.listeners import listeners
-from ..autodiff.node import Node, Recorded, dependents, named, needed_by
+from ..autodiff.node import Node, Recorded, all_kept, dependents, named, needed_by
 from ..autodiff.tape import Tape
 from ..launch import capturing
 from ..tensors import devices
@@ -175,7 +176,23 @@ class Trace:
                     needed.update([y.serial for y in self.results[before:]])
         found.reverse()
         self.nodes.reverse()
+        if any([isinstance(node.op, Call) for node in found]) and self._is_kept_elsewhere(inside, places):
+            self.closed = False
         return found
+
+    def _is_kept_elsewhere(self, inside: Inside, places: dict[int, int]) -> bool:
+        """True if a value that an op has made is alive for another reason than the results, the templates, and the nodes.
+
+        A pullback may then reach it in a way that no search has found.
+        """
+        known = {
+            *places,
+            *[id(x) for value in all_kept(inside.nodes) for x in (value if isinstance(value, (list, tuple)) else (value,))],
+        }
+        if known.issuperset(list(inside.made)):
+            return False
+        gc.collect()  # a function that refers to itself keeps its values until then
+        return not known.issuperset(list(inside.made))
 
     def _ends(self, inside: Inside, results: Sequence[Tensor], produced: set[int]) -> list[End]:
         found = []
