@@ -183,6 +183,20 @@ def test_contributions_from_inside_and_outside_are_summed_in_the_order_of_the_ea
     agree(lambda x: pb.sum(pb.tanh(x @ p) * pb.sin(p) + p * p / 3 + pb.cos(p)), run)
 
 
+@pytest.mark.parametrize("aggregation", ["accumulate", "add_n", "tree"])
+def test_contributions_to_blocks_of_an_argument_are_added_to_those_from_outside(aggregation: Any) -> None:
+    p = pb.Parameter(normal(3, 4, 3, dtype=pb.float32))
+
+    def run(g: Any, k: int) -> Any:
+        x = normal(k, 4, 3, dtype=pb.float32)
+        with pb.GradientTape() as tape:
+            tape.watch(x)
+            y = pb.sum(pb.exp(x)) + g(x) + pb.sum(x * p)
+        return tape.gradient(y, [x, p], aggregation=aggregation)
+
+    agree(lambda x: pb.sum(pb.tanh(x[0]) * pb.sin(x[2]) + p[1] * x[0]), run)
+
+
 @pytest.mark.parametrize("checkpointed", [False, True])
 @pytest.mark.parametrize("aggregation", ["accumulate", "add_n", "tree"])
 def test_contributions_to_values_inside_are_summed_as_in_the_eager_run(aggregation: Any, checkpointed: bool) -> None:

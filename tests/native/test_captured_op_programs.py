@@ -27,14 +27,14 @@ class Parted(Program):
         self.last = max(last, min(self.first + 1, len(self.steps)))
         self.keeps_inside = rng.random() < 0.3  # the captured part then reads Parameters from outside, not as arguments
 
-    def part(self, parameters: Sequence[Any], capture: Callable[[Any], Any]) -> Callable[..., Any]:
+    def part(self, parameters: Sequence[Any], capture: Callable[[Any], Any], checkpoint: bool = False) -> Callable[..., Any]:
         """Returns a function of the values before the part, which returns those that the part makes."""
 
         def run(*values: Any) -> list[Any]:
             found = [values[0], *parameters, *values[1:]] if self.keeps_inside else list(values)
             return self._run(found, self.first, self.last)[len(found) :]
 
-        return capture(run)
+        return capture(pb.checkpoint(run) if checkpoint else run)
 
     def _run(self, values: list[Any], first: int, last: int) -> list[Any]:
         values = list(values)
@@ -81,12 +81,12 @@ def hessian(program: Parted, part: Any, x: Any, parameters: Sequence[Any]) -> li
 WAYS = {"gradient": gradients, "second": second, "jvp": pushed, "vmap": vectorized, "hessian": hessian}
 
 
-def check(seed: int, way: str) -> None:
+def check(seed: int, way: str, checkpoint: bool = False) -> None:
     program = Parted(seed, draws=way in ("gradient", "second", "jvp"))
     if not program.steps:
         return
     parameters = program.parameters(seed)
-    eager, captured = program.part(parameters, lambda f: f), program.part(parameters, pb.capture)
+    eager, captured = [program.part(parameters, capture, checkpoint) for capture in (lambda f: f, pb.capture)]
     for k in range(3):
         x = input_of(program, 10 * seed + k)
         found = []
@@ -102,3 +102,10 @@ def check(seed: int, way: str) -> None:
 @pytest.mark.parametrize("seed", range(COUNT))
 def test_a_program_with_a_captured_part_has_its_bits(seed: int, way: str) -> None:
     check(seed, way)
+
+
+@pytest.mark.filterwarnings("ignore::pullback.errors.ZeroGradientWarning")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_a_program_with_a_captured_checkpoint_has_its_bits(seed: int, way: str) -> None:
+    check(seed, way, checkpoint=True)

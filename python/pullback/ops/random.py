@@ -6,14 +6,16 @@ Every call consumes one serial, whatever its shape. Its numbers depend on (seed,
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import index
+from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 import numpy as np
 
 from ..autodiff.batching import Batch
 from ..autodiff.primitive import apply
+from ..backends import kernels_on
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..interop.unknown_names import unexpected
 from ..launch import capturing
@@ -40,21 +42,35 @@ STATES_AHEAD = 256  # number of states of a generator that are copied to a GPU a
 # ---- generators
 
 
+class States(dict[Any, dict[str, Any]]):
+    """The states of generators before draws that will be repeated, by generator. "memory" holds what `Generator.rewind` needs."""
+
+
 class _Drawn(threading.local):
     """Per-thread bookkeeping that makes draws repeatable.
 
     Attributes:
         before: one dict per function that will repeat its draws: maps each generator to its state before the first draw.
         alike: the batches that began after the draws that are being repeated. All their examples get the same numbers.
+        memories: in a recording that repeats draws of another one: for each generator the tensor with the state that the other
+            recording began to draw with, and the serial that this state had when the recording was made.
     """
 
-    before: tuple[dict[Generator, dict[str, int]], ...] = ()
+    before: tuple[dict[Generator, dict[str, Any]], ...] = ()
     alike: tuple[Batch, ...] = ()
+    memories: Mapping[Generator, tuple[Tensor, int]] = MappingProxyType({})
 
-    def note(self, generator: Generator) -> None:
-        """Notes the state of a generator that is about to draw."""
+    def note(self, generator: Generator, device: str = "cpu") -> None:
+        """Notes the state of a generator that is about to draw.
+
+        If a recording keeps values for a backward pass, the state of each replay is among them, as "memory".
+        """
         for states in self.before:
-            states.setdefault(generator, generator.state_dict())
+            if generator not in states:
+                states[generator] = generator.state_dict()
+                recording = capturing.thread.recording
+                if recording is not None and recording.keeps and states.__class__ is States:
+                    states[generator]["memory"] = Tensor(generator.recorded_state(recording, device))
 
 
 drawn: Final = _Drawn()
@@ -104,13 +120,34 @@ class Generator(MadeOutside):
             self.seed(state["seed"])
         self._serial = state["serial"]
 
+    def rewind(self, state: dict[str, Any]) -> None:
+        """Continues from a state that was noted before a draw. If it has a memory, this holds the numbers of the present call."""
+        memory = state.get("memory")
+        if memory is None:
+            self.load_state_dict(state)
+        elif capturing.thread.recording is None:
+            seed, serial = devices.move(memory.array, "cpu").tolist()
+            self.load_state_dict({"seed": seed, "serial": serial})
+        else:
+            drawn.memories = {**drawn.memories, self: (memory, state["serial"])}
+            self._serial = state["serial"]
+
+    def recorded_state(self, recording: capturing.Recording, device: str) -> Any:
+        """Returns the present [seed, serial] of a recording, which each replay computes anew."""
+        if self in drawn.memories:
+            memory, serial = drawn.memories[self]
+            return kernels_on(device).random_state(memory.array, self._serial - serial)
+        return recording.random_state(self, self.state_dict(), device)
+
     def next_state(self, device: str = "cpu") -> Any:
         """Consumes one serial and returns [seed, serial] as uint64 in the device's memory."""
-        drawn.note(self)
-        serial = self._serial
+        drawn.note(self, device)
+        recording, serial = capturing.thread.recording, self._serial
+        if recording is not None:
+            state = self.recorded_state(recording, device)
+            self._serial += 1
+            return state
         self._serial += 1
-        if capturing.thread.recording is not None:
-            return capturing.thread.recording.random_state(self, {"seed": self._seed, "serial": serial}, device)
         if device == "cpu":
             return np.array([self._seed, serial], np.uint64)
         block, place = divmod(serial, STATES_AHEAD)

@@ -9,11 +9,13 @@ from weakref import ref
 from ..autodiff.backward import Sums, total, walk
 from ..autodiff.listeners import listeners
 from ..autodiff.node import CALL, OUTPUT, Edge, Node, Recorded, dependents
+from ..autodiff.part import Part
 from ..autodiff.primitive import Op, Rule
 from ..autodiff.site import call_site
 from ..autodiff.tape import Tape
 from ..errors import CaptureError
 from ..launch import capturing, door
+from ..ops.conversion import alias
 from ..ops.kinds import OWN
 from ..tensors.creation import ones, zeros_like
 from ..tensors.tensor import Tensor, new_serial
@@ -101,8 +103,7 @@ class Replayed(Recalled):
                     if to.once:
                         of.update(zip(serials, parts))
                         return ()
-                    for i, part in zip(to.places, parts):
-                        sums.add(serials[i], part)
+                    to.add(parts, serials, sums)
                     return ()
         given = g.of if isinstance(g, Cotangents) else {0: g}
         if self._repeats and sums.aggregation == "accumulate" and len(set(serials)) == len(serials):
@@ -117,9 +118,11 @@ class Replayed(Recalled):
                 self._repeats = False
             else:
                 *parts, to = found
-                for i, part in zip(to.places, parts):
-                    sums.add(serials[i], part)
+                to.add(parts, serials, sums)
                 return ()
+        ends = {end.serial for end in self.trace.ends}
+        again = {place for serial, place in self.trace.again.items() if serial in ends}  # these get serials of their own inside
+        kept = [alias(x) if place in again else x for place, x in enumerate(kept)] if again else kept
         nodes, known = self._inside(tape, serials, kept, {})
         reach |= _reached(self.trace, nodes, [x for x in serials if x in reach])
         for place, gy in given.items():
@@ -264,19 +267,27 @@ class Places:
     Attributes:
         places: the position of the input of each contribution.
         once: True if each input gets one contribution.
+
+    Args:
+        blocks: for each contribution that is zero outside of one block, (elements before the block, elements after it).
     """
 
-    def __init__(self, places: list[int], once: bool) -> None:
-        self.places, self.once = places, once
+    def __init__(self, places: list[int], once: bool, blocks: Sequence[tuple[Any, Any] | None]) -> None:
+        self.places, self.once, self._blocks = places, once, blocks
+
+    def add(self, parts: Sequence[Tensor], serials: Sequence[int], sums: Sums) -> None:
+        """Adds the contributions to the sums of the inputs with these serials."""
+        for i, part, block in zip(self.places, parts, self._blocks):
+            sums.add(serials[i], part if block is None else Part(part, *block))
 
 
 class _Listed:
     """Keeps the contributions to a cotangent one by one, because others arrived before them."""
 
     def __init__(self) -> None:
-        self.parts: list[Tensor] = []
+        self.parts: list[Tensor | Part] = []
 
-    def add(self, g: Tensor) -> None:
+    def add(self, g: Tensor | Part) -> None:
         self.parts.append(g)
 
 
@@ -306,17 +317,23 @@ class Backward:
             shape, dtype, device = self._seed
             cotangents = (ones(shape, dtype=dtype, device=device),)
         tape = Tape(watch_parameters=False)
-        tape.nodes = trace.made_with(kept, {serial: serial for serial in trace.values})
-        tape.values, tape.scopes, tape.leaves = set(trace.values), trace.scopes, dict.fromkeys(trace.serials)  # type: ignore[assignment]
-        wanted = [trace.serials[i] for i in self._needed]
-        reach = tape.values if len(wanted) == len(trace.serials) else dependents(tape, wanted)
+        known = {serial: serial for serial in trace.values if serial not in trace.again}
+        tape.nodes = trace.made_with(kept, known)
+        tape.values, tape.scopes = set(known.values()), {known[serial]: scope for serial, scope in trace.scopes.items()}
+        inputs = [known[serial] for serial in trace.serials]
+        tape.leaves = dict.fromkeys(inputs)  # type: ignore[assignment]
+        wanted = [inputs[i] for i in self._needed]
+        reach = tape.values if len(wanted) == len(inputs) else dependents(tape, wanted)
         for place, g in zip(self._given, cotangents):
-            sums.add(trace.ends[place].serial, g)
+            sums.add(known[trace.ends[place].serial], g)
         for i in self._listed:
-            sums.of[trace.serials[i]] = _Listed()
+            sums.of[inputs[i]] = _Listed()
         walk(tape, tape.nodes, reach, set(), sums)
         door.leave_scope(scope)
         found = [sums.of.get(serial) for serial in wanted]
         parts = [[] if s is None else s.parts if isinstance(s, _Listed) else [total(s)] for s in found]
         places = [i for i, of in zip(self._needed, parts) for _ in of]
-        return [*[g for of in parts for g in of], Places(places, places == list(range(len(trace.serials))))]
+        every = [g for of in parts for g in of]
+        blocks = [(g.before, g.after) if isinstance(g, Part) else None for g in every]
+        tensors = [g.value if isinstance(g, Part) else g for g in every]
+        return [*tensors, Places(places, places == list(range(len(trace.serials))), blocks)]

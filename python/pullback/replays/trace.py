@@ -7,17 +7,23 @@ whose arguments are the kept values and the cotangents.
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..autodiff.node import Node, Recorded, dependents, named, needed_by
+from ..autodiff.batching import Batched
+from ..autodiff.listeners import listeners
+from ..autodiff.node import Node, Recorded, all_kept, dependents, named, needed_by
 from ..autodiff.tape import Tape
 from ..launch import capturing
+from ..tensors import devices
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor, new_serial
-from ..transforms.calls import Call
+from ..tensors.views import OutsideView, StaleView
+from ..transforms.calls import Call, Reads
+from .closures import Copies, Hidden
 
 
 class Inside(Tape):
@@ -35,6 +41,10 @@ class Inside(Tape):
             if isinstance(x, Tensor) and id(x) not in self.made:
                 self.read(x)
         super().add(op, y, inputs, params)
+        self.has_made(y)
+
+    def has_made(self, y: Tensor) -> None:
+        """Notes that an op of the function has made a tensor."""
         self.made[id(y)] = weakref.ref(y, partial(self.made.pop, id(y)))  # not a Python function, in which Ctrl-C would be lost
 
     def read(self, x: Tensor) -> None:
@@ -43,6 +53,23 @@ class Inside(Tape):
             self.outside[x.serial] = x
         else:
             self.unwatched[id(x)] = weakref.ref(x)
+
+
+class Within(Reads):
+    """Receives what an `Inside` does not: the ops inside a checkpoint or a custom gradient, which is one op for a tape."""
+
+    def __init__(self, inside: Inside) -> None:
+        super().__init__()
+        self._inside = inside
+
+    def add(self, op: Any, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
+        for x in inputs:
+            if isinstance(x, Tensor) and id(x) not in self._inside.made:
+                if x.serial in self._inside.values:
+                    self._inside.outside[x.serial] = x
+                elif not isinstance(x, Parameter):  # the tape may watch it in a later call, which is then another function
+                    self._inside.unwatched[id(x)] = weakref.ref(x)
+        self._inside.has_made(y)
 
 
 class Slot(NamedTuple):
@@ -89,6 +116,7 @@ class Trace:
         scopes: by serial, the scope that a pullback is attributed to.
         storages: the storages that pullbacks read, and how much older than at the end of the run they were when they were read.
         cuts: (an input, how, site) for each place where a watched value left the tape.
+        again: by serial, the places in `kept` of the inputs that a checkpoint computes with again.
         closed: False if pullbacks refer to values in ways that are not known here, so that the trace serves no other call.
     """
 
@@ -103,23 +131,22 @@ class Trace:
             if isinstance(y, Tensor) and id(y) not in inside.made and id(y) not in places:
                 inside.read(y)
         self.leaves = [self._leaf(y, inside, places) for y in outputs]
-        needed = needed_by(inside, [y for y in self.results if y.dtype.kind in "fV"], through_zero=True)
-        nodes = [node for node in named(inside.nodes) if node.y in needed]
+        ends = len(self.results)
+        self.kept: list[int] = []
+        self.again: dict[int, int] = {}
+        self._device = next((x.device for x in leaves if isinstance(x, Tensor)), None) or devices.default_device()
+        self._slots: dict[int, Slot] = {}  # by the id of a value, while the trace is made
+        nodes = self._needed(inside, places)
+        self._slots = {}
         produced = {node.y for node in nodes}
         self.serials = tuple(dict.fromkeys([x for node in nodes for x in node.inputs if x and x not in produced]))
         self.inputs: list[Any] = [own[serial] if serial in own else inside.outside[serial] for serial in self.serials]
         self.shapes = [(leaves[x] if isinstance(x, int) else x).shape for x in self.inputs]
-        ends = len(self.results)
         self.values = {*self.serials, *produced}
         self.scopes = {serial: scope for serial, scope in inside.scopes.items() if serial in produced}
         self.cuts = _cuts(inside, own)
-        self.kept: list[int] = []
-        self._slots: dict[int, Slot] = {}  # by the id of a value, while the trace is made
-        self.nodes = [self._template(node, inside, places) for node in nodes]
         self.storages = _storages(nodes)
         self.has_dead = inside.has_dead
-        self._slots = {}
-        # A persistent tape may record its own backward pass, which reads the kept values.
         self.ends = self._ends(inside, self.results if inside.persistent else self.results[:ends], produced)
 
     def _leaf(self, y: Any, inside: Inside, places: dict[int, int]) -> Any:
@@ -134,6 +161,40 @@ class Trace:
             self.results.append(y)
         return places[id(y)]
 
+    def _needed(self, inside: Inside, places: dict[int, int]) -> list[Node]:
+        """Returns the nodes that the results depend on, and makes their templates."""
+        copies = Copies(partial(self._in_call, inside=inside, places=places), searches=True)
+        needed = {y.serial for y in self.results if y.dtype.kind in "fV"}
+        found: list[Node] = []
+        self.nodes: list[Recorded] = []
+        for node in named(reversed(inside.nodes)):
+            if node.y in needed:
+                before = len(self.results)
+                found.append(node)
+                self.nodes.append(self._template(node, inside, places, copies))
+                needed.update(node.inputs)
+                if inside.persistent:  # the tape may record its own backward pass, which reads the kept values
+                    needed.update([y.serial for y in self.results[before:]])
+        found.reverse()
+        self.nodes.reverse()
+        if any([isinstance(node.op, Call) for node in found]) and self._is_kept_elsewhere(inside, places):
+            self.closed = False
+        return found
+
+    def _is_kept_elsewhere(self, inside: Inside, places: dict[int, int]) -> bool:
+        """True if a value that an op has made is alive for another reason than the results, the templates, and the nodes.
+
+        A pullback may then reach it in a way that no search has found.
+        """
+        known = {
+            *places,
+            *[id(x) for value in all_kept(inside.nodes) for x in (value if isinstance(value, (list, tuple)) else (value,))],
+        }
+        if known.issuperset(list(inside.made)):
+            return False
+        gc.collect()  # a function that refers to itself keeps its values until then
+        return not known.issuperset(list(inside.made))
+
     def _ends(self, inside: Inside, results: Sequence[Tensor], produced: set[int]) -> list[End]:
         found = []
         for place, y in enumerate(results):
@@ -143,12 +204,39 @@ class Trace:
                 found.append(End(place, y.serial, on, tuple([i for i in on if self.serials[i] not in live])))
         return found
 
-    def _template(self, node: Node, inside: Inside, places: dict[int, int]) -> Recorded:
+    def _template(self, node: Node, inside: Inside, places: dict[int, int], copies: Copies) -> Recorded:
         """Returns the node with Slots in place of the values that each call computes anew."""
-        if isinstance(node.op, Call) and not node.op.closed:
-            self.closed = False
+        if isinstance(node.op, Call):
+            return self._template_of_call(node, copies) if self.closed else node
         edges = [(x, rule, tuple([self._slot(v, inside, places) for v in kept]), shape) for x, rule, kept, shape in node.edges]
         return (node.op, node.y, node.inputs, edges, (), node.code, node.offset, node.params)
+
+    def _template_of_call(self, node: Node, copies: Copies) -> Recorded:
+        """Does the same for a call, whose pullback refers to values also in its closure."""
+        edge, call = node.named_edges()[0], node.op
+        try:
+            kept, op = copies.of(edge.kept), call.copied(copies.of)
+        except Hidden:
+            self.closed = False
+            return node
+        self.closed = call.closed
+        if op.recompute is not None:
+            self.again.update({serial: x.place for serial, x in zip(edge.x, kept) if serial and x.__class__ is Slot})
+        return (op, node.y, node.inputs, (edge._replace(rule=op.rules[0], kept=kept),), (), node.code, node.offset, node.params)
+
+    def _in_call(self, value: Any, inside: Inside, places: dict[int, int]) -> Any:
+        """Returns the Slot for a value that a call refers to, or the value itself if it is the same in each call."""
+        if not isinstance(value, Tensor):
+            is_array = devices.on_host(value) or devices.on_device(value)
+            if is_array and devices.device_of(value) == self._device and value.dtype.kind in "biufV" and _changes(value):
+                raise Hidden
+            return value
+        if isinstance(value, Batched) and value.batch not in listeners.stack:
+            return value  # an example of a batch inside of the function is copied, with all examples replaced
+        outside = id(value) not in places and id(value) not in inside.made
+        if outside and (value.storage is not None or isinstance(value, (OutsideView, StaleView))):
+            return value  # a view from outside is read as it is then, and raises an error if it is stale
+        return self._slot(value, inside, places) if value.device == self._device else value
 
     def _slot(self, value: Any, inside: Inside, places: dict[int, int]) -> Any:
         if value.__class__ is tuple or value.__class__ is list:
@@ -170,20 +258,27 @@ class Trace:
     def made_with(self, kept: Sequence[Any], serials: dict[int, int], versions: Sequence[Any] = ()) -> list[Recorded]:
         """Returns the nodes with the kept values of a call, and with these serials. Others get new ones, which are added."""
         found: list[Recorded] = []
+        for serial, place in self.again.items():  # a checkpoint knows its inputs by their own serials
+            x = kept[place]
+            x.serial = x.serial or serials.get(serial) or new_serial()
+            serials.setdefault(serial, x.serial)
+        copies = Copies(lambda x: kept[x.place] if x.__class__ is Slot else x, searches=False)
         read = {id(storage): (storage, version) for storage, version in versions}
         for op, y, inputs, edges, _, code, offset, params in self.nodes:
+            own = op.copied(copies.of) if isinstance(op, Call) else op
             if y not in serials:
                 serials[y] = new_serial()
             renamed = [
                 (
-                    [serials.get(s, 0) for s in x] if op.joint else serials[x], rule, tuple([_filled(v, kept) for v in of]), shape
+                    [serials.get(s, 0) for s in x] if op.joint else serials[x], rule if own is op else own.rules[0],
+                    tuple([_filled(v, kept) for v in of]), shape,
                 )
                 for x, rule, of, shape in edges
             ]  # fmt: skip
             values = [value for edge in renamed for value in edge[2] if isinstance(value, Tensor)]
             checked = {id(x.storage): read[id(x.storage)] for x in values if x.storage is not None and id(x.storage) in read}
             found.append(
-                (op, serials[y], [serials.get(x, 0) for x in inputs], renamed, tuple(checked.values()), code, offset, params)
+                (own, serials[y], [serials.get(x, 0) for x in inputs], renamed, tuple(checked.values()), code, offset, params)
             )
         return found
 

@@ -13,7 +13,7 @@ from ..autodiff.primitive import ZERO
 from ..ops.random import drawn
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
-from ..transforms.calls import Reads
+from ..transforms.calls import Call, Reads
 from ..transforms.jvp import Forward as ForwardMode
 from ..tree import unflatten
 from .served import Served, Told, Unserved, alike_of, guard
@@ -77,6 +77,8 @@ class InsideForward(ForwardMode):
         return found
 
     def add(self, op: Any, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
+        if isinstance(op, Call) and op.formula and any([x.device != "cpu" for x in inputs]):
+            raise Unserved  # a recording on a GPU reads nothing, so that it could not refuse a pullback that is not linear
         for x in inputs:
             if isinstance(x, Tensor) and super().of(x) is None:
                 self.unknown[id(x)] = weakref.ref(x)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import ref
 
+from ..autodiff.kept import Heard
 from ..autodiff.listeners import listeners
 from ..autodiff.tape import Tape
 from ..backends import modes
@@ -18,7 +19,7 @@ from ..tree import flatten, unflatten
 from .replay import Replay
 from .replayed import Replayed
 from .served import Served, Unserved, alike_of, guard, thread
-from .trace import Inside, Trace
+from .trace import Inside, Trace, Within
 
 
 class ForTape(Served):
@@ -34,7 +35,7 @@ class ForTape(Served):
         leaves, spec = self._leaves(args, options)
         args, options = unflatten(spec, leaves)
         inside = Inside(self.now.listener)
-        with inside:
+        with inside, Heard((*listeners.stack, Within(inside))):
             outputs, form = flatten(self._function(*args, **options))
         trace = Trace(self.__name__, inside, leaves, outputs, form)
         given = {x.serial for x in leaves if isinstance(x, Tensor)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
@@ -73,7 +74,7 @@ class Call(Op):
             the ops inside, and the outputs. If it is given, tapes walk these ops instead of calling `pull`.
         again: how to run the call again, or the reason why that is not possible.
         formula: True if the user wrote the pullback.
-        closed: True if `pull` refers to no values but its arguments.
+        closed: False if a copy of the call (see `copied`) would not compute the same derivative from other values.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Call(Op):
         recompute: Callable[[Sequence[int], Sequence[Tensor]], Any] | None = None,
         again: Again | str = NOT_KEPT,
         formula: bool = False,
-        closed: bool = False,
+        closed: bool = True,
     ) -> None:
         facts = [(y.shape, y.dtype, y.device) if is_real(y) else None for y in outputs]
 
@@ -112,6 +113,19 @@ class Call(Op):
             rules=(rule,), pullback=pull, joint=True, tangent=tangent, dead=tuple(dead), edges=edges, recompute=recompute,
         )  # fmt: skip
         self.again, self.formula, self.closed = again, formula, closed
+
+    def copied(self, of: Callable[[Any], Any]) -> Call:
+        """Returns this call with functions that refer to other values, to be walked back over: of(f) is such a copy of f."""
+        found, rule = copy.copy(self), copy.copy(self.rules[0])
+        rule.definition = rule.fused = of(rule.definition)
+        found.rules, found.pullback = (rule,), of(self.pullback)
+        found.recompute, found.again = of(self.recompute), of(self.again)
+        found.edges = found.tangent = _recorded_already
+        return found
+
+
+def _recorded_already(*arguments: Any) -> Any:
+    raise AssertionError("the copy of a call is not recorded again")
 
 
 def _zeros(shape: tuple[int, ...], dtype: Any, device: str) -> Tensor:
@@ -168,20 +182,19 @@ def tell(to: Sequence[Any], call: Call, inputs: Sequence[Tensor], outputs: Seque
 
 def record(
     name: str, pull: Pull, inputs: Sequence[Tensor], outputs: Sequence[Any], to: Sequence[Any] | None = None,
-    again: Again | str = NOT_KEPT, formula: bool = False, closed: bool = False,
+    again: Again | str = NOT_KEPT, formula: bool = False,
 ) -> None:  # fmt: skip
     """Passes a call that made these outputs to the listeners, or only to those in `to`, at the batch level of each listener.
 
     Listeners outside a batch receive all its examples at once. The pullback they receive runs inside the batch, on one example.
-    `again`, `formula`, `closed`: see `Call`.
+    `again`, `formula`: see `Call`.
     """
     for level in levels([*inputs, *outputs]):
         told = [x for x in level.listeners if to is None or x in to]
         if told:
             seen, made = level.lowered(inputs), level.lowered(outputs)
             how = INSIDE_VMAP if level.above else again
-            alone = closed and not level.above
-            call = Call(name, seen, made, level.pull(pull, inputs), again=how, formula=formula, closed=alone)
+            call = Call(name, seen, made, level.pull(pull, inputs), again=how, formula=formula)
             tell(told, call, seen, made)
 
 
@@ -206,10 +219,7 @@ class Level:
 
     def lowered(self, values: Sequence[Any]) -> list[Any]:
         """Returns the values at this level, where a value holds all examples of the batches inside."""
-        found = list(values)
-        for batch in reversed(self.above):
-            found = [x.value if belongs(x, batch) else x for x in found]
-        return found
+        return lowered(values, self.above)
 
     def pull(self, pull: Pull, inputs: Sequence[Tensor]) -> Pull:
         """Returns the pullback of the call for values of this level."""
@@ -232,6 +242,14 @@ def levels(values: Sequence[Any]) -> list[Level]:
         elif not isinstance(listener, Batch):
             here.append(listener)
     return [*found, Level(here, ())]
+
+
+def lowered(values: Sequence[Any], batches: Sequence[Batch]) -> list[Any]:
+    """Returns the values outside of these batches, where a value holds all examples. The batches are listed from outer to inner."""
+    found = list(values)
+    for batch in reversed(batches):
+        found = [x.value if belongs(x, batch) else x for x in found]
+    return found
 
 
 def batches_of(values: Sequence[Any]) -> list[Batch]:

@@ -16,19 +16,17 @@ from ..backends.autocast import autocast
 from ..errors import TapeError
 from ..function_wrapper import FunctionWrapper
 from ..interop.unknown_names import unexpected
-from ..launch import door
+from ..launch import capturing, door
 from ..launch.scopes import recomputing
 from ..ops.conversion import alias
-from ..ops.random import drawn
+from ..ops.random import States, drawn
 from ..tensors import devices
 from ..tensors.operand import steady
 from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from ..typing import P, R
-from .calls import Call, Level, Reads, call_recorders, called, entered, levels, tell, with_listeners
+from .calls import Call, Reads, call_recorders, called, entered, levels, lowered, tell, with_listeners
 from .vjp import check_function
-
-States = dict[Any, dict[str, int]]  # the states of random generators, by generator
 
 
 def checkpoint(f: Callable[P, R], *args: NoReturn, **unknown: NoReturn) -> Callable[P, R]:
@@ -85,7 +83,7 @@ class Checkpointed(FunctionWrapper[P, R]):
         for level in levels([*inputs, *leaves]):
             told = [tape for tape in tapes if tape in level.listeners]
             if told:
-                recompute = _recomputation(called(f), run, (states, modes), len(leaves), level)
+                recompute = _recomputation(called(f), run, (dict(states), modes), len(leaves), level.above)
                 made = level.lowered(outputs)
                 node = Call(
                     f"checkpoint of {called(f)}",
@@ -95,6 +93,7 @@ class Checkpointed(FunctionWrapper[P, R]):
                     keeps=True,
                     dead=reads.dead,
                     recompute=recompute,
+                    closed=not (states and [b for b in _running() if b not in level.above and not b.directions]),
                 )
                 tell(told, node, inputs, made)
         return unflatten(spec, list(outputs))
@@ -114,9 +113,9 @@ def _pull(recompute: Recompute, inputs: Sequence[Tensor]) -> Callable[[list[Any]
 
 
 def _recomputation(
-    name: str, run: Callable[[], Any], noted: tuple[States, door.Modes], count: int, level: Level
+    name: str, run: Callable[[], Any], noted: tuple[dict[Any, Any], door.Modes], count: int, above: Sequence[Batch]
 ) -> Recompute:  # fmt: skip
-    """Returns the `recompute` function of a Call, for listeners of this level."""
+    """Returns the `recompute` function of a Call, for listeners outside of the batches `above`."""
     precision, device, batches = modes.precision(), devices.default_device(), _running()
 
     def recompute(serials: Sequence[int], inputs: Sequence[Tensor]) -> tuple[Tape, list[Any]]:
@@ -124,10 +123,10 @@ def _recomputation(
         tape.watch([x for x, serial in zip(inputs, serials) if serial])
         with (
             door.charged_to(door.RECOMPUTE), autocast(precision), devices.use_device(device), Rewound(*noted, batches),
-            entered(level.above, tape),
+            entered(above, tape),
         ):  # fmt: skip
             door.leave_scope(recomputing(door.scope_now()))
-            values = level.lowered(flatten(run())[0])
+            values = lowered(flatten(run())[0], above)
         if len(values) != count:
             raise TapeError(
                 f"checkpoint: {name} returned {count} values in the forward pass, and {len(values)} when it was computed again. "
@@ -145,7 +144,7 @@ def _running() -> list[Batch]:
 class Noted(Kept):
     """Notes the state of each random generator before the first draw from it, and the mode of each Module before its first call."""
 
-    def __init__(self, states: States, modes: door.Modes) -> None:
+    def __init__(self, states: dict[Any, Any], modes: door.Modes) -> None:
         self._inside = (*drawn.before, states), (*door.state.modes, modes)
         self._outside = drawn.before, door.state.modes
 
@@ -164,20 +163,25 @@ class Rewound(Kept):
     The draws differ from example to example only in `batches`, which ran the first time, and in batches that begin inside.
     """
 
-    def __init__(self, states: States, modes: door.Modes, batches: Sequence[Batch]) -> None:
+    def __init__(self, states: dict[Any, Any], modes: door.Modes, batches: Sequence[Batch]) -> None:
         self._states, self._modes, self._batches = states, list(modes.values()), batches
-        self._outside, self._now = (drawn.before, drawn.alike), {generator: generator.state_dict() for generator in states}
+        self._outside = drawn.before, drawn.alike, drawn.memories
+        self._now = {generator: generator.state_dict() for generator in states}
         self._modes_now, self._again = [(module, module.training) for module, _ in self._modes], thread.again
 
     def _begin(self) -> None:
         drawn.before, drawn.alike = (), tuple([batch for batch in _running() if batch not in self._batches])
+        drawn.memories = {}
         thread.again = True
         for generator, state in self._states.items():
-            generator.load_state_dict(state)
+            generator.rewind(state)
+        recording = capturing.thread.recording
+        for module, _ in self._modes if recording is not None else ():
+            recording.guard(module, lambda: True)  # replays are valid in each mode, because the modes of the first run are set here
         _set_modes(self._modes)
 
     def _end(self) -> None:
-        drawn.before, drawn.alike = self._outside
+        drawn.before, drawn.alike, drawn.memories = self._outside
         thread.again = self._again
         for generator, state in self._now.items():
             generator.load_state_dict(state)

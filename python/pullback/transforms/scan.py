@@ -134,7 +134,7 @@ def _slices(x: Tensor) -> list[Tensor]:
         """The cotangents of the slices, stacked"""
         return [stack(cotangents)]
 
-    record("slices", pull, [x], parts, to=tapes, again=Again(None, lambda xs: (unstack(xs[0]), pull)), closed=True)
+    record("slices", pull, [x], parts, to=tapes, again=Again(None, lambda xs: (unstack(xs[0]), pull)))
     return parts
 
 
