@@ -8,8 +8,8 @@ eagerly and captured, and compares the bits of the results and of all that the p
 - "silent": something else came without an error;
 - "broken": an error other than the eager one was raised.
 
-`python tests/changing_programs.py 0 5000` prints the seeds that fail, each with the parts that it needs to fail, and sums by
-mode and by parts. `python tests/changing_programs.py 17` prints one program, and the smallest program inside that fails in each mode.
+`python tests/changing_programs.py 0 5000` prints the seeds that fail, each with the parts that it needs to fail, and sums by mode
+and by parts. `python tests/changing_programs.py 17` prints one program, and the smallest program inside that fails in each mode.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import types
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any, Final
 
 import numpy as np
@@ -124,7 +125,8 @@ def run(program: Program, mode: str, captured: bool) -> Iterator[tuple[Any, Any]
         x, others = argument(program.seed, call, mode), [namespace[name] for name in names]
         try:
             work = lambda x=x, others=others, sources=sources: called(f, x, others, sources, mode, captured)
-            result = digest(in_thread(work) if call.thread else work())
+            with pb.amp.autocast("bfloat16") if call.autocast else nullcontext():
+                result = digest(in_thread(work) if call.thread else work())
         except pb.CaptureError as error:
             yield error, None
             return

@@ -108,6 +108,7 @@ def f(ARGUMENTS, gain=0.5):
 --
 f.__defaults__ = (0.75,)
 """)}  # fmt: skip
+END: Final = -1  # the number of what belongs to no part
 RESULTS: Final = ("h", "(h, pb.sum(h))", "{'h': h, 'all': [pb.mean(h), h[..., 0]]}")
 
 
@@ -116,11 +117,12 @@ class Call:
     """A call of a script: what changes before it, and how the function is called."""
 
     number: int  # of its data
-    changes: tuple[tuple[int, str], ...]  # (number of the part, statement); -1 for changes that belong to no part
+    changes: tuple[tuple[int, str], ...]  # (number of the part, statement); END for changes that belong to no part
     rows: int
     dtype: str
     kind: str = "tensor"  # or "array"
     thread: bool = False
+    autocast: bool = False
 
     def without_changes(self) -> Call:
         return replace(self, changes=())
@@ -130,16 +132,12 @@ class Program:
     def __init__(self, seed: int) -> None:
         rng = random.Random(seed)
         tables = rng.choices([table for _, table in TABLES], [weight for weight, _ in TABLES], k=rng.choice((1, 1, 2, 2, 3, 4)))
-        refusals = 0
-        self.seed, self.parts = seed, []
+        self.seed, self.parts = seed, []  # parts with their numbers
         for n, table in enumerate(tables):
-            refusals += table in (CARRIED, HOST)
-            part = fact(rng) if table is None or (table in (CARRIED, HOST) and refusals > 1) else rng.choice(table)
+            part = fact(rng) if table is None or (self.may_raise and table in (CARRIED, HOST)) else rng.choice(table)
             self.parts.append((n, part.numbered(n)))
         self.form, self.result = rng.choice((*FORMS, "function", "function")), rng.choice(RESULTS)
-        self.fails_at = (
-            rng.randrange(len(tables) + 1) if rng.random() < 0.1 else None
-        )  # the part after which the flag `fails` raises
+        self.fails_at = rng.choice([*range(len(tables)), END]) if rng.random() < 0.1 else None  # before this part
         self.script = list(self.calls(rng))
 
     def calls(self, rng: random.Random) -> Iterator[Call]:
@@ -150,12 +148,13 @@ class Program:
             changing = [(n, part) for n, part in self.parts if part.changes and (rng.random() < 0.4) and k > 0]
             changes = [(n, part.change(rng)) for n, part in changing for _ in range(rng.choice((1, 1, 2)))]
             if (of_form := FORMS[self.form][1]) and k > 0 and rng.random() < 0.03:
-                changes.append((-1, rng.choice(of_form)))
+                changes.append((END, rng.choice(of_form)))
             if self.fails_at is not None:
-                changes.append((-1, f"fails = {rng.random() < 0.25}"))
+                changes.append((END, f"fails = {rng.random() < 0.25}"))
             if rng.random() < 0.05:
-                changes.append((-1, f"pb.random.seed({k})"))
-            yield Call(k, tuple(changes), rows, dtype, rng.choice(("tensor", "tensor", "array")), rng.random() < 0.1)
+                changes.append((END, f"pb.random.seed({k})"))
+            kind, thread, autocast = rng.choice(("tensor", "tensor", "array")), rng.random() < 0.1, rng.random() < 0.05
+            yield Call(k, tuple(changes), rows, dtype, kind, thread, autocast)
 
     @property
     def may_raise(self) -> bool:
@@ -173,22 +172,21 @@ class Program:
         setup = "\n".join(part.setup for _, part in self.parts)
         arguments = [name for _, part in self.parts for name in part.arguments]
         lines = ["h = x * 1.0"]
-        for n, part in [*self.parts, (None, None)]:
-            if self.fails_at is not None and (n == self.fails_at or (n is None and self.fails_at >= len(self.parts))):
-                lines += ["if fails:", "    raise ValueError('fails')"]
-            if part is not None:
-                lines += part.body.splitlines()
+        for n, body in [*((n, part.body) for n, part in self.parts), (END, "")]:
+            lines += ["if fails:", "    raise ValueError('fails')"] * (n == self.fails_at)
+            lines += body.splitlines()
         lines.append(f"return {self.result}")
         text = FORMS[self.form][0].replace("ARGUMENTS", ", ".join(["x", *arguments]))
         indent = text.partition("BODY")[0].rpartition("\n")[2]
-        body = f"\n{indent}".join(lines)
-        return f"{setup}\n{text.replace('BODY', body)}\n"
+        whole = f"\n{indent}".join(lines)
+        return f"{setup}\n{text.replace('BODY', whole)}\n"
 
     def __str__(self) -> str:
         lines = []
         for k, call in enumerate(self.script):
             lines += [change for _, change in call.changes]
-            lines.append(f"# call {k}: {call.rows} rows of {call.dtype}, {call.kind}{', in a thread' * call.thread}")
+            how = f"{call.kind}{', in a thread' * call.thread}{', under autocast' * call.autocast}"
+            lines.append(f"# call {k}: {call.rows} rows of {call.dtype}, {how}")
         return self.source() + "\n" + "\n".join(lines)
 
     def smaller(self) -> Iterator[Program]:
@@ -204,10 +202,9 @@ class Program:
             for j in range(len(call.changes)):
                 less = replace(call, changes=call.changes[:j] + call.changes[j + 1 :])
                 yield self.variant(script=[*self.script[:k], less, *self.script[k + 1 :]])
-            if call.thread or call.kind != "tensor" or call.rows != 2:
-                yield self.variant(
-                    script=[*self.script[:k], replace(call, thread=False, kind="tensor", rows=2), *self.script[k + 1 :]]
-                )
+            plain = replace(call, rows=2, kind="tensor", thread=False, autocast=False)
+            if call != plain:
+                yield self.variant(script=[*self.script[:k], plain, *self.script[k + 1 :]])
 
     def variant(self, **changed: Any) -> Program:
         program = object.__new__(Program)
