@@ -189,13 +189,17 @@ class Program:
             lines.append(f"# call {k}: {call.rows} rows of {call.dtype}, {how}")
         return self.source() + "\n" + "\n".join(lines)
 
-    def smaller(self) -> Iterator[Program]:
-        """Yields programs that lack one part, one call or one change."""
+    def with_fewer_parts(self) -> Iterator[Program]:
+        """Yields programs that lack one part."""
         for n, _ in self.parts:
             script = [replace(call, changes=tuple(change for change in call.changes if change[0] != n)) for call in self.script]
             yield self.variant(parts=[part for part in self.parts if part[0] != n], script=script)
         if self.fails_at is not None:
             yield self.variant(fails_at=None)
+
+    def smaller(self) -> Iterator[Program]:
+        """Yields programs that lack one part, one call or one change."""
+        yield from self.with_fewer_parts()
         for k, call in enumerate(self.script):
             if len(self.script) > 1:
                 yield self.variant(script=self.script[:k] + self.script[k + 1 :])
