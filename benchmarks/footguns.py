@@ -18,7 +18,6 @@ import io
 import logging
 import re
 import sys
-import types
 import warnings
 
 import numpy as np
@@ -206,14 +205,13 @@ def libraries():
 def results(sections, xp, tensor, compiled):
     """Yields what each call gives and what can be seen after it, or the error, which ends the run."""
     beginning, change, seen, argument = sections
-    names = vars(types.ModuleType("trap")) | {"xp": xp}
+    names = {"xp": xp, "__name__": "trap"}
     exec(PRELUDE + beginning, names)
     f = compiled(names["f"], bool(argument))
     for k in range(4):
         x = tensor(np.array([[0.5, -1.25, 2.0], [1.5, 0.25, -0.75], [1.0, 1.0, 1.0]], "float32") * (-1) ** (k // 2))
-        names["k"] = k + 2
-        exec(change if k else "", names)
         names["k"] = k
+        exec(change if k else "", names)
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             try:
                 result = np.asarray(f(x, *([eval(argument, names)] if argument else [])))

@@ -49,6 +49,21 @@ p$.assign(p$ * NUMBER)
 p$ = pb.Parameter(np.full(3, 0.5, 'float32'))
 --
 p$
+== a Buffer that another captured function assigns
+b$ = nn.Buffer(np.zeros((), 'float32'))
+s$ = Scaler(1.5)
+def update$(h):
+    b$.assign(b$ + pb.mean(h) * s$.by)
+    return h * 1.0
+update$ = capture(update$)
+--
+h = h + b$ * s$.by
+--
+update$(pb.ones((2, 3)))
+update$(pb.ones((1, 3)))
+s$.by = NUMBER
+--
+b$
 == a step that the caller takes
 p$ = pb.Parameter(np.zeros((), 'float32'))
 --

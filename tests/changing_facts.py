@@ -14,7 +14,7 @@ from typing import Final
 from changing_holders import HOLDERS, Holder, blocks
 from changing_positions import POSITIONS, Position
 
-MODES: Final = ("plain", "steps", "tape", "vmap")
+MODES: Final = ("plain", "steps", "tape", "vmap", "mixed")  # "mixed" takes turns between plain calls, tapes and vmap
 NUMBERS: Final = ("0.5", "1.25", "2", "True", "1", "1.0", "0.3", "np.float32(0.3)", "np.float64(0.3)", "1.5")
 
 

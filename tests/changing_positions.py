@@ -297,6 +297,28 @@ def helper$(h):
     return USE, lambda g: g * 0.5
 --
 h = helper$(h)
+== a pullback
+def backward$(h):
+    return USE
+@pb.custom_gradient
+def helper$(h):
+    return h * 1.5, lambda g: backward$(g)
+--
+h = helper$(h)
+== a pullback under a tape
+def backward$(h):
+    return USE
+@pb.custom_gradient
+def helper$(h):
+    return h * 1.5, lambda g: backward$(g)
+--
+with pb.GradientTape() as tape:
+    tape.watch(h)
+    y = pb.sum(helper$(h))
+h = h + tape.gradient(y, h)
+== a scan
+--
+h = pb.scan(lambda c, h: (c + 1.0, USE), pb.zeros(()), h)[1]
 == an exception handler
 --
 try:

@@ -122,9 +122,10 @@ def run(program: Program, mode: str, captured: bool) -> Iterator[tuple[Any, Any]
             attempt(lambda change=change: exec(change, namespace))
         watched = [attempt(lambda e=e: eval(e, namespace)) for e in expressions]
         sources = [leaf for leaf in leaves(watched) if isinstance(leaf, pb.Parameter) and not isinstance(leaf, pb.nn.Buffer)]
-        x, others = argument(program.seed, call, mode), [namespace[name] for name in names]
+        how, others = call.how if mode == "mixed" else mode, [namespace[name] for name in names]
+        x = argument(program.seed, call, how)
         try:
-            work = lambda x=x, others=others, sources=sources: called(f, x, others, sources, mode, captured)
+            work = lambda x=x, others=others, sources=sources, how=how: called(f, x, others, sources, how, captured)
             with pb.amp.autocast("bfloat16") if call.autocast else nullcontext():
                 result = digest(in_thread(work) if call.thread else work())
         except pb.CaptureError as error:

@@ -18,7 +18,7 @@ TABLES: Final = (  # weights and tables; None stands for `fact`
     (1, HOST),
 )  # fmt: skip
 PRELUDE: Final = """
-import collections, copy, dataclasses, enum, functools, math, random, types
+import collections, copy, dataclasses, enum, functools, gc, math, random, types
 import numpy as np
 import pullback as pb
 from pullback import nn, optim
@@ -121,6 +121,7 @@ class Call:
     rows: int
     dtype: str
     kind: str = "tensor"  # or "array"
+    how: str = "plain"  # in the mode "mixed"
     thread: bool = False
     autocast: bool = False
 
@@ -153,8 +154,10 @@ class Program:
                 changes.append((END, f"fails = {rng.random() < 0.25}"))
             if rng.random() < 0.05:
                 changes.append((END, f"pb.random.seed({k})"))
-            kind, thread, autocast = rng.choice(("tensor", "tensor", "array")), rng.random() < 0.1, rng.random() < 0.05
-            yield Call(k, tuple(changes), rows, dtype, kind, thread, autocast)
+            if rng.random() < 0.05:
+                changes.append((END, "gc.collect()"))
+            kind, how = rng.choice(("tensor", "tensor", "array")), rng.choice(("plain", "tape", "vmap"))
+            yield Call(k, tuple(changes), rows, dtype, kind, how, rng.random() < 0.1, rng.random() < 0.05)
 
     @property
     def may_raise(self) -> bool:
@@ -185,7 +188,7 @@ class Program:
         lines = []
         for k, call in enumerate(self.script):
             lines += [change for _, change in call.changes]
-            how = f"{call.kind}{', in a thread' * call.thread}{', under autocast' * call.autocast}"
+            how = f"{call.kind}, {call.how}{', in a thread' * call.thread}{', under autocast' * call.autocast}"
             lines.append(f"# call {k}: {call.rows} rows of {call.dtype}, {how}")
         return self.source() + "\n" + "\n".join(lines)
 

@@ -151,6 +151,55 @@ m$ = N$()
 helper$ = pb.tanh
 def helper$(h): return h * 4
 helper$ = M$()
+== random numbers of pullback
+generator$ = pb.random.Generator(3)
+std$ = 1.5
+--
+h = h + pb.random.normal((3,)) * std$ + generator$.uniform((3,))
+--
+generator$ = pb.random.Generator(4)
+generator$.seed(5)
+generator$.load_state_dict(pb.random.Generator(6).state_dict())
+std$ = NUMBER
+--
+generator$.state_dict()
+== a precision
+precision$ = 'bfloat16'
+w$ = pb.Parameter(np.full((3, 3), 0.3, 'float32'))
+--
+with pb.amp.autocast(precision$):
+    h = h @ w$
+--
+precision$ = 'float16'
+precision$ = 'tf32'
+precision$ = 'bfloat16'
+w$.assign(w$ * 1.1)
+--
+w$
+== a transform in the place of a layer
+class M$(nn.Module):
+    def __init__(self):
+        self.block, self.gain = pb.checkpoint(nn.Linear(3, 3)), 1.5
+    def forward(self, h):
+        return self.block(h) * self.gain
+m$ = M$()
+--
+h = m$(h)
+--
+m$.block = pb.checkpoint(nn.Linear(3, 3))
+m$.block = nn.Tanh()
+m$.gain = NUMBER
+--
+m$.state_dict()
+== a functional call
+m$ = nn.Linear(3, 3)
+weights$ = m$.state_dict()
+--
+h = nn.functional_call(m$, weights$, h)
+--
+weights$['weight'] = weights$['weight'] * 0.5
+weights$ = nn.Linear(3, 3).state_dict()
+m$ = nn.Linear(3, 3)
 == an embedding and attention
 m$ = nn.Embedding(4, 3)
 a$ = nn.MultiHeadAttention(4, num_heads=2)
@@ -218,6 +267,56 @@ m$[2].weight.constraint = optim.constraints.Box(-0.1, 0.1)
 m$.parameters()
 (opt$.steps, opt$.lr)
 [dict(opt$.slots(p)) for p in opt$.parameters]
+== a schedule
+m$ = nn.Linear(3, 3)
+rate$ = optim.schedules.Cosine(0.1, steps=6)
+opt$ = optim.SGD(m$.parameters(), lr=rate$)
+--
+h = h + opt$.minimize(lambda: pb.mean(pb.square(m$(h))))
+--
+rate$.base = NUMBER
+opt$.lr = optim.schedules.Exponential(0.1, 0.5)
+opt$.lr = optim.schedules.Lambda(0.1, lambda k: 1.0 / (1 + k))
+opt$.lr = NUMBER
+--
+m$.weight
+(opt$.steps, opt$.lr)
+== a rule by formula
+sign$ = pb.sign
+gain$ = 1.0
+@optim.rule(slots=('m',), lr=0.1, beta=0.9)
+def Rule$(p, g, m, h):
+    m = h.beta * m + (1 - h.beta) * g * gain$
+    return -h.lr * sign$(m), m
+m$ = nn.Linear(3, 3)
+opt$ = Rule$(m$.parameters())
+--
+h = h + opt$.minimize(lambda: pb.mean(pb.square(m$(h))))
+--
+gain$ = NUMBER
+sign$ = pb.tanh
+opt$.beta = 0.5
+opt$.lr = NUMBER
+opt$ = Rule$(m$.parameters(), lr=0.05)
+--
+m$.weight
+[dict(opt$.slots(p)) for p in opt$.parameters]
+== a constraint that is a function
+m$ = nn.Linear(3, 3)
+limit$ = 0.5
+m$.weight.constraint = lambda w: pb.clip(w, -limit$, limit$)
+opt$ = optim.SGD(m$.parameters(), lr=0.2)
+--
+h = h + opt$.minimize(lambda: pb.mean(pb.square(m$(h))))
+--
+limit$ = 0.25
+limit$ = 0.1
+limit$ = 0.5
+m$.weight.constraint = None
+m$.weight.constraint = optim.constraints.NonNegative()
+m$.bias.constraint = lambda b: b * limit$
+--
+m$.parameters()
 == a list of optimizers and a dict of models
 models$ = {'a': nn.Linear(3, 3), 'b': nn.Linear(3, 3)}
 opts$ = {name: optim.SGD(m.parameters(), lr=0.1) for name, m in models$.items()}

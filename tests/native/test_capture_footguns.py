@@ -208,6 +208,15 @@ def test_an_environment_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     follows(lambda x: x * float(os.environ["GAIN"]), lambda: monkeypatch.setenv("GAIN", "3.0"))
 
 
+def test_a_number_among_the_results() -> None:
+    settings, f = Settings(2), pb.capture(lambda x: (x * settings.p, settings.p, x.shape))
+    for p in (2, 3, 3.0, True, 2):
+        settings.p = p
+        value, number, shape = f(X)
+        same(value, X * p)
+        assert (number, type(number), shape) == (p, type(p), X.shape)
+
+
 def test_a_number_that_changes_in_each_call_is_right_and_warned_of() -> None:
     settings = Settings(0.0)
     f = pb.capture(lambda x: x * settings.p)
