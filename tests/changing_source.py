@@ -203,15 +203,14 @@ class Program:
     def smaller(self) -> Iterator[Program]:
         """Yields programs that lack one part, one call or one change."""
         yield from self.with_fewer_parts()
+        for k in range(len(self.script) * (len(self.script) > 1)):
+            yield self.variant(script=self.script[:k] + self.script[k + 1 :])
         for k, call in enumerate(self.script):
-            if len(self.script) > 1:
-                yield self.variant(script=self.script[:k] + self.script[k + 1 :])
-            for j in range(len(call.changes)):
-                less = replace(call, changes=call.changes[:j] + call.changes[j + 1 :])
-                yield self.variant(script=[*self.script[:k], less, *self.script[k + 1 :]])
-            plain = replace(call, rows=2, kind="tensor", thread=False, autocast=False)
-            if call != plain:
-                yield self.variant(script=[*self.script[:k], plain, *self.script[k + 1 :]])
+            simpler = [replace(call, changes=call.changes[:j] + call.changes[j + 1 :]) for j in range(len(call.changes))]
+            simpler.append(replace(call, rows=2, kind="tensor", thread=False, autocast=False))
+            for less in simpler:
+                if less != call:
+                    yield self.variant(script=[*self.script[:k], less, *self.script[k + 1 :]])
 
     def variant(self, **changed: Any) -> Program:
         program = object.__new__(Program)
