@@ -1,0 +1,69 @@
+"""What a captured function cannot notice, each in a test that holds the table in docs/capture.md to its word."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pullback as pb
+from captured_step import needs_kernels, same
+from footguns import X, unseen
+from pullback import nn
+
+pytestmark = needs_kernels
+
+
+def test_time_cannot_be_seen() -> None:
+    unseen(lambda x: x + time.perf_counter_ns() % 10_007)
+
+
+def test_what_is_set_through_vars_cannot_be_seen() -> None:
+    class Net(nn.Module):
+        p = 1.0
+
+        def forward(self, x: Any) -> Any:
+            return x * self.p
+
+    net = Net()
+    net.p = 2.0
+    unseen(net, lambda: vars(net).update(p=3.0))
+
+
+def test_an_attribute_that_is_computed_from_elsewhere_cannot_be_seen(tmp_path: Path) -> None:
+    class Model:
+        def __getattr__(self, name: str) -> float:
+            return float((tmp_path / name).read_text())
+
+    (tmp_path / "gain").write_text("2.0")
+    model = Model()
+    unseen(lambda x: x * model.gain, lambda: (tmp_path / "gain").write_text("3.0"))
+
+
+def test_state_in_c_code_cannot_be_seen() -> None:
+    limit = sys.getswitchinterval()
+    try:
+        unseen(lambda x: x * sys.getswitchinterval(), lambda: sys.setswitchinterval(2 * limit))
+    finally:
+        sys.setswitchinterval(limit)
+
+
+def test_an_iterator_in_c_code_cannot_be_seen() -> None:
+    numbers = itertools.count(2)
+    unseen(lambda x: x * next(numbers))
+
+
+def test_contents_of_a_large_list_cannot_be_seen() -> None:
+    gains = [float(k) for k in range(1000)]
+    unseen(lambda x: x * sum(gains), lambda: gains.__setitem__(500, 2.0))
+
+
+def test_prints_cannot_be_seen(capsys: pytest.CaptureFixture[str]) -> None:
+    f = pb.capture(lambda x: [print("called"), x * 2][1])
+    for _ in range(3):
+        same(f(X), X * 2)
+    assert capsys.readouterr().out == "called\n"
