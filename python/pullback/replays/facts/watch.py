@@ -56,7 +56,7 @@ class Watch:
         found = behind(self._table, self._reading, living, lambda x: self._kernels.plan_maker(x.array))
         if not unchanged:
             found.reasons.append(("it changes a list or a dict that it was called with", RETURN))
-        found.reasons += [(f"it returns the {type(x).__name__} that it makes", COPY) for x in made]
+        found.reasons.extend([(f"it returns the {type(x).__name__} that it makes", COPY) for x in made])
         return found
 
     def facts(self) -> Facts:
