@@ -4,9 +4,10 @@
 // The facts are nested tuples, which the garbage collector sees (replays/facts/facts.py makes them):
 //   group: (read, holder, fact, fact, …)    fact: (path, how, expected)
 // `holder` is a weak reference if the object takes one. `path` is a key of the holder, or a tuple of it and further keys of the
-// dicts, lists and tuples below.
+// dicts, lists and tuples below. Under the key None an object has the names of its attributes.
 #include <unordered_set>
 
+#include "bindings/numpy_api.h"
 #include "bindings/result.h"
 #include "bindings/tables.h"
 
@@ -95,8 +96,9 @@ bool holds(PyObject* value, int how, PyObject* expected) {
   }
 }
 
-// Returns an item of a dict, list or tuple, or null.
+// Returns an item of a dict, list, tuple or array of NumPy, or null.
 PyObject* item(PyObject* container, PyObject* key) {
+  if (PyArray_CheckExact(container)) return PyObject_GetItem(container, key);
   if (PyDict_Check(container)) return Py_XNewRef(PyDict_GetItemWithError(container, key));
   if (!PyList_Check(container) && !PyTuple_Check(container)) return nullptr;
   if (!PyLong_Check(key)) return nullptr;
@@ -110,7 +112,9 @@ PyObject* item(PyObject* container, PyObject* key) {
 // Returns what a holder has under a key, or null.
 PyObject* read_one(int read, PyObject* holder, PyObject* attributes, PyObject* key) {
   switch (read) {
-    case kAttribute: return attributes ? Py_XNewRef(PyDict_GetItemWithError(attributes, key)) : nullptr;
+    case kAttribute:
+      if (!attributes) return nullptr;
+      return key == Py_None ? PyDict_Keys(attributes) : Py_XNewRef(PyDict_GetItemWithError(attributes, key));
     case kName: return Py_XNewRef(PyDict_GetItemWithError(holder, key));
     case kCell: return PyCell_Get(holder);
     case kItem: return Py_NewRef(holder);

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
+import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pullback as pb
 from captured_step import needs_kernels, same
 from footguns import X, unseen
-from pullback import nn
 
 pytestmark = needs_kernels
 
@@ -22,16 +22,14 @@ def test_time_cannot_be_seen() -> None:
     unseen(lambda x: x + time.perf_counter_ns() % 10_007)
 
 
-def test_what_is_set_through_vars_cannot_be_seen() -> None:
-    class Net(nn.Module):
-        p = 1.0
+def test_an_environment_variable_cannot_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GAIN", "2.0")
+    unseen(lambda x: x * float(os.environ["GAIN"]), lambda: monkeypatch.setenv("GAIN", "3.0"))
 
-        def forward(self, x: Any) -> Any:
-            return x * self.p
 
-    net = Net()
-    net.p = 2.0
-    unseen(net, lambda: vars(net).update(p=3.0))
+def test_a_number_that_numpy_computes_cannot_be_seen() -> None:
+    array = np.ones(3, "float32")
+    unseen(lambda x: x * float(array.sum()), lambda: array.__setitem__(0, 5.0))
 
 
 def test_an_attribute_that_is_computed_from_elsewhere_cannot_be_seen(tmp_path: Path) -> None:
@@ -50,11 +48,6 @@ def test_state_in_c_code_cannot_be_seen() -> None:
         unseen(lambda x: x * sys.getswitchinterval(), lambda: sys.setswitchinterval(2 * limit))
     finally:
         sys.setswitchinterval(limit)
-
-
-def test_an_iterator_in_c_code_cannot_be_seen() -> None:
-    numbers = itertools.count(2)
-    unseen(lambda x: x * next(numbers))
 
 
 def test_contents_of_a_large_list_cannot_be_seen() -> None:

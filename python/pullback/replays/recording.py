@@ -76,6 +76,7 @@ class Recording(Kept):
         """Makes the recording valid only while the Module has its present mode."""
         if module not in self.made:
             self.watch.read(module, "training")
+            self.watch.read(module, "forward")
             self._modules.setdefault(id(module), ref(module))
 
     def copies(self, module: Any) -> None:

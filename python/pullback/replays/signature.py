@@ -16,6 +16,7 @@ from ..tensors.creation import asarray
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..tensors.views import OutsideView, StaleView
+from .facts.reading import is_of_library
 
 
 def signature(leaves: Sequence[Any], arrays: Sequence[Any], spec: Any) -> Any:
@@ -88,6 +89,13 @@ def exact(x: Any) -> Any:
         return type(x), tuple([exact(item) for item in x])
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
         return x, tuple([exact(getattr(x, field.name)) for field in dataclasses.fields(x)])
+    if type(x).__eq__ is not object.__eq__ and not is_of_library(type(x)):
+        try:  # what it compares may not be all that the function reads
+            parts = tuple([(name, exact(value)) for name, value in vars(x).items()])
+            hash(parts)
+        except TypeError:
+            return _Same(x)
+        return type(x), x, parts
     return type(x), x
 
 
@@ -104,7 +112,7 @@ class _Same:
         return id(self.x)
 
     def __repr__(self) -> str:
-        return self.x.label()
+        return self.x.label() if isinstance(self.x, Parameter) else f"this {type(self.x).__name__}"
 
 
 def difference(before: Any, now: Any) -> str:

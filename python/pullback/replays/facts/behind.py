@@ -5,10 +5,12 @@ from __future__ import annotations
 import dis
 import gc
 from collections.abc import Callable, Sequence
-from types import CodeType, FrameType
+from functools import partial
+from types import CellType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any, Final, NamedTuple
 
 from ...autodiff.site import line_of
+from ...function_wrapper import FunctionWrapper
 from ...launch.scopes import scopes
 from ...tensors.attached import attached
 from ...tensors.parameter import Parameter
@@ -27,6 +29,7 @@ STEP: Final = "Take the next item outside, and pass it in as an argument."
 
 
 _RUNNING: Final = (FrameType, type(iter([])))  # what holds the values of a function that runs
+_PASSING: Final = (list, tuple, dict, CellType, FunctionType, MethodType, partial)  # what matters only if something holds it
 
 
 class Behind(NamedTuple):
@@ -106,17 +109,20 @@ def _is_in(x: Any, several: tuple[Any, ...]) -> bool:
 def _holders(x: Any, within: tuple[Any, ...] = ()) -> list[Any]:
     """Returns the objects that hold a tensor, other than pullback's own, which keep what they need for themselves.
 
-    A container counts as far as something holds it. within: the objects that led to x, and the lists made on the way.
+    A container or a function counts as far as something holds it. within: the objects that led to x, and the lists made on the way.
     """
     referrers = gc.get_referrers(x)
     within = (*within, x, referrers)
     found: list[Any] = []
     for holder in referrers:
-        if _is_in(holder, within) or holder is found or type(holder) in _RUNNING:
+        if _is_in(holder, within) or holder is found or type(holder) in _RUNNING or _is_ours(holder):
             continue
-        if (type(holder).__module__ or "").startswith("pullback.") and not isinstance(holder, (Parameter, attached.Module)):
-            continue
-        if type(holder) in (list, tuple, dict) and len(within) < 2 * DEPTH and not _holders(holder, (*within, found)):
+        if type(holder) in _PASSING and len(within) < 4 * DEPTH and not _holders(holder, (*within, found)):
             continue
         found.append(holder)
     return found
+
+
+def _is_ours(holder: Any) -> bool:
+    kept_by_users = (Parameter, attached.Module, FunctionWrapper)
+    return (type(holder).__module__ or "").startswith("pullback.") and not isinstance(holder, kept_by_users)

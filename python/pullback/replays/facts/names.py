@@ -7,11 +7,11 @@ empties it, and so does the target of a jump, where two stacks meet. What is unk
 from __future__ import annotations
 
 import dis
-import functools
 import inspect
 import re
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Hashable
+from functools import cache
 from types import CodeType
 from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
@@ -20,14 +20,14 @@ from weakref import WeakKeyDictionary
 class Step(NamedTuple):
     """A step of a chain: ("attr", name), ("item", constant), or ("each", None) for every item that the code iterates over."""
 
-    kind: str  # while a code object is read also "zipped", the chains that are zipped, and "unpack", the index in a tuple
+    kind: str  # within this module also "zipped", with the chains that zip got, and "unpack", with an index
     key: Any
 
 
 class Chain(NamedTuple):
     """A chain is a variable and the steps from it. Its root is "global", "free" or "argument" (a parameter of the code)."""
 
-    root: str  # while a code object is read also "local", and "zip" for the result of zip or enumerate
+    root: str  # within this module also "local", and "zip" for what zip or enumerate returns
     name: str
     steps: tuple[Step, ...]
 
@@ -48,52 +48,36 @@ class Names(NamedTuple):
 
 def names_in(code: CodeType) -> Names:
     """Returns the names in a code object and, through its free names, in the functions that it makes."""
-    if code not in _NAMES:
-        found = _Reader(code).read()
-        # An iterator, such as the argument ".0" of a comprehension, runs only once, and nobody else can read what it gives.
-        loads, stores, augmented = [{c: n for c, n in chains.items() if "." not in c.name and _is_public(c)} for chains in found]
-        prefixes = {c._replace(steps=c.steps[:k]) for c in loads for k in range(len(c.steps))}
-        counters = {c for c, n in augmented.items() if loads.get(c) == n and c not in stores and c not in prefixes}
-        _NAMES[code] = Names(*[frozenset(chains) for chains in ({*loads} - counters, {*stores, *augmented} - counters, counters)])
-    return _NAMES[code]
-
-
-def _is_public(chain: Chain) -> bool:
-    return all([step.kind != "unpack" for step in chain.steps])
+    names = _NAMES.get(code)
+    if names is None:
+        sets: dict[str, set[Chain]] = {"load": set(), "store": set(), "update": set()}
+        for verb, chain in _Reader(code).read():
+            # The argument ".0" of a comprehension is an iterator, which runs only once. The items of a pair have no step.
+            if chain.name != ".0" and all([step.kind != "unpack" for step in chain.steps]):
+                sets[verb].add(chain)
+        loads, stores, updates = sets.values()
+        counters = updates - loads - stores - {c._replace(steps=c.steps[:k]) for c in loads for k in range(len(c.steps))}
+        updates -= counters
+        names = _NAMES[code] = Names(frozenset(loads | updates), frozenset(stores | updates), frozenset(counters))
+    return names
 
 
 _NAMES: WeakKeyDictionary[CodeType, Names] = WeakKeyDictionary()
-_EACH = Step("each", None)
+_EACH, _UNKNOWN = Step("each", None), Chain("local", "", ())
 _GLOBAL = ("GLOBAL", "NAME", "FROM_DICT_OR_GLOBALS")
 _VARIABLE = re.compile("(LOAD|STORE|DELETE)_(FAST|DEREF|CLASSDEREF|FROM_DICT_OR_DEREF|" + "|".join(_GLOBAL) + ")")
-_WITHOUT_EFFECT = ("CACHE", "EXTENDED_ARG", "GET_ITER", "NOP", "PRECALL", "SET_FUNCTION_ATTRIBUTE")
-_READS = ("LOAD_ATTR", "LOAD_METHOD", "BINARY_SUBSCR")
-_WRITES = ("STORE_ATTR", "DELETE_ATTR", "STORE_SUBSCR", "DELETE_SUBSCR")
+_variables = cache(_VARIABLE.findall)  # the verb and the kind of each variable of an instruction: STORE_FAST_LOAD_FAST has two
 _COPIES = {"DUP_TOP": (1,), "DUP_TOP_TWO": (2, 2)}
-
-
-@functools.cache
-def _variables(op: str) -> list[tuple[str, str]]:
-    """Returns the verb and the kind of each variable of an instruction: STORE_FAST_LOAD_FAST has two."""
-    return _VARIABLE.findall(op)
+_JUMPS = {*dis.hasjrel, *dis.hasjabs}
+_CALLS = ("CALL", "CALL_FUNCTION", "CALL_METHOD")
+_WITHOUT_EFFECT = ("CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "SET_FUNCTION_ATTRIBUTE")
 
 
 def _is_key(x: Any) -> bool:
     """True if a constant, as a subscript, names an item, which a slice does not."""
-    return all(map(_is_key, cast("tuple[Any]", x))) if isinstance(x, tuple) else not isinstance(x, slice)
-
-
-class _Constant(NamedTuple):
-    value: Any
-
-
-@dataclass
-class _Function:
-    """A function that the code makes."""
-
-    code: CodeType
-    roots: dict[str, Chain]  # what its free names are in the code that makes it
-    iterable: Chain | None = None  # what a comprehension or a generator expression iterates over
+    if isinstance(x, tuple):
+        return all(map(_is_key, cast("tuple[Any]", x)))
+    return not isinstance(x, slice) and isinstance(x, Hashable)
 
 
 class _Reader:
@@ -103,66 +87,59 @@ class _Reader:
         self.code = code
         stars = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
         self.parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + stars]
-        self.stack: list[Chain | _Constant | _Function | None] = []  # None is an unknown value
-        self.before = ""  # name of the instruction before this one
-        self.target: Chain | None = None  # attribute or item that an augmented assignment, which has begun, will assign to
+        self.uses = Counter[tuple[str, Chain]]()  # a chain's number of each verb: "load", "store" (and del), "update" (`+=`)
+        self.stack: list[Any] = []  # of chains, of constants as steps, of functions as their roots, and of None for what is unknown
+        self.before = ""  # the instruction before this one
+        self.target: Chain | None = None  # attribute or item that the update which has begun will assign to
         self.aliases: dict[str, Chain] = {}
-        self.functions: list[_Function] = []
-        # CPython 3.12 and later run a comprehension as a loop in the code itself, in which its variables hide others of their names.
-        self.scopes: list[tuple[str, str]] = []  # (name of a variable, its name without a double)
-        self.ends: dict[str, int] = {}  # offsets at which these loops end
+        self.functions: list[tuple[CodeType, dict[str, Chain]]] = []  # each with its roots: what its names are in this code
         self.cells: set[str] = set()
-        self.loads, self.stores, self.augmented = Counter[Chain](), Counter[Chain](), Counter[Chain]()
+        # CPython 3.12 and later run a comprehension as a loop in the code itself, where its variables hide others of the same name.
+        self.scopes: list[tuple[str, str]] = []  # (name, name without a double) of the variables of the comprehensions around
+        self.ends: dict[str, int] = {}  # offset of the end of the loop, for each of the names without a double
 
-    def read(self) -> list[Counter[Chain]]:
-        """Returns how often the code reads each chain, assigns to it or deletes it, and assigns to it by `+=` and the like."""
-        labels, meets = set(dis.findlabels(self.code.co_code)), False
-        for i in dis.get_instructions(self.code):
-            meets = meets or i.offset in labels
-            if i.opname in _WITHOUT_EFFECT:
+    def read(self) -> Counter[tuple[str, Chain]]:
+        """Returns the uses of all chains that begin at a global name, a free name or a parameter."""
+        instructions, meets = list(dis.get_instructions(self.code)), False
+        labels = {i.argval for i in instructions if i.opcode in _JUMPS}
+        for i in instructions:
+            op, meets = i.opname, meets or i.offset in labels
+            if op in _WITHOUT_EFFECT:
                 continue
-            if meets and i.opname != "FOR_ITER":  # a jump back to FOR_ITER brings the same iterator
+            if op == "BINARY_OP":  # as CPython 3.10 calls it
+                op = "BINARY_SUBSCR" if i.argrepr == "[]" else "INPLACE" if i.argrepr.endswith("=") else "BINARY"
+            if meets and op != "FOR_ITER":  # a jump back to FOR_ITER brings the same iterator
                 self.stack.clear()
-            takes = i.arg or 0 if i.opname in ("COPY", "SWAP") else 3
+            takes = 3 + (i.arg or 0 if op in ("COPY", "SWAP", *_CALLS) else 0)
             self.stack[:0] = [None] * (takes - len(self.stack))
-            self.follow(i, i.opname)
-            self.before, meets = "INPLACE" if i.opname == "BINARY_OP" and i.argrepr.endswith("=") else i.opname, False
-        for function in self.functions:
-            self.merge(function)
-        kept = [{c: n for c, n in chains.items() if n > 0} for chains in (self.loads, self.stores, self.augmented)]
-        kept[1:] = [{c: n for c, n in chains.items() if c.steps or c.root in ("global", "free")} for chains in kept[1:]]
-        result = [Counter[Chain](), Counter[Chain](), Counter[Chain]()]
-        for chains, resolved in zip(kept, result):
-            for chain, n in chains.items():
-                whole = self.resolved(chain)
-                resolved.update({whole: n} if whole else {})
+            self.follow(i, op)
+            self.before, meets = op, False
+        for code, roots in self.functions:
+            for (verb, chain), n in _Reader(code).read().items():
+                if chain.root != "global" and chain.name in roots:
+                    self.uses[verb, roots[chain.name].then(*chain.steps)] += n
+        result = Counter[tuple[str, Chain]]()
+        for (verb, chain), n in self.uses.items():
+            lasts = verb == "load" or chain.steps or chain.root in ("global", "free")  # a local variable ends with the call
+            if n > 0 and lasts and (whole := self.resolved(chain)):
+                result[verb, whole] += n
         return result
 
-    def merge(self, function: _Function) -> None:
-        """Adds the names of a function that the code makes, as far as they begin at its free names or at what it iterates over."""
-        for mine, chains in zip((self.loads, self.stores, self.augmented), _Reader(function.code).read()):
-            for chain, n in chains.items():
-                if chain.root == "free":
-                    mine[function.roots[chain.name].then(*chain.steps)] += n
-                elif chain.name == ".0" and function.iterable:
-                    mine[function.iterable.then(*chain.steps)] += n
-
     def resolved(self, chain: Chain) -> Chain | None:
-        """Returns a chain from a root that the caller of the code knows, or None."""
+        """Returns a chain with its aliases expanded. Returns None if it begins at another local variable."""
         passed: set[str] = set()
         while chain.root in ("local", "zip"):
-            start, rest = None, chain.steps
-            if chain.root == "zip" and len(rest) > 2 and rest[2].kind == "unpack":
-                start = dict(enumerate(rest[0].key)).get(rest[2].key)
-                rest = (_EACH, *rest[3:])
-            elif (
-                chain.name not in passed and self.stores[variable := Chain("local", chain.name, ())] + self.augmented[variable] == 1
-            ):
-                start = self.aliases.get(chain.name)
-                passed.add(chain.name)
-            if start is None:
-                return None
-            chain = start.then(*rest)
+            variable = chain._replace(steps=())
+            match chain.steps:
+                case (Step("zipped", chains), _, Step("unpack", k), *rest) if k < len(chains):
+                    chain = chains[k].then(_EACH, *rest)
+                case steps if chain.name in self.aliases.keys() - passed:
+                    if self.uses["store", variable] + self.uses["update", variable] != 1:
+                        return None
+                    passed.add(chain.name)
+                    chain = self.aliases[chain.name].then(*steps)
+                case _:
+                    return None
         return chain
 
     def follow(self, i: dis.Instruction, op: str) -> None:
@@ -170,53 +147,70 @@ class _Reader:
         stack = self.stack
         if op == "LOAD_FAST_AND_CLEAR":
             self.scopes.append((i.argval, f"{i.argval}@{i.offset}"))
-            self.stores[Chain("local", i.argval, ())] -= 1  # the handler of an exception restores the hidden variable once more
+            self.uses["store", Chain("local", i.argval, ())] -= 1  # an exception's handler restores the hidden variable, too
             stack.append(None)
         elif variables := _variables(op):
             for (verb, kind), name in zip(variables, i.argval if isinstance(i.argval, tuple) else (i.argval,)):
                 self.variable(verb, kind, name, i.offset)
-        elif op in _READS or op in _WRITES or i.argrepr == "[]":
-            self.step(i, op)
         elif op in ("LOAD_CONST", "LOAD_SMALL_INT"):
-            stack.append(_Constant(i.argval))
+            stack.append(Step("item", i.argval) if _is_key(i.argval) else None)
+        elif op in ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR"):
+            self.step(op, stack.pop(), Step("attr", i.argval))
+        elif op in ("BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR"):
+            key, x = stack.pop(), stack.pop()
+            self.step(op, x, key if isinstance(key, Step) else None)
         elif op == "COPY" or op in _COPIES:
             for depth in _COPIES.get(op, (i.arg or 1,)):
                 self.push(stack[-depth])
-        elif op in ("SWAP", "ROT_TWO"):
+        elif op == "SWAP":
             depth = i.arg or 2
             stack[-1], stack[-depth] = stack[-depth], stack[-1]
-        elif op == "ROT_THREE":
-            stack.insert(-2, stack.pop())
-        elif op == "POP_TOP":
-            stack.pop()
+        elif op in ("ROT_TWO", "ROT_THREE"):
+            stack.insert(-1 if op == "ROT_TWO" else -2, stack.pop())
+        elif op.startswith(("INPLACE", "BINARY")) and op != "BINARY_SLICE":
+            if op.startswith("INPLACE") and isinstance(stack[-2], Chain):  # the read of a variable that it assigns to
+                self.uses["load", stack[-2]] -= 1
+            stack[-2:] = [None]
         elif op == "MAKE_CELL":
             self.cells.add(self.root(i.argval).name)
         elif op in ("BUILD_LIST", "BUILD_SET", "BUILD_MAP") and not i.arg:  # between GET_ITER and FOR_ITER of a comprehension
             stack.append(None)
-        elif op == "FOR_ITER":
+        elif op in ("FOR_ITER", "END_ASYNC_FOR"):
             for _, unique in self.scopes:
-                self.ends.setdefault(unique, i.argval)
-            iterable = stack.pop()
-            stack += [None, iterable.then(_EACH) if isinstance(iterable, Chain) else None]
+                self.ends.setdefault(unique, i.argval if op == "FOR_ITER" else i.offset)
+            stack[-1:] = [None, stack[-1].then(_EACH) if isinstance(stack[-1], Chain) else None]
         elif op == "UNPACK_SEQUENCE":
             x = stack.pop()
             stack += [x.then(Step("unpack", k)) if isinstance(x, Chain) else None for k in reversed(range(i.arg or 0))]
         elif op == "MAKE_FUNCTION":
-            codes = [x.value for x in stack[-2:] if isinstance(x, _Constant) and isinstance(x.value, CodeType)]
+            codes = [x.key for x in stack[-2:] if isinstance(x, Step) and isinstance(x.key, CodeType)]
+            # The body of a class is skipped, and so are annotations, which run only if somebody asks for them.
             codes = [code for code in codes if code.co_flags & inspect.CO_OPTIMIZED and code.co_name != "__annotate__"]
-            made = [_Function(code, {name: self.root(name) for name in code.co_freevars}) for code in codes]
-            self.functions += made
-            self.stack = [*made]
-        elif op in ("CALL", "CALL_FUNCTION"):
-            self.stack = [self.called(stack, i.arg or 0)]
-        else:
+            stack[:] = [{name: self.root(name) for name in code.co_freevars} for code in codes]
+            self.functions += zip(codes, stack)
+        elif op in _CALLS:
+            self.call(i.arg or 0)
+        elif op != "GET_ITER":  # an iterator is followed as its iterable
             stack.clear()
 
-    def push(self, x: Chain | _Constant | _Function | None) -> None:
+    def call(self, count: int) -> None:
+        """Follows a call. Notes the argument of a comprehension, and the result of zip and enumerate."""
+        roots, x = self.stack[-2:]
+        if self.before == "GET_ITER":
+            count = 1  # CPython 3.11 and later count no argument here
+            if isinstance(roots, dict) and isinstance(x, Chain):
+                roots[".0"] = x
+        called, *chains = [x if isinstance(x, Chain) else _UNKNOWN for x in self.stack[-1 - count :]]
+        if called.name == "enumerate":
+            chains.insert(0, _UNKNOWN)
+        zipped = called in (Chain("global", "zip", ()), Chain("global", "enumerate", ()))
+        self.stack[-1 - count :] = [Chain("zip", "", (Step("zipped", tuple(chains)),)) if zipped else None]
+
+    def push(self, x: object) -> None:
         """Pushes a value. A chain counts as read unless it goes on."""
         self.stack.append(x)
         if isinstance(x, Chain):
-            self.loads[x] += 1
+            self.uses["load", x] += 1
 
     def root(self, name: str, kind: str = "DEREF") -> Chain:
         """Returns the chain of a variable alone."""
@@ -232,46 +226,27 @@ class _Reader:
         root = self.root(name, kind)
         if verb == "LOAD":
             # From CPython 3.13 on LOAD_FAST of a cell loads the cell itself, for a function that the code makes.
-            hidden = name in ("__class__", "__classdict__") or (kind == "FAST" and root.name in self.cells)
-            self.push(None if hidden else root)
+            self.push(None if name in ("__class__", "__classdict__") or (kind == "FAST" and root.name in self.cells) else root)
         elif verb == "DELETE":
-            self.stores[root] += root.root in ("global", "free")
+            self.uses["store", root] += root.root in ("global", "free")
         elif kind == "FAST" and self.ends.get(root.name, offset + 1) <= offset:  # the hidden variable gets its value back
             self.stack.pop()
             self.scopes.remove((name, root.name))
         else:
-            x = self.stack.pop()
-            (self.augmented if self.before.startswith("INPLACE") else self.stores)[root] += 1
-            if isinstance(x, Chain):
+            self.uses["update" if self.before.startswith("INPLACE") else "store", root] += 1
+            if isinstance(x := self.stack.pop(), Chain):
                 self.aliases[root.name] = x
 
-    def step(self, i: dis.Instruction, op: str) -> None:
+    def step(self, op: str, x: object, step: Step | None) -> None:
         """Follows the load, the store or the deletion of an attribute or item."""
-        step, x = Step("attr", i.argval), self.stack.pop()
-        if not op.endswith(("_ATTR", "_METHOD")):
-            named = isinstance(x, _Constant) and _is_key(x.value)
-            step, x = Step("item", x.value) if isinstance(x, _Constant) and named else None, self.stack.pop()
         chain = x.then(step) if isinstance(x, Chain) and step else None
-        if op in _WRITES and self.before in ("SWAP", "ROT_TWO", "ROT_THREE"):  # the end of an augmented assignment
-            self.augmented.update([self.target] if self.target else [])
-        elif op in _WRITES:
-            self.stores.update([chain] if chain else [])
-        else:
-            if isinstance(x, Chain) and chain:
-                self.loads[x] -= 1
-            self.push(chain)
-            if self.before == "COPY" or self.before in _COPIES:  # the begin of an augmented assignment
-                self.target = chain
-
-    def called(self, stack: list[Any], count: int) -> Chain | None:
-        """Notes what a comprehension is called with. Returns what zip or enumerate gives, and None for any other function."""
-        function, x = stack[-2:]
-        if isinstance(function, _Function) and isinstance(x, Chain):
-            function.iterable = x
-        arguments = [x if isinstance(x, Chain) else None for x in stack[len(stack) - count :]]
-        named = stack[-1 - count] if count < len(stack) else None
-        if count and named == Chain("global", "zip", ()):
-            return Chain("zip", "", (Step("zipped", tuple(arguments)),))
-        if count and named == Chain("global", "enumerate", ()):
-            return Chain("zip", "", (Step("zipped", (None, arguments[0])),))
-        return None
+        if op.startswith(("STORE", "DELETE")):
+            verb, chain = ("update", self.target) if self.before in ("SWAP", "ROT_TWO", "ROT_THREE") else ("store", chain)
+            self.uses.update([(verb, chain)] if chain else [])
+            self.stack.pop()
+            return
+        if isinstance(x, Chain) and chain:
+            self.uses["load", x] -= 1
+        if self.before == "COPY" or self.before in _COPIES:  # an update begins, whose own read does not count
+            self.target, chain = chain, None
+        self.push(chain)

@@ -58,6 +58,7 @@ class Reading:
         self._inner: set[int] = set()  # the ids of the code of functions that those that ran define
         self._read: dict[int, list[list[Any]]] = {}  # by the id of their code, the roots for which it was read
         self._guesses = False  # True while a function is read that may read attributes under names that it computes
+        self._made: list[Any] = []  # the objects whose `__init__` ran
         self.codes: list[CodeType] = []  # the code that was read
         self.generators = hosts.States()
         self.iterators: list[tuple[Place, str]] = []
@@ -74,6 +75,11 @@ class Reading:
         local = frame.f_locals if any([root == "argument" for root, _ in roots]) else {}
         given = {name: local.get(name, NOTHING) for root, name in roots if root == "argument"}
         objects = [x for x in given.values() if not _is_plain(x)]
+        if (first := code.co_varnames[:1]) and first[0] in given:
+            if code.co_name == "__init__":
+                self._made.append(given[first[0]])
+            elif not library and not self._is_made(given[first[0]]):
+                self._method(given[first[0]], code)
         before = self._read.setdefault(id(code), [])
         if any([len(others) == len(objects) and all([a is b for a, b in zip(objects, others)]) for others in before]):
             return True
@@ -95,6 +101,7 @@ class Reading:
     def end(self) -> None:
         """Lets go of the arguments that were kept while the recording ran."""
         self._read.clear()
+        self._made.clear()
 
     # ---- roots
 
@@ -102,7 +109,7 @@ class Reading:
         name, code = chain.name, frame.f_code
         if chain.root == "argument":
             value = given[name]
-            if value is NOTHING or _is_plain(value) or id(value) in self._by_value or capturing.makes(value):
+            if value is NOTHING or _is_plain(value) or id(value) in self._by_value or self._is_made(value):
                 return
             if name == "self":
                 self._follow(None, value, chain.steps, type(value).__name__, "", use)
@@ -118,6 +125,15 @@ class Reading:
                 value = _content(cell)
                 self._follow(Place(CELL, cell, (None,)), value, chain.steps, name, f" of {code.co_name}", use)
 
+    def _method(self, owner: Any, code: CodeType) -> None:
+        """Notes a method that runs, however it was called, as what its object's class has under its name."""
+        if getattr(_looked_up(type(owner), code.co_name), "__code__", None) is code:
+            self._attribute(owner, code.co_name, f"{type(owner).__name__}.{code.co_name}", LOAD)
+
+    def _is_made(self, value: Any) -> bool:
+        """True if the run has made an object, so that what it does with it concerns nobody else."""
+        return capturing.makes(value) or any([value is made for made in self._made])
+
     def _functions_of(self, code: CodeType) -> list[FunctionType]:
         """Returns the functions with this code that were not made by the functions that ran."""
         found = self._functions.get(id(code))
@@ -132,6 +148,10 @@ class Reading:
                 known = self._functions.setdefault(id(value.__code__), [])
                 if not any([value is f for f in known]):
                     known.append(value)
+                    if not is_installed(value.__code__.co_filename):
+                        for part in ("__code__", "__defaults__", "__kwdefaults__"):
+                            place = Place(SLOT, value, (vars(FunctionType)[part],))
+                            self._table.note(place, getattr(value, part), f"{value.__name__}.{part}", LOAD)
                 return
             value = innermost(value) if isinstance(value, FunctionWrapper) else _inside(value)
 
@@ -145,11 +165,11 @@ class Reading:
                 if _is_library(value.__name__, getattr(value, "__file__", None)):
                     return
             self._meet(place, value, label + where)
+            if kind == "item" and (found := _item(value, key)) is not None:
+                place = Place(place.read, place.holder, (*place.path, key)) if place else _item_of(value, key)
+                (value,), label = found, f"{label}[{key!r}]"
+                continue
             if is_container(value):
-                if kind == "item" and isinstance(value, (dict, list, tuple)):
-                    place = Place(place.read, place.holder, (*place.path, key)) if place else _item_of(value, key)
-                    value, label = _item(value, key), f"{label}[{key!r}]"
-                    continue
                 self._whole(place, value, label + where)
                 if kind == "each":
                     for k, x in enumerate(list(value.values() if isinstance(value, dict) else value)[:MOST]):
@@ -166,6 +186,7 @@ class Reading:
             place, value = found
         self._meet(place, value, label + where)
         if self._guesses and (attributes := _attributes(value)) is not None and not isinstance(value, (type, ModuleType)):
+            self._table.note(Place(ATTRIBUTE, value, (None,)), list(attributes), f"the attributes of {label}{where}", GUESS)
             for name, x in attributes.items():
                 self._table.note(Place(ATTRIBUTE, value, (name,)), x, f"{label}.{name}{where}", GUESS)
         if place is None or (place.read == ITEM and len(place.path) == 1):
@@ -208,7 +229,7 @@ class Reading:
         """Returns the place of a class's attribute. A method, a property or another descriptor is noted, and not looked into."""
         entry = _looked_up(kind, name)
         plain = entry is NOTHING or not hasattr(type(entry), "__get__")
-        if _is_of_library(kind):  # nobody changes these
+        if is_of_library(kind):  # nobody changes these
             return (None, entry) if plain else None
         place = Place(ENTRY, kind, (name,))
         if plain:
@@ -260,12 +281,12 @@ def value_at(place: Place) -> Any:
     """Returns what stands at a place now."""
     key, *below = place.path
     read = {
-        ATTRIBUTE: lambda x: (_attributes(x) or {}).get(key, NOTHING), NAME: lambda x: x.get(key, NOTHING), CELL: _content,
+        ATTRIBUTE: lambda x: None if key is None else (_attributes(x) or {}).get(key, NOTHING), NAME: lambda x: x.get(key, NOTHING), CELL: _content,
         ITEM: lambda x: x, SLOT: lambda x: _slot(key, x), ENTRY: lambda x: _looked_up(x, key),
     }  # fmt: skip
     value = read[place.read](place.holder)
     for key in below:
-        value = _item(value, key)
+        (value,) = _item(value, key) or (NOTHING,)
     return value
 
 
@@ -275,7 +296,7 @@ def _is_library(name: str, file: str | None) -> bool:
 
 
 @functools.cache
-def _is_of_library(kind: type) -> bool:
+def is_of_library(kind: type) -> bool:
     return _is_library(kind.__module__, getattr(sys.modules.get(kind.__module__), "__file__", None))
 
 
@@ -290,11 +311,16 @@ def _item_of(value: Any, key: Any) -> Place | None:
     return None if isinstance(value, tuple) else Place(ITEM, value, (None, key))
 
 
-def _item(value: Any, key: Any) -> Any:
+def _item(value: Any, key: Any) -> tuple[Any] | None:
+    """Returns an item in a tuple, or None if its place cannot be compared. Items of arrays are compared if they are numbers."""
+    if isinstance(value, dict):
+        return (dict.get(value, key, NOTHING),)
     try:
-        return dict.get(value, key, NOTHING) if isinstance(value, dict) else value[key] if type(key) is int else NOTHING
+        if isinstance(value, (list, tuple)):
+            return (value[key],) if type(key) is int else None
+        return (value[key],) if type(value) is np.ndarray and isinstance(value[key], np.generic) else None
     except IndexError:
-        return NOTHING
+        return (NOTHING,)
 
 
 def _slot(entry: Any, value: Any) -> Any:
