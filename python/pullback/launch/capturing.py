@@ -142,15 +142,17 @@ def begin(recording: Recording) -> None:
     _young.clear()
 
 
-def tell_change(what: str, instead: str, of: object) -> None:
+def tell_change(what: str, instead: str, of: object, value: object = None) -> None:
     """Invalidates all earlier recordings, unless none can have seen the object that changes, because it is too young.
 
-    Raises CaptureError inside a captured function that has not made the object.
+    Raises CaptureError inside a captured function, unless it has made the object, or the value that the object is given. Such a value
+    is left behind, which the end of the recording notices.
     """
     global changes
     if makes(of):
         return
-    refuse(what, instead)
+    if not makes(value):
+        refuse(what, instead)
     if running or _young.get(id(of)) is not of:
         changes += 1
 

@@ -112,7 +112,7 @@ class Module:
             if value is held:  # For example, net.weight -= g has changed the Parameter in place.
                 return
             what = f"setting {type(self).__name__}.{name}"
-            capturing.tell_change(what, "Use p.assign(value) to change a Parameter's value.", self)
+            capturing.tell_change(what, "Use p.assign(value) to change a Parameter's value.", self, value)
         object.__setattr__(self, name, value)
 
     def _is_part(self, value: Any) -> bool:

@@ -60,6 +60,7 @@ def behind(table: Table, reading: Reading, living: Callable[[], list[Tensor]], m
         held = [(x, holders) for x in made if (holders := _holders(x, (made,)))]
         reasons += [(_held(x, holders[0], table, maker(x)), CARRY) for x, holders in held]
     reasons += [(f"it draws random numbers from {label}", DRAW) for label in reading.generators.drew()]
+    reasons += [(f"it writes to the array {label}", CARRY) for x, before, label in reading.arrays.values() if x.tobytes() != before]
     reasons += [(f"it takes items from the iterator {label}", STEP) for place, label in reading.iterators if table.has(place)]
     return Behind(reasons, [fact.label for fact in changed if fact.uses == COUNT], reading.generators.drew_unnamed())
 
@@ -125,4 +126,5 @@ def _holders(x: Any, within: tuple[Any, ...] = ()) -> list[Any]:
 
 def _is_ours(holder: Any) -> bool:
     kept_by_users = (Parameter, attached.Module, FunctionWrapper)
-    return (type(holder).__module__ or "").startswith("pullback.") and not isinstance(holder, kept_by_users)
+    definition = holder if isinstance(holder, FunctionType) else type(holder)
+    return (definition.__module__ or "").startswith("pullback.") and not isinstance(holder, kept_by_users)

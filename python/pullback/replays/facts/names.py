@@ -243,6 +243,8 @@ class _Reader:
         if op.startswith(("STORE", "DELETE")):
             verb, chain = ("update", self.target) if self.before in ("SWAP", "ROT_TWO", "ROT_THREE") else ("store", chain)
             self.uses.update([(verb, chain)] if chain else [])
+            if chain and chain.steps[-1].kind == "item":  # to write one item is no use of the whole container
+                self.uses["load", chain._replace(steps=chain.steps[:-1])] -= 1
             self.stack.pop()
             return
         if isinstance(x, Chain) and chain:

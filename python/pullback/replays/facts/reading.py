@@ -28,6 +28,7 @@ from .facts import ATTRIBUTE, CELL, COUNT, ENTRY, GUESS, ITEM, LOAD, MOST, NAME,
 from .names import Chain, Step, names_in
 
 _GUESSING: Final = frozenset(["getattr", "hasattr", "vars", "__dict__", "deepcopy"])
+SMALL: Final = 4096  # the bytes of an array up to which a run's writes to it are noticed
 _CLOSED: Final = (Tensor, np.ndarray, np.generic)  # classes whose attributes are not looked into
 _INSTALLED: Final = tuple(
     {str(Path(__file__).parents[2]), *[sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]}
@@ -62,6 +63,7 @@ class Reading:
         self.codes: list[CodeType] = []  # the code that was read
         self.generators = hosts.States()
         self.iterators: list[tuple[Place, str]] = []
+        self.arrays: dict[int, tuple[Any, bytes, str]] = {}  # by id, small arrays with their contents when they were met
         self._know(function)
 
     def seen(self, frame: FrameType) -> bool:
@@ -189,18 +191,19 @@ class Reading:
             self._table.note(Place(ATTRIBUTE, value, (None,)), list(attributes), f"the attributes of {label}{where}", GUESS)
             for name, x in attributes.items():
                 self._table.note(Place(ATTRIBUTE, value, (name,)), x, f"{label}.{name}{where}", GUESS)
-        if place is None or (place.read == ITEM and len(place.path) == 1):
-            self._whole(place, value, label + where)
+        if place is None or is_container(value):
+            self._whole(place, value, label + where, use)
         else:
             self._table.note(place, value, label + where, use)
 
-    def _whole(self, place: Place | None, value: Any, label: str) -> None:
+    def _whole(self, place: Place | None, value: Any, label: str, use: int = LOAD) -> None:
         """Notes all items of a container. An argument's own tuples come with the call."""
         if place is None and (not is_container(value) or isinstance(value, tuple)):
             return
-        self._table.note(place or Place(ITEM, value, (None,)), value, label, LOAD)
+        self._table.note(place or Place(ITEM, value, (None,)), value, label, use)
         for x in list(value.values() if isinstance(value, dict) else value)[:MOST] if is_container(value) else ():
             self._know(x)
+            self.generators.meet(x, label)
 
     def _attribute(self, value: Any, name: str, label: str, use: int) -> tuple[Place | None, Any] | None:
         """Returns where an attribute is found and what it is, without running anything; None if that is not possible."""
@@ -241,6 +244,8 @@ class Reading:
     def _meet(self, place: Place | None, value: Any, label: str) -> None:
         self._know(value)
         self.generators.meet(value, label)
+        if type(value) is np.ndarray and value.nbytes <= SMALL and id(value) not in self.arrays:
+            self.arrays[id(value)] = value, value.tobytes(), label
         if place is not None and hasattr(type(value), "__next__") and not isinstance(value, io.IOBase):
             self.iterators.append((place, label))
 
