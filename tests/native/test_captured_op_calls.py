@@ -239,19 +239,20 @@ def test_two_batches_before_the_first_backward_pass_keep_values_of_their_own(nam
     assert agree(FUNCTIONS[name](w), run, 3).stats().captures == 2
 
 
+@pytest.mark.filterwarnings("ignore:.* is counted in:UserWarning")
 def test_the_function_runs_once_and_the_inside_of_a_checkpoint_twice() -> None:
-    calls: list[str] = []
+    calls = [0, 0, 0]  # of the checkpoint's inside, the custom gradient and its pullback
 
     def inside(u: Any) -> Any:
-        calls.append("inside")
+        calls[0] += 1
         return pb.sin(u)
 
     @pb.custom_gradient
     def custom(x: Any) -> Any:
-        calls.append("custom")
+        calls[1] += 1
 
         def pull(g: Any) -> Any:
-            calls.append("pull")
+            calls[2] += 1
             return g
 
         return x * 2, pull
@@ -259,7 +260,7 @@ def test_the_function_runs_once_and_the_inside_of_a_checkpoint_twice() -> None:
     captured = pb.capture(lambda x: pb.sum(custom(pb.checkpoint(inside)(x))))
     for k in range(4):
         pb.grad(captured)(normal(k, 3))
-    assert sorted(calls) == ["custom", "inside", "inside", "pull"]
+    assert calls == [2, 1, 1]
     assert (captured.stats().captures, captured.stats().replays) == (2, 6)
 
 
@@ -660,16 +661,16 @@ def test_memory_does_not_grow() -> None:
 
 
 def test_a_recording_does_not_keep_the_values_of_its_first_run() -> None:
-    values: list[weakref.ref[Any]] = []
+    values: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @pb.custom_gradient
     def custom(x: Any) -> Any:
         y = pb.sin(x)
-        values.append(weakref.ref(y))
+        values.add(y)
         return y * 2, lambda g: g * y
 
     f, x = pb.capture(lambda x: pb.sum(custom(pb.checkpoint(pb.exp)(x)))), pb.ones(3)
     pb.grad(f)(x)
     gc.collect()
-    assert [value() for value in values] == [None]
+    assert not values
     assert f.stats().captures == 2

@@ -82,7 +82,8 @@ class Recording(Kept):
     def copies(self, module: Any) -> None:
         """Makes the recording valid only while the attributes of a Module that it copies are what they are."""
         for name in vars(module) if module not in self.made else ():
-            self.watch.read(module, name)
+            if name not in ("_path", "_places"):  # for profiles and messages
+                self.watch.read(module, name)
 
     def note(self, tensor: Any) -> None:
         """Notes a tensor that Python has made."""

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from ...autodiff.site import line_of
 from ...function_wrapper import FunctionWrapper
+from ...launch import capturing
 from ...launch.scopes import scopes
 from ...tensors.attached import attached
 from ...tensors.parameter import Parameter
@@ -118,7 +119,8 @@ def _holders(x: Any, within: tuple[Any, ...] = ()) -> list[Any]:
     for holder in referrers:
         if _is_in(holder, within) or holder is found or type(holder) in _RUNNING or _is_ours(holder):
             continue
-        if type(holder) in _PASSING and len(within) < 4 * DEPTH and not _holders(holder, (*within, found)):
+        passing = type(holder) in _PASSING or capturing.makes(holder)
+        if passing and len(within) < 4 * DEPTH and not _holders(holder, (*within, found)):
             continue
         found.append(holder)
     return found
