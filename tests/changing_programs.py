@@ -174,9 +174,10 @@ def allowed(program: Program, found: str) -> bool:
 
 
 def smallest(program: Program, mode: str, smaller: Callable[[Program], Iterator[Program]] = Program.smaller) -> Program:
-    """Returns a program that fails too, and of which no smaller program does."""
+    """Returns a program that fails in the same way, and of which no smaller program does."""
+    found = outcome(program, mode)[0]
     for less in smaller(program):
-        if mode in less.modes and not allowed(less, outcome(less, mode)[0]):
+        if mode in less.modes and outcome(less, mode)[0] == found and not allowed(less, found):
             return smallest(less, mode, smaller)
     return program
 

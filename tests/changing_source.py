@@ -196,7 +196,8 @@ class Program:
         """Yields programs that lack one part."""
         for n, _ in self.parts:
             script = [replace(call, changes=tuple(change for change in call.changes if change[0] != n)) for call in self.script]
-            yield self.variant(parts=[part for part in self.parts if part[0] != n], script=script)
+            fails_at = END if self.fails_at == n else self.fails_at
+            yield self.variant(parts=[part for part in self.parts if part[0] != n], script=script, fails_at=fails_at)
         if self.fails_at is not None:
             yield self.variant(fails_at=None)
 
