@@ -4,7 +4,8 @@
 // The facts are nested tuples, which the garbage collector sees (replays/facts/facts.py makes them):
 //   group: (read, holder, fact, fact, …)    fact: (path, how, expected)
 // `holder` is a weak reference if the object takes one. `path` is a key of the holder, or a tuple of it and further keys of the
-// dicts, lists and tuples below. Under the key None an object has the names of its attributes.
+// dicts, lists, tuples and arrays below. An object has under a key its own attribute or else, unbound, that of its class, and under
+// the key None the names of its own attributes.
 #include <unordered_set>
 
 #include "bindings/numpy_api.h"
@@ -112,9 +113,12 @@ PyObject* item(PyObject* container, PyObject* key) {
 // Returns what a holder has under a key, or null.
 PyObject* read_one(int read, PyObject* holder, PyObject* attributes, PyObject* key) {
   switch (read) {
-    case kAttribute:
+    case kAttribute: {
       if (!attributes) return nullptr;
-      return key == Py_None ? PyDict_Keys(attributes) : Py_XNewRef(PyDict_GetItemWithError(attributes, key));
+      if (key == Py_None) return PyDict_Keys(attributes);
+      PyObject* own = PyDict_GetItemWithError(attributes, key);
+      return Py_XNewRef(own ? own : _PyType_Lookup(Py_TYPE(holder), key));
+    }
     case kName: return Py_XNewRef(PyDict_GetItemWithError(holder, key));
     case kCell: return PyCell_Get(holder);
     case kItem: return Py_NewRef(holder);

@@ -58,6 +58,10 @@ class Recording(Protocol):
         """Adds a condition: the recording is valid as long as this Module has the mode that it has now."""
         ...
 
+    def sets_mode(self, module: Any) -> None:
+        """Receives that pullback sets the mode of this Module for a time, so that its present mode is no condition."""
+        ...
+
     def copies(self, module: Any) -> None:
         """Adds the condition that the attributes of this Module, which is copied, are what they are now."""
         ...
@@ -145,7 +149,7 @@ def begin(recording: Recording) -> None:
 def tell_change(what: str, instead: str, of: object, value: object = None) -> None:
     """Invalidates all earlier recordings, unless none can have seen the object that changes, because it is too young.
 
-    Raises CaptureError inside a captured function, unless it has made the object, or the value that the object is given. Such a value
+    Raises CaptureError inside a captured function, unless it has made the object, or the value that the object gets. Such a value
     is left behind, which the end of the recording notices.
     """
     global changes

@@ -20,7 +20,7 @@ class Made:
         self._living: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
     def __contains__(self, x: object) -> bool:
-        return self._living.get(id(x)) is x
+        return x is not None and self._living.get(id(x)) is x
 
     def add(self, x: Any) -> None:
         self._living[id(x)] = x

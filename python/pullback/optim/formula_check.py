@@ -121,6 +121,9 @@ class _Check(Kept):
     def mode(self, module: Any) -> None:
         """Does nothing: no recording is kept."""
 
+    def sets_mode(self, module: Any) -> None:
+        """Does nothing: no recording is kept."""
+
     def copies(self, module: Any) -> None:
         """Does nothing: no recording is kept."""
 

@@ -95,6 +95,9 @@ class _Shapes(Kept):
     def mode(self, module: Any) -> None:
         """Does nothing: no recording is kept."""
 
+    def sets_mode(self, module: Any) -> None:
+        """Does nothing: no recording is kept."""
+
     def copies(self, module: Any) -> None:
         """Does nothing: no recording is kept."""
 

@@ -54,6 +54,7 @@ class Recording(Kept):
         self._lasting: list[Callable[[], bool]] = []
         self._generators: dict[Any, DrawnGenerator] = {}
         self._modules: dict[int, ref[Any]] = {}
+        self._set: dict[int, Any] = {}  # the Modules whose mode the run sets for a time
         self.made = Made()
 
     def refusal(self, what: str, line: str, instead: str) -> Exception:
@@ -74,10 +75,14 @@ class Recording(Kept):
 
     def mode(self, module: Any) -> None:
         """Makes the recording valid only while the Module has its present mode."""
-        if module not in self.made:
+        if module not in self.made and id(module) not in self._set:
             self.watch.read(module, "training")
             self.watch.read(module, "forward")
             self._modules.setdefault(id(module), ref(module))
+
+    def sets_mode(self, module: Any) -> None:
+        """Makes the recording valid in each mode of a Module, because the run itself sets it for a time."""
+        self._set[id(module)] = module
 
     def copies(self, module: Any) -> None:
         """Makes the recording valid only while the attributes of a Module that it copies are what they are."""
@@ -159,13 +164,15 @@ class Recording(Kept):
         unchanged: True if the lists and dicts among the arguments have the items that they came with.
         """
         self.watch.end()
+        for module in self._set.values():
+            self.watch.forget(module, "training")
         for check in self._checks if stacked else ():
             check()
         leaves, spec = flatten(returned.pop())
         made: dict[int, Any] = {}  # result arrays by the number of their block
         found = [self._output(x, given, made, stacked) for x in leaves]
         values = [Tensor(made[y.place]) if y.kind == "result" else x for x, y in zip(leaves, found)]  # "part", "memory": x itself
-        made_inside = [x for x in leaves if not stacked and x in self.made]
+        made_inside = [x for x in leaves if x in self.made and not (stacked and isinstance(x, Parameter))]
         del leaves
         self.behind = self.watch.left(values, unchanged, made_inside)
         if self.behind.reasons:

@@ -148,6 +148,11 @@ class Table:
             for path, fact in group.facts.items() if holder is not None else ():
                 yield Place(group.read, holder, path), fact
 
+    def forget(self, place: Place) -> None:
+        """Forgets what was noted about a place."""
+        if self.has(place):
+            self._groups[place.read, id(place.holder)].facts.pop(place.path, None)
+
     def has(self, place: Place) -> bool:
         """True if the holder of a place is alive."""
         group = self._groups.get((place.read, id(place.holder)))

@@ -68,6 +68,7 @@ _GLOBAL = ("GLOBAL", "NAME", "FROM_DICT_OR_GLOBALS")
 _VARIABLE = re.compile("(LOAD|STORE|DELETE)_(FAST|DEREF|CLASSDEREF|FROM_DICT_OR_DEREF|" + "|".join(_GLOBAL) + ")")
 _variables = cache(_VARIABLE.findall)  # the verb and the kind of each variable of an instruction: STORE_FAST_LOAD_FAST has two
 _COPIES = {"DUP_TOP": (1,), "DUP_TOP_TWO": (2, 2)}
+_ATTRIBUTES = (Chain("global", "getattr", ()), Chain("global", "hasattr", ()))
 _JUMPS = {*dis.hasjrel, *dis.hasjabs}
 _CALLS = ("CALL", "CALL_FUNCTION", "CALL_METHOD")
 _WITHOUT_EFFECT = ("CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "SET_FUNCTION_ATTRIBUTE")
@@ -194,12 +195,18 @@ class _Reader:
             stack.clear()
 
     def call(self, count: int) -> None:
-        """Follows a call. Notes the argument of a comprehension, and the result of zip and enumerate."""
+        """Follows a call. Notes the argument of a comprehension, and the result of zip, enumerate and getattr by a constant."""
         roots, x = self.stack[-2:]
         if self.before == "GET_ITER":
             count = 1  # CPython 3.11 and later count no argument here
             if isinstance(roots, dict) and isinstance(x, Chain):
                 roots[".0"] = x
+        function, owner, name = self.stack[-1 - count], self.stack[-max(count, 1)], self.stack[1 - max(count, 2)]
+        if count > 1 and function in _ATTRIBUTES and isinstance(owner, Chain) and isinstance(name, Step):
+            self.uses["load", owner] -= 1
+            self.stack[-1 - count :] = []
+            self.push(owner.then(Step("attr", name.key)))
+            return
         called, *chains = [x if isinstance(x, Chain) else _UNKNOWN for x in self.stack[-1 - count :]]
         if called.name == "enumerate":
             chains.insert(0, _UNKNOWN)

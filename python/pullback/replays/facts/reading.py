@@ -188,7 +188,8 @@ class Reading:
             place, value = found
         self._meet(place, value, label + where)
         if self._guesses and (attributes := _attributes(value)) is not None and not isinstance(value, (type, ModuleType)):
-            self._table.note(Place(ATTRIBUTE, value, (None,)), list(attributes), f"the attributes of {label}{where}", GUESS)
+            if not isinstance(value, attached.Module):  # whose mode and path become attributes at any time
+                self._table.note(Place(ATTRIBUTE, value, (None,)), list(attributes), f"the attributes of {label}{where}", GUESS)
             for name, x in attributes.items():
                 self._table.note(Place(ATTRIBUTE, value, (name,)), x, f"{label}.{name}{where}", GUESS)
         if place is None or is_container(value):
@@ -223,10 +224,11 @@ class Reading:
         if attributes is None:
             return self._entry(kind, name, label)
         place = Place(ATTRIBUTE, value, (name,))
-        if name in attributes or entry is NOTHING or use == STORE:
-            return place, attributes.get(name, NOTHING)
-        self._table.note(place, NOTHING, label, use)
-        return self._entry(kind, name, label)
+        if name in attributes or not hasattr(type(entry), "__get__"):
+            return place, attributes.get(name, entry)
+        self._know(entry)
+        self._table.note(place, entry, label, use)
+        return None
 
     def _entry(self, kind: type, name: str, label: str) -> tuple[Place | None, Any] | None:
         """Returns the place of a class's attribute. A method, a property or another descriptor is noted, and not looked into."""
@@ -286,7 +288,8 @@ def value_at(place: Place) -> Any:
     """Returns what stands at a place now."""
     key, *below = place.path
     read = {
-        ATTRIBUTE: lambda x: None if key is None else (_attributes(x) or {}).get(key, NOTHING), NAME: lambda x: x.get(key, NOTHING), CELL: _content,
+        ATTRIBUTE: lambda x: None if key is None else (_attributes(x) or {}).get(key, _looked_up(type(x), key)),
+        NAME: lambda x: x.get(key, NOTHING), CELL: _content,
         ITEM: lambda x: x, SLOT: lambda x: _slot(key, x), ENTRY: lambda x: _looked_up(x, key),
     }  # fmt: skip
     value = read[place.read](place.holder)
@@ -300,7 +303,7 @@ def _is_library(name: str, file: str | None) -> bool:
     return name.partition(".")[0] in sys.stdlib_module_names or (file is not None and is_installed(file))
 
 
-@functools.cache
+@functools.lru_cache(1024)
 def is_of_library(kind: type) -> bool:
     return _is_library(kind.__module__, getattr(sys.modules.get(kind.__module__), "__file__", None))
 

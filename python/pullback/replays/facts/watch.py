@@ -7,7 +7,7 @@ from typing import Any
 
 from ...tensors.tensor import Tensor
 from .behind import COPY, RETURN, Behind, behind
-from .facts import Facts, Table
+from .facts import ATTRIBUTE, Facts, Place, Table
 from .reading import Reading
 
 
@@ -40,6 +40,10 @@ class Watch:
     def read(self, owner: Any, name: str) -> None:
         """Notes that pullback has read an attribute of a Module."""
         self._reading.attribute(owner, name)
+
+    def forget(self, owner: Any, name: str) -> None:
+        """Forgets what was noted about an attribute of an object."""
+        self._table.forget(Place(ATTRIBUTE, owner, (name,)))
 
     def left(self, results: Sequence[Any], unchanged: bool, made: Sequence[Any]) -> Behind:
         """Returns what the run has left behind besides its results.
