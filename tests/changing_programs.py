@@ -72,6 +72,7 @@ def argument(seed: int, call: Call, mode: str) -> Any:
 
 
 def called(f: Callable[..., Any], x: Any, others: list[Any], sources: list[Any], mode: str, captured: bool) -> Any:
+    x = x if captured else pb.asarray(x)  # a captured function gets tensors
     if mode == "steps" and not captured:
         return stacked([f(x[k], *others) for k in range(K)])
     if mode == "vmap":

@@ -58,8 +58,8 @@ class Recording(Protocol):
         """Adds a condition: the recording is valid as long as this Module has the mode that it has now."""
         ...
 
-    def sets_mode(self, module: Any) -> None:
-        """Receives that pullback sets the mode of this Module for a time, so that its present mode is no condition."""
+    def sets(self, owner: Any, name: str) -> None:
+        """Receives that pullback sets an attribute of this object for a time, so that its present value is no condition."""
         ...
 
     def copies(self, module: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import PullbackError, ShapeError
 from ..interop.wrong_calls import explain_call
+from ..launch import capturing
 from ..ops.movement import stack as joined
 from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
@@ -74,6 +75,8 @@ def _replaced(module: Module, values: Mapping[int, Tensor]) -> Generator[None]:
             here = vars(part)
             for name, value in list(here.items()):
                 if (new := _with(value, values)) is not value:
+                    if capturing.thread.recording is not None:
+                        capturing.thread.recording.sets(part, name)
                     before.append((here, name, value))
                     here[name] = new
                     places = here.get("_places", {})

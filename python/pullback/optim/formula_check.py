@@ -121,7 +121,7 @@ class _Check(Kept):
     def mode(self, module: Any) -> None:
         """Does nothing: no recording is kept."""
 
-    def sets_mode(self, module: Any) -> None:
+    def sets(self, owner: Any, name: str) -> None:
         """Does nothing: no recording is kept."""
 
     def copies(self, module: Any) -> None:

@@ -300,6 +300,7 @@ class Captured(FunctionWrapper[P, R]):
         fill = iter([a if layout is None else layout.of(a) for a, layout in zip(inputs, layouts or [None] * len(inputs))])
         inside = [made_of(original, Tensor(next(fill))) if x.__class__ is Tensor else x for x, original in zip(leaves, given)]
         recording = Recording(kernels, device, inputs, self._layouts, innermost(self._function), inside)
+        repeated = self._notices.repeats(key)
         with recording:
             args, options = _arguments(inside, spec, named)
             form = flatten((args, options))[1]
@@ -308,7 +309,7 @@ class Captured(FunctionWrapper[P, R]):
             kept = form == form_now and all([a is b for a, b in zip(now, inside)])
             del args, options, now
             replay, outputs = recording.finish(returned, inside, self._fusion, step is not None, kept)
-            self._notices.ended(key, recording.behind)
+            self._notices.ended(key, recording.behind, repeated)
         return replay, outputs
 
     def eagerly(self, args: Any, options: Any, counted: Any) -> Any:

@@ -22,7 +22,8 @@ class Notices:
         self._name = name
         self._changes: Counter[str] = Counter()
         self._warned: set[str] = set()
-        self._left: set[Hashable] = set()  # the signatures whose last recording left something behind
+        # By signature, the facts as the last recording left them, if it left something behind, and how many recordings did.
+        self._left: dict[Hashable, tuple[Facts, int]] = {}
         self._floats = 0  # how many recordings in a row differ from the one before in the value of a float only
 
     def _warn_once(self, key: str, text: str) -> None:
@@ -73,14 +74,26 @@ class Notices:
                 f"an nn.Buffer and assign to it.",
             )
 
-    def ended(self, signature: Hashable, behind: Behind) -> None:
-        """Receives what a recording left behind. Raises CaptureError if the one before it left something behind, too."""
+    def repeats(self, signature: Hashable) -> bool:
+        """True if the last recording left something behind, and nothing that it read has changed since."""
+        left = self._left.get(signature)
+        return left is not None and left[0].change() is None
+
+    def ended(self, signature: Hashable, behind: Behind, repeated: bool) -> None:
+        """Receives what a recording left behind. Raises CaptureError if it `repeated` one that left something behind, too."""
         if behind.reasons:
-            if signature in self._left:
+            if repeated:
                 raise CaptureError(self._refusal(behind))
-            self._left.add(signature)
+            times = self._left.get(signature, (None, 0))[1] + 1
+            self._left[signature] = behind.after or Facts(), times
+            if times == OFTEN:
+                self._warn_once(
+                    "left",
+                    f"{self._name} was recorded {OFTEN} times without a replay: each time {behind.reasons[0][0]}, and something "
+                    f"else changes from call to call. {behind.reasons[0][1]}",
+                )
             return
-        self._left.discard(signature)
+        self._left.pop(signature, None)
         if behind.drew:
             self._warn_once(
                 "drew",

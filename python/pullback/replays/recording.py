@@ -54,7 +54,7 @@ class Recording(Kept):
         self._lasting: list[Callable[[], bool]] = []
         self._generators: dict[Any, DrawnGenerator] = {}
         self._modules: dict[int, ref[Any]] = {}
-        self._set: dict[int, Any] = {}  # the Modules whose mode the run sets for a time
+        self._set: dict[tuple[int, str], Any] = {}  # by id and name, the owners of attributes that the run sets for a time
         self.made = Made()
 
     def refusal(self, what: str, line: str, instead: str) -> Exception:
@@ -75,14 +75,14 @@ class Recording(Kept):
 
     def mode(self, module: Any) -> None:
         """Makes the recording valid only while the Module has its present mode."""
-        if module not in self.made and id(module) not in self._set:
+        if module not in self.made:
             self.watch.read(module, "training")
             self.watch.read(module, "forward")
             self._modules.setdefault(id(module), ref(module))
 
-    def sets_mode(self, module: Any) -> None:
-        """Makes the recording valid in each mode of a Module, because the run itself sets it for a time."""
-        self._set[id(module)] = module
+    def sets(self, owner: Any, name: str) -> None:
+        """Makes the recording valid for each value of an attribute, because the run itself sets it for a time."""
+        self._set[id(owner), name] = owner
 
     def copies(self, module: Any) -> None:
         """Makes the recording valid only while the attributes of a Module that it copies are what they are."""
@@ -164,8 +164,8 @@ class Recording(Kept):
         unchanged: True if the lists and dicts among the arguments have the items that they came with.
         """
         self.watch.end()
-        for module in self._set.values():
-            self.watch.forget(module, "training")
+        for (_, name), owner in self._set.items():
+            self.watch.forget(owner, name)
         for check in self._checks if stacked else ():
             check()
         leaves, spec = flatten(returned.pop())

@@ -177,7 +177,7 @@ class Rewound(Kept):
             generator.rewind(state)
         recording = capturing.thread.recording
         for module, _ in self._modes if recording is not None else ():
-            recording.sets_mode(module)  # replays are valid in each mode, because the modes of the first run are set here
+            recording.sets(module, "training")  # replays are valid in each mode, because the modes of the first run are set here
         _set_modes(self._modes)
 
     def _end(self) -> None:

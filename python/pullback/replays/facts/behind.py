@@ -16,7 +16,7 @@ from ...launch.scopes import scopes
 from ...tensors.attached import attached
 from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor
-from .facts import COUNT, DEPTH, LOAD, STORE, Fact, Table, is_container
+from .facts import COUNT, DEPTH, LOAD, STORE, Fact, Facts, Table, is_container
 from .reading import Reading, value_at
 
 CARRY: Final = (
@@ -39,11 +39,13 @@ class Behind(NamedTuple):
     Attributes:
         reasons: for each thing, what it is, and what to do instead.
         counted: the labels of counters that the run changed.
+        after: all facts as they are at the end, if something was left behind.
         drew: True if code that is not the user's, or another thread, has drawn from a global random generator of the host.
     """
 
     reasons: list[tuple[str, str]]
     counted: list[str]
+    after: Facts | None = None
     drew: bool = False
 
 
@@ -63,7 +65,12 @@ def behind(table: Table, reading: Reading, living: Callable[[], list[Tensor]], m
     reasons += [(f"it draws random numbers from {label}", DRAW) for label in reading.generators.drew()]
     reasons += [(f"it writes to the array {label}", CARRY) for x, before, label in reading.arrays.values() if x.tobytes() != before]
     reasons += [(f"it takes items from the iterator {label}", STEP) for place, label in reading.iterators if table.has(place)]
-    return Behind(reasons, [fact.label for fact in changed if fact.uses == COUNT], reading.generators.drew_unnamed())
+    after = Table(table.changed_in)
+    for place, fact in table.places() if reasons else ():
+        after.note(place, value_at(place), fact.label, LOAD)
+    return Behind(
+        reasons, [fact.label for fact in changed if fact.uses == COUNT], after.finished(), reading.generators.drew_unnamed()
+    )
 
 
 def _changed(fact: Fact, codes: Sequence[CodeType]) -> str:

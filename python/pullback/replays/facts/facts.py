@@ -47,6 +47,8 @@ def frozen(value: Any, around: tuple[Any, ...] = ()) -> tuple[int, Any]:
         return ABSENT, None
     if kind in _NUMBERS or isinstance(value, np.generic):
         return VALUE, value
+    if kind is Contents:
+        return VALUE, value.array
     if not is_container(value):
         return _identity(value)
     if len(value) > MOST:
@@ -66,6 +68,12 @@ def _identity(value: Any) -> tuple[int, Any]:
         return REFERENT, ref(value)
     except TypeError:  # its class takes no weak references
         return SAME, value
+
+
+class Contents(NamedTuple):
+    """A copy of an array, which is compared by its elements."""
+
+    array: Any
 
 
 class Fact:
@@ -99,7 +107,7 @@ class _Group:
 class Facts(NamedTuple):
     """The facts of a recording. `labels` has the labels of `groups`, in their order."""
 
-    changed_in: Callable[[Any], tuple[int, int] | None]
+    changed_in: Callable[[Any], tuple[int, int] | None] = lambda groups: None
     groups: tuple[Any, ...] = ()
     labels: tuple[tuple[str, ...], ...] = ()
 
@@ -126,7 +134,7 @@ class Table:
     """Collects the facts of one recording while it runs. `changed_in` is the kernel module's function that compares them."""
 
     def __init__(self, changed_in: Callable[[Any], tuple[int, int] | None]) -> None:
-        self._changed_in = changed_in
+        self.changed_in = changed_in
         self._groups: dict[tuple[int, int], _Group] = {}
 
     def note(self, place: Place, value: Any, label: str, use: int) -> None:
@@ -171,7 +179,7 @@ class Table:
         found = []
         for group in self._groups.values():
             for path, fact in list(group.facts.items()):
-                if self._changed_in((_packed(group, [(path, fact)]),)) is not None:
+                if self.changed_in((_packed(group, [(path, fact)]),)) is not None:
                     found.append(fact)
                     if fact.uses == GUESS:
                         del group.facts[path]
@@ -185,7 +193,7 @@ class Table:
             if facts:
                 groups.append(_packed(group, facts))
                 labels.append(tuple([fact.label for _, fact in facts]))
-        return Facts(self._changed_in, tuple(groups), tuple(labels))
+        return Facts(self.changed_in, tuple(groups), tuple(labels))
 
 
 def _packed(group: _Group, facts: list[tuple[tuple[Any, ...], Fact]]) -> tuple[Any, ...]:

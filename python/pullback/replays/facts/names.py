@@ -69,6 +69,8 @@ _VARIABLE = re.compile("(LOAD|STORE|DELETE)_(FAST|DEREF|CLASSDEREF|FROM_DICT_OR_
 _variables = cache(_VARIABLE.findall)  # the verb and the kind of each variable of an instruction: STORE_FAST_LOAD_FAST has two
 _COPIES = {"DUP_TOP": (1,), "DUP_TOP_TWO": (2, 2)}
 _ATTRIBUTES = (Chain("global", "getattr", ()), Chain("global", "hasattr", ()))
+_ITERABLES = tuple([Chain("global", name, ()) for name in ("iter", "list", "reversed", "sorted", "tuple")])  # with the same items
+_OF_DICTS = (Step("attr", "items"), Step("attr", "values"))
 _JUMPS = {*dis.hasjrel, *dis.hasjabs}
 _CALLS = ("CALL", "CALL_FUNCTION", "CALL_METHOD")
 _WITHOUT_EFFECT = ("CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "SET_FUNCTION_ATTRIBUTE")
@@ -195,7 +197,7 @@ class _Reader:
             stack.clear()
 
     def call(self, count: int) -> None:
-        """Follows a call. Notes the argument of a comprehension, and the result of zip, enumerate and getattr by a constant."""
+        """Follows a call. Notes the argument of a comprehension, and what is known of the result."""
         roots, x = self.stack[-2:]
         if self.before == "GET_ITER":
             count = 1  # CPython 3.11 and later count no argument here
@@ -206,6 +208,14 @@ class _Reader:
             self.uses["load", owner] -= 1
             self.stack[-1 - count :] = []
             self.push(owner.then(Step("attr", name.key)))
+            return
+        if count == 0 and isinstance(function, Chain) and function.steps and function.steps[-1] in _OF_DICTS:
+            owner = function._replace(steps=function.steps[:-1])
+            items = Chain("zip", "", (Step("zipped", (_UNKNOWN, owner)),))
+            self.stack[-1:] = [owner if function.steps[-1].key == "values" else items]
+            return
+        if count == 1 and function in _ITERABLES and isinstance(owner, Chain):
+            self.stack[-2:] = [owner]
             return
         called, *chains = [x if isinstance(x, Chain) else _UNKNOWN for x in self.stack[-1 - count :]]
         if called.name == "enumerate":

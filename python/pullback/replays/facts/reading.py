@@ -24,7 +24,24 @@ from ...launch import capturing
 from ...tensors.attached import attached
 from ...tensors.tensor import Tensor
 from . import hosts
-from .facts import ATTRIBUTE, CELL, COUNT, ENTRY, GUESS, ITEM, LOAD, MOST, NAME, NOTHING, SLOT, STORE, Place, Table, is_container
+from .facts import (
+    ATTRIBUTE,
+    CELL,
+    COUNT,
+    ENTRY,
+    GUESS,
+    ITEM,
+    LOAD,
+    MOST,
+    NAME,
+    NOTHING,
+    SLOT,
+    STORE,
+    Contents,
+    Place,
+    Table,
+    is_container,
+)
 from .names import Chain, Step, names_in
 
 _GUESSING: Final = frozenset(["getattr", "hasattr", "vars", "__dict__", "deepcopy"])
@@ -152,6 +169,8 @@ class Reading:
                     known.append(value)
                     if not is_installed(value.__code__.co_filename):
                         for part in ("__code__", "__defaults__", "__kwdefaults__"):
+                            if getattr(value, part) is None:
+                                continue
                             place = Place(SLOT, value, (vars(FunctionType)[part],))
                             self._table.note(place, getattr(value, part), f"{value.__name__}.{part}", LOAD)
                 return
@@ -181,6 +200,9 @@ class Reading:
                 self._table.note(place, value, label + where, LOAD)
             if kind != "attr" or value is NOTHING:
                 return
+            if place is not None and type(value) is np.ndarray and value.nbytes <= SMALL and not hasattr(np.ndarray, f"__{key}__"):
+                everything = Place(place.read, place.holder, (*place.path, Ellipsis))  # its methods compute numbers of its elements
+                self._table.note(everything, Contents(value.copy()), label + where, LOAD)
             label += f".{key}"
             found = self._attribute(value, key, label + where, use if i == len(steps) - 1 else LOAD)
             if found is None:
@@ -188,9 +210,12 @@ class Reading:
             place, value = found
         self._meet(place, value, label + where)
         if self._guesses and (attributes := _attributes(value)) is not None and not isinstance(value, (type, ModuleType)):
-            if not isinstance(value, attached.Module):  # whose mode and path become attributes at any time
+            module = isinstance(value, attached.Module)  # it tells of new Parameters and Modules itself, and gets a mode and a path
+            if not module:
                 self._table.note(Place(ATTRIBUTE, value, (None,)), list(attributes), f"the attributes of {label}{where}", GUESS)
             for name, x in attributes.items():
+                if module and isinstance(x, (attached.Module, Tensor)):
+                    continue
                 self._table.note(Place(ATTRIBUTE, value, (name,)), x, f"{label}.{name}{where}", GUESS)
         if place is None or is_container(value):
             self._whole(place, value, label + where, use)
@@ -288,7 +313,7 @@ def value_at(place: Place) -> Any:
     """Returns what stands at a place now."""
     key, *below = place.path
     read = {
-        ATTRIBUTE: lambda x: None if key is None else (_attributes(x) or {}).get(key, _looked_up(type(x), key)),
+        ATTRIBUTE: lambda x: _attribute_now(x, key),
         NAME: lambda x: x.get(key, NOTHING), CELL: _content,
         ITEM: lambda x: x, SLOT: lambda x: _slot(key, x), ENTRY: lambda x: _looked_up(x, key),
     }  # fmt: skip
@@ -296,6 +321,11 @@ def value_at(place: Place) -> Any:
     for key in below:
         (value,) = _item(value, key) or (NOTHING,)
     return value
+
+
+def _attribute_now(value: Any, key: str | None) -> Any:
+    attributes = _attributes(value) or {}
+    return list(attributes) if key is None else attributes.get(key, _looked_up(type(value), key))
 
 
 def _is_library(name: str, file: str | None) -> bool:
