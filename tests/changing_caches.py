@@ -140,7 +140,7 @@ def table$(n):
 --
 h = h + table$(h.shape[-1])
 --
-table$.cache_clear()
+table$(5)
 == lru_cache of a method
 class T$:
     def __init__(self, by):

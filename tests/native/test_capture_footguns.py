@@ -211,6 +211,7 @@ def test_an_array_that_the_caller_writes_to() -> None:
 def test_a_number_of_an_array_that_the_caller_writes_to() -> None:
     array = np.ones(3, "float32")
     follows(lambda x: x * float(array[0]), lambda: array.__setitem__(0, 5.0))
+    follows(lambda x: x * float(array.max()), lambda: array.__setitem__(0, 7.0))
 
 
 def test_a_number_among_the_results() -> None:

@@ -51,7 +51,9 @@ def call(captured: Any, args: Any, options: Any, counted: Any) -> Any:
             value = _served(captured, leaves, spec)
         if thread.unserved:
             captured.run_eagerly(kinds)
-    except (Unserved, VmapError):  # VmapError: the function reads an example of a batch that is not an argument
+    except (Unserved, VmapError) as error:  # VmapError: the function reads an example of a batch that is not an argument
+        if isinstance(error, VmapError) and not listeners.batches:  # of a batch that has ended
+            raise
         attempt.undo()
         captured.run_eagerly(kinds)
         return captured.eagerly(args, options, counted)

@@ -45,6 +45,7 @@ from .facts import (
 from .names import Chain, Step, names_in
 
 _GUESSING: Final = frozenset(["getattr", "hasattr", "vars", "__dict__", "deepcopy"])
+_FORM: Final = ("dtype", "ndim", "shape", "size", "T")  # attributes of an array that do not depend on its elements
 SMALL: Final = 4096  # the bytes of an array up to which a run's writes to it are noticed
 _CLOSED: Final = (Tensor, np.ndarray, np.generic)  # classes whose attributes are not looked into
 _INSTALLED: Final = tuple(
@@ -187,7 +188,7 @@ class Reading:
                     return
             self._meet(place, value, label + where)
             if kind == "item" and (found := _item(value, key)) is not None:
-                place = Place(place.read, place.holder, (*place.path, key)) if place else _item_of(value, key)
+                place = Place(place.read, place.holder, (*place.path, key)) if place else Place(ITEM, value, (None, key))
                 (value,), label = found, f"{label}[{key!r}]"
                 continue
             if is_container(value):
@@ -200,8 +201,9 @@ class Reading:
                 self._table.note(place, value, label + where, LOAD)
             if kind != "attr" or value is NOTHING:
                 return
-            if place is not None and type(value) is np.ndarray and value.nbytes <= SMALL and not hasattr(np.ndarray, f"__{key}__"):
-                everything = Place(place.read, place.holder, (*place.path, Ellipsis))  # its methods compute numbers of its elements
+            if type(value) is np.ndarray and value.nbytes <= SMALL and key not in _FORM:
+                at = place or Place(ITEM, value, (None,))
+                everything = Place(at.read, at.holder, (*at.path, Ellipsis))  # its methods compute numbers of its elements
                 self._table.note(everything, Contents(value.copy()), label + where, LOAD)
             label += f".{key}"
             found = self._attribute(value, key, label + where, use if i == len(steps) - 1 else LOAD)
@@ -286,7 +288,7 @@ def _guesses(code: CodeType) -> bool:
 
 def _is_plain(value: Any) -> bool:
     """True for an argument that has no attributes that could change."""
-    return value is None or isinstance(value, (bool, int, float, complex, str, bytes, *_CLOSED))
+    return value is None or isinstance(value, (bool, int, float, complex, str, bytes, Tensor, np.generic))
 
 
 def _is_method(frame: FrameType) -> bool:
@@ -343,10 +345,6 @@ def _content(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:  # it is empty
         return NOTHING
-
-
-def _item_of(value: Any, key: Any) -> Place | None:
-    return None if isinstance(value, tuple) else Place(ITEM, value, (None, key))
 
 
 def _item(value: Any, key: Any) -> tuple[Any] | None:
