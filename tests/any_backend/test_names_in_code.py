@@ -101,6 +101,8 @@ CASES: dict[str, tuple[str, str, str, str]] = {
     "set and dict": ("def f(self): return {x.p for x in self.a}, {y.k: y.v for y in self.b}",
                      "self.a self.a[*].p self.b self.b[*].k self.b[*].v", "", ""),
     "generator expression": ("def f(self): return sum(x.p for x in self.a if x.q)", "g:sum self.a self.a[*].p self.a[*].q", "", ""),
+    "list over a call": ("def f(self, a): return [x.p for x in self.a()], {x.p for x in a()}, sum(x.p for x in a.b())",
+                         "g:sum self.a a a.b", "", ""),
     "list over zip": ("def f(a, b): return [x.p + y.q for x, y in zip(a, b)]", "g:zip a b a[*].p b[*].q", "", ""),
     "list twice": ("def f(self): return [x.p for x in self.a], [x.q for x in self.b]",
         "self.a self.a[*].p self.b self.b[*].q", "", ""),

@@ -10,7 +10,6 @@ import dis
 import inspect
 import re
 from collections import Counter
-from dataclasses import dataclass
 from functools import cache
 from types import CodeType
 from typing import Any, NamedTuple, cast
@@ -51,42 +50,30 @@ def names_in(code: CodeType) -> Names:
     if code not in _NAMES:
         sets: dict[str, set[Chain]] = {"load": set(), "store": set(), "update": set()}
         for verb, chain in _Reader(code).read():
-            # The argument ".0" of a comprehension is an iterator, which runs only once. The items of pairs have no steps.
+            # The argument ".0" of a comprehension is an iterator, which runs only once. The items of a pair have no step.
             if chain.name != ".0" and all([step.kind != "unpack" for step in chain.steps]):
                 sets[verb].add(chain)
         loads, stores, updates = sets.values()
-        longer = {c._replace(steps=c.steps[:k]) for c in loads for k in range(len(c.steps))}
-        counters = updates - loads - stores - longer
-        loads |= updates - counters
-        _NAMES[code] = Names(frozenset(loads), frozenset(stores | updates - counters), frozenset(counters))
+        counters = updates - loads - stores - {c._replace(steps=c.steps[:k]) for c in loads for k in range(len(c.steps))}
+        updates -= counters
+        _NAMES[code] = Names(frozenset(loads | updates), frozenset(stores | updates), frozenset(counters))
     return _NAMES[code]
 
 
 _NAMES: WeakKeyDictionary[CodeType, Names] = WeakKeyDictionary()
-_EACH = Step("each", None)
+_EACH, _UNKNOWN = Step("each", None), Chain("local", "", ())
 _GLOBAL = ("GLOBAL", "NAME", "FROM_DICT_OR_GLOBALS")
 _VARIABLE = re.compile("(LOAD|STORE|DELETE)_(FAST|DEREF|CLASSDEREF|FROM_DICT_OR_DEREF|" + "|".join(_GLOBAL) + ")")
 _variables = cache(_VARIABLE.findall)  # the verb and the kind of each variable of an instruction: STORE_FAST_LOAD_FAST has two
 _COPIES = {"DUP_TOP": (1,), "DUP_TOP_TWO": (2, 2)}
-_WITHOUT_EFFECT = ("CACHE", "EXTENDED_ARG", "GET_ITER", "NOP", "PRECALL", "SET_FUNCTION_ATTRIBUTE")
+_JUMPS = {*dis.hasjrel, *dis.hasjabs}
+_CALLS = ("CALL", "CALL_FUNCTION", "CALL_METHOD")
+_WITHOUT_EFFECT = ("CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "SET_FUNCTION_ATTRIBUTE")
 
 
 def _is_key(x: Any) -> bool:
     """True if a constant, as a subscript, names an item, which a slice does not."""
     return all(map(_is_key, cast("tuple[Any]", x))) if isinstance(x, tuple) else not isinstance(x, slice)
-
-
-class _Constant(NamedTuple):
-    value: Any
-
-
-@dataclass
-class _Function:
-    """A function that the code makes."""
-
-    code: CodeType
-    roots: dict[str, Chain]  # what its free names are in the code that makes it
-    iterable: Chain | None = None  # what a comprehension or a generator expression iterates over
 
 
 class _Reader:
@@ -96,41 +83,40 @@ class _Reader:
         self.code = code
         stars = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
         self.parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + stars]
-        self.uses = Counter[tuple[str, Chain]]()  # how often the code does "load", "store" (also by del) and "update" (`+=`) a chain
-        self.stack: list[Chain | _Constant | _Function | None] = []  # None is an unknown value
+        self.uses = Counter[tuple[str, Chain]]()  # a chain's number of each verb: "load", "store" (and del), "update" (`+=`)
+        self.stack: list[Any] = []  # of chains, of constants as steps, of functions as their roots, and of None for what is unknown
         self.before = ""  # the instruction before this one
         self.target: Chain | None = None  # attribute or item that the update which has begun will assign to
         self.aliases: dict[str, Chain] = {}
-        self.functions: list[_Function] = []
+        self.functions: list[tuple[CodeType, dict[str, Chain]]] = []  # each with its roots: what its names are in this code
         self.cells: set[str] = set()
         # CPython 3.12 and later run a comprehension as a loop in the code itself, where its variables hide others of the same name.
-        self.scopes: list[tuple[str, str]] = []  # (name of a variable, its name without a double)
-        self.ends: dict[str, int] = {}  # offsets at which these loops end
+        self.scopes: list[tuple[str, str]] = []  # (name, name without a double) of the variables of the comprehensions around
+        self.ends: dict[str, int] = {}  # offset of the end of the loop, for each of the names without a double
 
     def read(self) -> Counter[tuple[str, Chain]]:
         """Returns the uses of all chains that begin at a global name, a free name or a parameter."""
-        labels, meets = set(dis.findlabels(self.code.co_code)), False
-        for i in dis.get_instructions(self.code):
-            meets = meets or i.offset in labels
-            if i.opname in _WITHOUT_EFFECT:
+        instructions, meets = list(dis.get_instructions(self.code)), False
+        labels = {i.argval for i in instructions if i.opcode in _JUMPS}
+        for i in instructions:
+            op, meets = i.opname, meets or i.offset in labels
+            if op in _WITHOUT_EFFECT:
                 continue
-            if meets and i.opname != "FOR_ITER":  # a jump back to FOR_ITER brings the same iterator
-                self.stack.clear()
-            op = i.opname
-            if op == "BINARY_OP":  # spelled as by CPython 3.10
+            if op == "BINARY_OP":  # as CPython 3.10 calls it
                 op = "BINARY_SUBSCR" if i.argrepr == "[]" else "INPLACE" if i.argrepr.endswith("=") else "BINARY"
-            takes = max(3, i.arg or 0) if op in ("COPY", "SWAP") else 3
+            if meets and op != "FOR_ITER":  # a jump back to FOR_ITER brings the same iterator
+                self.stack.clear()
+            takes = 3 + (i.arg or 0 if op in ("COPY", "SWAP", *_CALLS) else 0)
             self.stack[:0] = [None] * (takes - len(self.stack))
             self.follow(i, op)
             self.before, meets = op, False
-        for made in self.functions:
-            for (verb, chain), n in _Reader(made.code).read().items():
-                start = made.roots.get(chain.name) if chain.root == "free" else made.iterable if chain.name == ".0" else None
-                if start:
-                    self.uses[verb, start.then(*chain.steps)] += n
+        for code, roots in self.functions:
+            for (verb, chain), n in _Reader(code).read().items():
+                if chain.root != "global" and chain.name in roots:
+                    self.uses[verb, roots[chain.name].then(*chain.steps)] += n
         result = Counter[tuple[str, Chain]]()
         for (verb, chain), n in self.uses.items():
-            lasts = verb == "load" or chain.steps or chain.root in ("global", "free")  # the code's own variables end with it
+            lasts = verb == "load" or chain.steps or chain.root in ("global", "free")  # a local variable ends with the call
             if n > 0 and lasts and (whole := self.resolved(chain)):
                 result[verb, whole] += n
         return result
@@ -139,16 +125,17 @@ class _Reader:
         """Returns a chain with its aliases expanded. Returns None if it begins at another local variable."""
         passed: set[str] = set()
         while chain.root in ("local", "zip"):
-            start, rest = None, chain.steps
-            variable = Chain("local", chain.name, ())
-            if chain.root == "zip" and len(rest) > 2 and rest[2].kind == "unpack":
-                start, rest = dict(enumerate(rest[0].key)).get(rest[2].key), (_EACH, *rest[3:])
-            elif chain.name not in passed and self.uses["store", variable] + self.uses["update", variable] == 1:
-                start = self.aliases.get(chain.name)
-                passed.add(chain.name)
-            if start is None:
-                return None
-            chain = start.then(*rest)
+            variable = chain._replace(steps=())
+            match chain.steps:
+                case (Step("zipped", chains), _, Step("unpack", k), *rest) if k < len(chains):
+                    chain = chains[k].then(_EACH, *rest)
+                case steps if chain.name in self.aliases.keys() - passed:
+                    if self.uses["store", variable] + self.uses["update", variable] != 1:
+                        return None
+                    passed.add(chain.name)
+                    chain = self.aliases[chain.name].then(*steps)
+                case _:
+                    return None
         return chain
 
     def follow(self, i: dis.Instruction, op: str) -> None:
@@ -156,71 +143,68 @@ class _Reader:
         stack = self.stack
         if op == "LOAD_FAST_AND_CLEAR":
             self.scopes.append((i.argval, f"{i.argval}@{i.offset}"))
-            self.uses["store", Chain("local", i.argval, ())] -= 1  # the handler of an exception restores the hidden variable once more
+            self.uses["store", Chain("local", i.argval, ())] -= 1  # an exception's handler restores the hidden variable, too
             stack.append(None)
         elif variables := _variables(op):
             for (verb, kind), name in zip(variables, i.argval if isinstance(i.argval, tuple) else (i.argval,)):
                 self.variable(verb, kind, name, i.offset)
         elif op in ("LOAD_CONST", "LOAD_SMALL_INT"):
-            stack.append(_Constant(i.argval))
+            stack.append(Step("item", i.argval) if _is_key(i.argval) else None)
         elif op in ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR"):
-            self.step(op, Step("attr", i.argval))
+            self.step(op, stack.pop(), Step("attr", i.argval))
         elif op in ("BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR"):
-            key = stack.pop()
-            self.step(op, Step("item", key.value) if isinstance(key, _Constant) and _is_key(key.value) else None)
+            key, x = stack.pop(), stack.pop()
+            self.step(op, x, key if isinstance(key, Step) else None)
         elif op == "COPY" or op in _COPIES:
             for depth in _COPIES.get(op, (i.arg or 1,)):
                 self.push(stack[-depth])
-        elif op in ("SWAP", "ROT_TWO"):
+        elif op == "SWAP":
             depth = i.arg or 2
             stack[-1], stack[-depth] = stack[-depth], stack[-1]
-        elif op == "ROT_THREE":
-            stack.insert(-2, stack.pop())
-        elif op == "POP_TOP":
-            stack.pop()
+        elif op in ("ROT_TWO", "ROT_THREE"):
+            stack.insert(-1 if op == "ROT_TWO" else -2, stack.pop())
         elif op.startswith(("INPLACE", "BINARY")) and op != "BINARY_SLICE":
-            left = stack[-2]
-            if op.startswith("INPLACE") and isinstance(left, Chain) and not left.steps:
-                self.uses["load", left] -= 1  # it reads a variable only in order to assign to it
+            if op.startswith("INPLACE") and isinstance(stack[-2], Chain):  # the read of a variable that it assigns to
+                self.uses["load", stack[-2]] -= 1
             stack[-2:] = [None]
         elif op == "MAKE_CELL":
             self.cells.add(self.root(i.argval).name)
         elif op in ("BUILD_LIST", "BUILD_SET", "BUILD_MAP") and not i.arg:  # between GET_ITER and FOR_ITER of a comprehension
             stack.append(None)
+        elif op == "GET_ITER":
+            pass  # an iterator is followed as its iterable
         elif op == "FOR_ITER":
             for _, unique in self.scopes:
                 self.ends.setdefault(unique, i.argval)
-            iterable = stack[-1]
-            stack[-1:] = [None, iterable.then(_EACH) if isinstance(iterable, Chain) else None]
+            stack[-1:] = [None, stack[-1].then(_EACH) if isinstance(stack[-1], Chain) else None]
         elif op == "UNPACK_SEQUENCE":
             x = stack.pop()
             stack += [x.then(Step("unpack", k)) if isinstance(x, Chain) else None for k in reversed(range(i.arg or 0))]
         elif op == "MAKE_FUNCTION":
-            code = next((x.value for x in stack[-2:] if isinstance(x, _Constant) and isinstance(x.value, CodeType)), self.code)
-            roots = {name: self.root(name) for name in code.co_freevars}
-            stack[:] = [_Function(code, roots)]
-            # The body of a class runs at once, and annotations run when somebody asks for them.
-            if code.co_flags & inspect.CO_OPTIMIZED and code.co_name != "__annotate__":
-                self.functions += [x for x in stack if isinstance(x, _Function)]
-        elif op in ("CALL", "CALL_FUNCTION", "CALL_METHOD"):
+            codes = [x.key for x in stack[-2:] if isinstance(x, Step) and isinstance(x.key, CodeType)]
+            # The body of a class is skipped, and so are annotations, which run only if somebody asks for them.
+            codes = [code for code in codes if code.co_flags & inspect.CO_OPTIMIZED and code.co_name != "__annotate__"]
+            stack[:] = [{name: self.root(name) for name in code.co_freevars} for code in codes]
+            self.functions += zip(codes, stack)
+        elif op in _CALLS:
             self.call(i.arg or 0)
         else:
             stack.clear()
 
     def call(self, count: int) -> None:
-        """Follows a call. Of a comprehension it notes the argument, and of zip and enumerate the result."""
-        function, x = self.stack[-2:]
-        if isinstance(function, _Function) and isinstance(x, Chain) and function.code.co_varnames[:1] == (".0",):
-            function.iterable, count = x, 1
-        self.stack[:0] = [None] * (count + 1 - len(self.stack))
-        called, *arguments = [x if isinstance(x, Chain) else None for x in self.stack[-1 - count :]]
-        if called == Chain("global", "enumerate", ()):
-            arguments = [None, *arguments]
-        elif called != Chain("global", "zip", ()):
-            arguments = []
-        self.stack[-1 - count :] = [Chain("zip", "", (Step("zipped", tuple(arguments)),)) if arguments else None]
+        """Follows a call. Notes the argument of a comprehension, and the result of zip and enumerate."""
+        roots, x = self.stack[-2:]
+        if self.before == "GET_ITER":
+            count = 1  # CPython 3.11 and later count no argument here
+            if isinstance(roots, dict) and isinstance(x, Chain):
+                roots[".0"] = x
+        called, *chains = [x if isinstance(x, Chain) else _UNKNOWN for x in self.stack[-1 - count :]]
+        if called.name == "enumerate":
+            chains.insert(0, _UNKNOWN)
+        zipped = called in (Chain("global", "zip", ()), Chain("global", "enumerate", ()))
+        self.stack[-1 - count :] = [Chain("zip", "", (Step("zipped", tuple(chains)),)) if zipped else None]
 
-    def push(self, x: Chain | _Constant | _Function | None) -> None:
+    def push(self, x: object) -> None:
         """Pushes a value. A chain counts as read unless it goes on."""
         self.stack.append(x)
         if isinstance(x, Chain):
@@ -247,24 +231,20 @@ class _Reader:
             self.stack.pop()
             self.scopes.remove((name, root.name))
         else:
-            x = self.stack.pop()
             self.uses["update" if self.before.startswith("INPLACE") else "store", root] += 1
-            if isinstance(x, Chain):
+            if isinstance(x := self.stack.pop(), Chain):
                 self.aliases[root.name] = x
 
-    def step(self, op: str, step: Step | None) -> None:
+    def step(self, op: str, x: object, step: Step | None) -> None:
         """Follows the load, the store or the deletion of an attribute or item."""
-        x = self.stack.pop()
         chain = x.then(step) if isinstance(x, Chain) and step else None
         if op.startswith(("STORE", "DELETE")):
-            verb, target = ("update", self.target) if self.before in ("SWAP", "ROT_TWO", "ROT_THREE") else ("store", chain)
-            self.uses.update([(verb, target)] if target else [])
+            verb, chain = ("update", self.target) if self.before in ("SWAP", "ROT_TWO", "ROT_THREE") else ("store", chain)
+            self.uses.update([(verb, chain)] if chain else [])
             self.stack.pop()
             return
         if isinstance(x, Chain) and chain:
             self.uses["load", x] -= 1
-        if self.before == "COPY" or self.before in _COPIES:  # an update begins, whose own read counts as none
-            self.target = chain
-            self.stack.append(None)
-        else:
-            self.push(chain)
+        if self.before == "COPY" or self.before in _COPIES:  # an update begins, whose own read does not count
+            self.target, chain = chain, None
+        self.push(chain)
