@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+import ast
+import asyncio.base_events
+import dataclasses
 import dis
+import gc
+import inspect
+import tarfile
 import textwrap
+import typing
+import weakref
 from collections.abc import Iterator
 from types import CodeType
 from typing import Any
@@ -103,6 +112,9 @@ CASES: dict[str, tuple[str, str, str, str]] = {
     "generator expression": ("def f(self): return sum(x.p for x in self.a if x.q)", "g:sum self.a self.a[*].p self.a[*].q", "", ""),
     "list over a call": ("def f(self, a): return [x.p for x in self.a()], {x.p for x in a()}, sum(x.p for x in a.b())",
                          "g:sum self.a a a.b", "", ""),
+    "list over an asynchronous iterator": ("async def f(self, x):\n"
+                                         " g([x.p async for x in self.a], x.q)\n g([[y.z for y in x] async for x in self.b], x.r)",
+                                         "g:g self.a x.q self.b x.r", "", ""),
     "list over zip": ("def f(a, b): return [x.p + y.q for x, y in zip(a, b)]", "g:zip a b a[*].p b[*].q", "", ""),
     "list twice": ("def f(self): return [x.p for x in self.a], [x.q for x in self.b]",
         "self.a self.a[*].p self.b self.b[*].q", "", ""),
@@ -124,10 +136,12 @@ CASES: dict[str, tuple[str, str, str, str]] = {
     "free": ("def o(h, k):\n def f(): return h.p, k\n return f", "n:h.p n:k", "", ""),
     "function": ("def f(self):\n c = self.c\n def g(u): return u.a, self.b, c.d, H\n return g", "self.c self.b self.c.d", "", ""),
     "lambda": ("def f(self): return lambda x: self.p * x.q", "self.p", "", ""),
-    "three deep": ("def o(h):\n def f(self):\n  k = self.k\n  def a():\n   t = k.t\n   return lambda: (h.p, self.q, k.r, t.s)\n  return a\n return f",
+    "three deep": ("def o(h):\n def f(self):\n  k = self.k\n  def a():\n"
+                   "   t = k.t\n   return lambda: (h.p, self.q, k.r, t.s)\n  return a\n return f",
                    "self.k self.k.t n:h.p self.q self.k.r self.k.t.s", "", ""),
     "unknown in a function": ("def f(self):\n c = self.c()\n return lambda: c.p", "self.c", "", ""),
-    "store in a function": ("def o(h):\n def f(self):\n  c = self.c\n  def g():\n   nonlocal h\n   h = 1\n   self.x = c.y = 2\n  return g\n return f",
+    "store in a function": ("def o(h):\n def f(self):\n  c = self.c\n  def g():\n"
+                            "   nonlocal h\n   h = 1\n   self.x = c.y = 2\n  return g\n return f",
                             "self.c self", "n:h self.x self.c.y", ""),
     "nonlocal alias": ("def f(self):\n c = self.c\n def g():\n  nonlocal c\n  c = 1\n return g, c.p", "self.c", "", ""),
     "class": ("def f(self):\n class A(self.base):\n  x = self.y\n  def g(s): return self.z\n return A", "self.base", "", ""),
@@ -181,16 +195,24 @@ def code_of(source: str) -> CodeType:
 
 
 def in_opcodes_of_3_14(code: CodeType, plain: Any = dis.get_instructions) -> Iterator[Any]:
-    """Returns the instructions with which CPython 3.14 loads variables, small integers and items."""
-    for i in plain(code):
-        if i.opname == "BINARY_SUBSCR":
+    """Returns the instructions with which CPython 3.14 loads and stores variables, small integers and items."""
+    pairs = {
+        "LOAD LOAD": "LOAD_FAST_BORROW_LOAD_FAST_BORROW",
+        "STORE STORE": "STORE_FAST_STORE_FAST",
+        "STORE LOAD": "STORE_FAST_LOAD_FAST",
+    }
+    instructions = list(plain(code))
+    while instructions:
+        i = instructions.pop(0)
+        pair = " ".join([x.opname[:-5] for x in (i, *instructions[:1]) if x.opname in ("LOAD_FAST", "STORE_FAST")])
+        if pair in pairs and not instructions[0].is_jump_target:
+            yield i._replace(opname=pairs[pair], argval=(i.argval, instructions.pop(0).argval))
+        elif i.opname == "BINARY_SUBSCR":
             yield i._replace(opname="BINARY_OP", argrepr="[]")
         elif i.opname == "LOAD_CONST" and type(i.argval) is int and 0 <= i.argval < 256:
             yield i._replace(opname="LOAD_SMALL_INT")
-        elif i.opname.startswith("LOAD_FAST") and not i.opname.endswith("CLEAR"):
-            yield i._replace(opname=i.opname.replace("LOAD_FAST", "LOAD_FAST_BORROW"))
         else:
-            yield i
+            yield i._replace(opname="LOAD_FAST_BORROW") if i.opname == "LOAD_FAST" else i
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -200,3 +222,30 @@ def test_the_names_of_a_function_are_those_in_its_source(name: str, opcodes: str
     if opcodes == "3.14":
         monkeypatch.setattr(dis, "get_instructions", in_opcodes_of_3_14)
     assert [{text(chain) for chain in chains} for chains in names_in(code_of(source))] == [set(chains.split()) for chains in wanted]
+
+
+def test_the_names_of_a_code_object_are_kept_as_long_as_it_lives() -> None:
+    code = code_of("def f(self): return self.kept")
+    assert names_in(code) is names_in(code)
+    alive = weakref.ref(code)
+    del code
+    gc.collect()
+    assert alive() is None
+
+
+def test_the_names_of_long_programs_are_found_too() -> None:
+    """The function has more instructions than fit a jump's byte, and more aliases of aliases than Python nests calls."""
+    aliases = "".join([f" if self.k: g()\n a{k + 1} = a{k}.x\n" for k in range(1500)])
+    source = f"def f(self):\n a0 = self\n{aliases} return a1500.y"
+    loads = {(chain.name, len(chain.steps)) for chain in names_in(code_of(source)).loads}
+    assert loads == {("g", 0), ("self", 0), ("self", 1501), *[("self", k) for k in range(1, 1501)]}
+
+
+@pytest.mark.parametrize("module", [argparse, ast, asyncio.base_events, dataclasses, inspect, tarfile, typing])
+def test_every_code_object_has_names(module: Any) -> None:
+    for code in codes(compile(inspect.getsource(module), "source", "exec")):
+        for chain in frozenset[Chain]().union(*names_in(code)):
+            arguments, star, stars = inspect.getargs(code)
+            known = {"free": code.co_freevars, "global": code.co_names, "argument": (*arguments, star, stars)}
+            assert chain.name in known[chain.root], (code, chain)
+            assert {step.kind for step in chain.steps} <= {"attr", "item", "each"}

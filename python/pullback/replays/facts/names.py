@@ -10,6 +10,7 @@ import dis
 import inspect
 import re
 from collections import Counter
+from collections.abc import Hashable
 from functools import cache
 from types import CodeType
 from typing import Any, NamedTuple, cast
@@ -47,7 +48,8 @@ class Names(NamedTuple):
 
 def names_in(code: CodeType) -> Names:
     """Returns the names in a code object and, through its free names, in the functions that it makes."""
-    if code not in _NAMES:
+    names = _NAMES.get(code)
+    if names is None:
         sets: dict[str, set[Chain]] = {"load": set(), "store": set(), "update": set()}
         for verb, chain in _Reader(code).read():
             # The argument ".0" of a comprehension is an iterator, which runs only once. The items of a pair have no step.
@@ -56,8 +58,8 @@ def names_in(code: CodeType) -> Names:
         loads, stores, updates = sets.values()
         counters = updates - loads - stores - {c._replace(steps=c.steps[:k]) for c in loads for k in range(len(c.steps))}
         updates -= counters
-        _NAMES[code] = Names(frozenset(loads | updates), frozenset(stores | updates), frozenset(counters))
-    return _NAMES[code]
+        names = _NAMES[code] = Names(frozenset(loads | updates), frozenset(stores | updates), frozenset(counters))
+    return names
 
 
 _NAMES: WeakKeyDictionary[CodeType, Names] = WeakKeyDictionary()
@@ -73,7 +75,9 @@ _WITHOUT_EFFECT = ("CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "SET_FUNCTION_ATTR
 
 def _is_key(x: Any) -> bool:
     """True if a constant, as a subscript, names an item, which a slice does not."""
-    return all(map(_is_key, cast("tuple[Any]", x))) if isinstance(x, tuple) else not isinstance(x, slice)
+    if isinstance(x, tuple):
+        return all(map(_is_key, cast("tuple[Any]", x)))
+    return not isinstance(x, slice) and isinstance(x, Hashable)
 
 
 class _Reader:
@@ -171,11 +175,9 @@ class _Reader:
             self.cells.add(self.root(i.argval).name)
         elif op in ("BUILD_LIST", "BUILD_SET", "BUILD_MAP") and not i.arg:  # between GET_ITER and FOR_ITER of a comprehension
             stack.append(None)
-        elif op == "GET_ITER":
-            pass  # an iterator is followed as its iterable
-        elif op == "FOR_ITER":
+        elif op in ("FOR_ITER", "END_ASYNC_FOR"):
             for _, unique in self.scopes:
-                self.ends.setdefault(unique, i.argval)
+                self.ends.setdefault(unique, i.argval if op == "FOR_ITER" else i.offset)
             stack[-1:] = [None, stack[-1].then(_EACH) if isinstance(stack[-1], Chain) else None]
         elif op == "UNPACK_SEQUENCE":
             x = stack.pop()
@@ -188,7 +190,7 @@ class _Reader:
             self.functions += zip(codes, stack)
         elif op in _CALLS:
             self.call(i.arg or 0)
-        else:
+        elif op != "GET_ITER":  # an iterator is followed as its iterable
             stack.clear()
 
     def call(self, count: int) -> None:
