@@ -75,10 +75,10 @@ class Recording(Kept):
 
     def mode(self, module: Any) -> None:
         """Makes the recording valid only while the Module has its present mode."""
-        if module not in self.made:
+        if id(module) not in self._modules and module not in self.made:
             self.watch.read(module, "training")
             self.watch.read(module, "forward")
-            self._modules.setdefault(id(module), ref(module))
+            self._modules[id(module)] = ref(module)
 
     def sets(self, owner: Any, name: str) -> None:
         """Makes the recording valid for each value of an attribute, because the run itself sets it for a time."""

@@ -164,18 +164,17 @@ class Reading:
     def _know(self, value: Any) -> None:
         """Notes a function, so that its closure is found when it runs."""
         for _ in range(8):  # wrappers around wrappers
-            if isinstance(value, FunctionType):
-                known = self._functions.setdefault(id(value.__code__), [])
-                if not any([value is f for f in known]):
-                    known.append(value)
-                    if not is_installed(value.__code__.co_filename):
-                        for part in ("__code__", "__defaults__", "__kwdefaults__"):
-                            if getattr(value, part) is None:
-                                continue
-                            place = Place(SLOT, value, (vars(FunctionType)[part],))
-                            self._table.note(place, getattr(value, part), f"{value.__name__}.{part}", LOAD)
-                return
-            value = innermost(value) if isinstance(value, FunctionWrapper) else _inside(value)
+            if type(value) is not FunctionType:
+                value = innermost(value) if isinstance(value, FunctionWrapper) else _inside(value)
+                if value is None:
+                    return
+        known = self._functions.setdefault(id(getattr(value, "__code__", None)), [])
+        if type(value) is not FunctionType or any([value is f for f in known]):
+            return
+        known.append(value)
+        for part in ("__code__", "__defaults__", "__kwdefaults__") if not is_installed(value.__code__.co_filename) else ():
+            if (now := getattr(value, part)) is not None:
+                self._table.note(Place(SLOT, value, (vars(FunctionType)[part],)), now, f"{value.__name__}.{part}", LOAD)
 
     # ---- chains
 
@@ -271,6 +270,8 @@ class Reading:
         return None
 
     def _meet(self, place: Place | None, value: Any, label: str) -> None:
+        if isinstance(value, (Tensor, attached.Module, type(None), int, float, str)):
+            return
         self._know(value)
         self.generators.meet(value, label)
         if type(value) is np.ndarray and value.nbytes <= SMALL and id(value) not in self.arrays:
@@ -379,4 +380,8 @@ def _attributes(value: Any) -> dict[str, Any] | None:
 
 def _looked_up(kind: type, name: str) -> Any:
     """Returns what a class, or one that it is derived from, has under a name."""
-    return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), NOTHING)
+    for base in kind.__mro__:
+        names = base.__dict__
+        if name in names:
+            return names[name]
+    return NOTHING
