@@ -227,7 +227,9 @@ def test_the_names_of_a_function_are_those_in_its_source(name: str, opcodes: str
     source, *wanted = CASES[name]
     if opcodes == "3.14":
         monkeypatch.setattr(dis, "get_instructions", in_opcodes_of_3_14)
-    assert [{text(chain) for chain in chains} for chains in names_in(code_of(source))] == [set(chains.split()) for chains in wanted]
+    loads, stores, counters, _ = names_in(code_of(source))
+    found = [{text(chain) for chain in chains} for chains in (loads, stores, counters)]
+    assert found == [set(chains.split()) for chains in wanted]
 
 
 def test_the_names_of_a_code_object_are_kept_as_long_as_it_lives() -> None:
@@ -247,10 +249,21 @@ def test_the_names_of_long_programs_are_found_too() -> None:
     assert loads == {("g", 0), ("self", 0), ("self", 1501), *[("self", k) for k in range(1, 1501)]}
 
 
+def test_the_chain_that_a_function_returns_is_known() -> None:
+    def returned(body: str) -> str | None:
+        chain = names_in(code_of(f"def f(self, k):\n {body}")).returned
+        return text(chain) if chain else None
+
+    assert returned("return self.a.b") == "self.a.b"
+    assert returned("c = self.a\n return c") == "self.a"
+    for body in ("return self.a + 1", "if k: return self.a\n return self.b", "return self.a()", "pass", "return k(self.a)"):
+        assert returned(body) is None, body
+
+
 @pytest.mark.parametrize("module", [argparse, ast, asyncio.base_events, dataclasses, inspect, tarfile, typing])
 def test_every_code_object_has_names(module: Any) -> None:
     for code in codes(compile(inspect.getsource(module), "source", "exec")):
-        for chain in frozenset[Chain]().union(*names_in(code)):
+        for chain in frozenset[Chain]().union(*names_in(code)[:3]):
             arguments, star, stars = inspect.getargs(code)
             known = {"free": code.co_freevars, "global": code.co_names, "argument": (*arguments, star, stars)}
             assert chain.name in known[chain.root], (code, chain)

@@ -80,8 +80,7 @@ class Module:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         """Returns what a copy or a pickle is made of, which includes the mode and the settings."""
-        if door.profiling:
-            door.note_mode(self)
+        door.note_mode(self)
         if capturing.thread.recording is not None:
             capturing.thread.recording.copies(self)
         return super().__reduce_ex__(protocol)

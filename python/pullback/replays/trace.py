@@ -11,7 +11,7 @@ import gc
 import weakref
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from ..autodiff.batching import Batched
 from ..autodiff.listeners import listeners
@@ -213,7 +213,7 @@ class Trace:
 
     def _template_of_call(self, node: Node, copies: Copies) -> Recorded:
         """Does the same for a call, whose pullback refers to values also in its closure."""
-        edge, call = node.named_edges()[0], node.op
+        edge, call = node.named_edges()[0], cast("Call", node.op)
         try:
             kept, op = copies.of(edge.kept), call.copied(copies.of)
         except Hidden:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
@@ -116,7 +116,7 @@ class Call(Op):
 
     def copied(self, of: Callable[[Any], Any]) -> Call:
         """Returns this call with functions that refer to other values, to be walked back over: of(f) is such a copy of f."""
-        found, rule = copy.copy(self), copy.copy(self.rules[0])
+        found, rule = copy.copy(self), cast("Rule", copy.copy(self.rules[0]))
         rule.definition = rule.fused = of(rule.definition)
         found.rules, found.pullback = (rule,), of(self.pullback)
         found.recompute, found.again = of(self.recompute), of(self.again)

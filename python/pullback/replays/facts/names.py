@@ -44,6 +44,7 @@ class Names(NamedTuple):
     loads: frozenset[Chain]
     stores: frozenset[Chain]
     counters: frozenset[Chain]
+    returned: Chain | None  # what the code returns, if that is always the same chain
 
 
 def names_in(code: CodeType) -> Names:
@@ -51,14 +52,17 @@ def names_in(code: CodeType) -> Names:
     names = _NAMES.get(code)
     if names is None:
         sets: dict[str, set[Chain]] = {"load": set(), "store": set(), "update": set()}
-        for verb, chain in _Reader(code).read():
+        reader = _Reader(code)
+        for verb, chain in reader.read():
             # The argument ".0" of a comprehension is an iterator, which runs only once. The items of a pair have no step.
             if chain.name != ".0" and all([step.kind != "unpack" for step in chain.steps]):
                 sets[verb].add(chain)
         loads, stores, updates = sets.values()
         counters = updates - loads - stores - {c._replace(steps=c.steps[:k]) for c in loads for k in range(len(c.steps))}
         updates -= counters
-        names = _NAMES[code] = Names(frozenset(loads | updates), frozenset(stores | updates), frozenset(counters))
+        names = _NAMES[code] = Names(
+            frozenset(loads | updates), frozenset(stores | updates), frozenset(counters), reader.returned()
+        )
     return names
 
 
@@ -97,6 +101,7 @@ class _Reader:
         self.aliases: dict[str, Chain] = {}
         self.functions: list[tuple[CodeType, dict[str, Chain]]] = []  # each with its roots: what its names are in this code
         self.cells: set[str] = set()
+        self.results: list[object] = []  # what it returns, as far as that is known
         # CPython 3.12 and later run a comprehension as a loop in the code itself, where its variables hide others of the same name.
         self.scopes: list[tuple[str, str]] = []  # (name, name without a double) of the variables of the comprehensions around
         self.ends: dict[str, int] = {}  # offset of the end of the loop, for each of the names without a double
@@ -127,6 +132,11 @@ class _Reader:
             if n > 0 and lasts and (whole := self.resolved(chain)):
                 result[verb, whole] += n
         return result
+
+    def returned(self) -> Chain | None:
+        """Returns the chain that the code returns at its only end, or None."""
+        chain = self.results[0] if len(self.results) == 1 else None
+        return self.resolved(chain) if isinstance(chain, Chain) else None
 
     def resolved(self, chain: Chain) -> Chain | None:
         """Returns a chain with its aliases expanded. Returns None if it begins at another local variable."""
@@ -182,6 +192,9 @@ class _Reader:
             for _, unique in self.scopes:
                 self.ends.setdefault(unique, i.argval if op == "FOR_ITER" else i.offset)
             stack[-1:] = [None, stack[-1].then(_EACH) if isinstance(stack[-1], Chain) else None]
+        elif op in ("RETURN_VALUE", "RETURN_CONST"):
+            self.results.append(stack[-1] if op == "RETURN_VALUE" else None)
+            stack.clear()
         elif op == "UNPACK_SEQUENCE":
             x = stack.pop()
             stack += [x.then(Step("unpack", k)) if isinstance(x, Chain) else None for k in reversed(range(i.arg or 0))]

@@ -91,7 +91,8 @@ class Reading:
         if (library and not _is_method(frame)) or frame.f_globals.get("__name__", "").startswith("namedtuple_"):
             return False
         names = names_in(code)
-        roots = {(chain.root, chain.name) for chains in names for chain in chains}
+        chains_of = ((names.loads, LOAD), (names.stores, STORE), (names.counters, COUNT))
+        roots = {(chain.root, chain.name) for chains, _ in chains_of for chain in chains}
         local = frame.f_locals if any([root == "argument" for root, _ in roots]) else {}
         given = {name: local.get(name, NOTHING) for root, name in roots if root == "argument"}
         objects = [x for x in given.values() if not _is_plain(x)]
@@ -109,7 +110,7 @@ class Reading:
         before.append(objects)
         self._guesses = _guesses(code)
         functions = self._functions_of(code) if any([root == "free" for root, _ in roots]) else []
-        for chains, use in ((names.loads, LOAD), (names.stores, STORE), (names.counters, COUNT)):
+        for chains, use in chains_of:
             for chain in chains if not library else [x for x in chains if x.root == "argument"]:
                 self._root(chain, frame, given, functions, use)
         return True
@@ -193,7 +194,7 @@ class Reading:
             if is_container(value):
                 self._whole(place, value, label + where)
                 if kind == "each":
-                    for k, x in enumerate(list(value.values() if isinstance(value, dict) else value)[:MOST]):
+                    for k, x in enumerate(_items(value)):
                         self._follow(None, x, steps[i + 1 :], f"{label}[{k}]", where, use)
                 return
             if place is not None:
@@ -204,6 +205,9 @@ class Reading:
                 at = place or Place(ITEM, value, (None,))
                 everything = Place(at.read, at.holder, (*at.path, Ellipsis))  # its methods compute numbers of its elements
                 self._table.note(everything, Contents(value.copy()), label + where, LOAD)
+            if (steps_inside := _returned(value, key)) is not None:
+                self._follow(None, value, (*steps_inside, *steps[i + 1 :]), label, where, use)
+                return
             label += f".{key}"
             found = self._attribute(value, key, label + where, use if i == len(steps) - 1 else LOAD)
             if found is None:
@@ -228,7 +232,7 @@ class Reading:
         if place is None and (not is_container(value) or isinstance(value, tuple)):
             return
         self._table.note(place or Place(ITEM, value, (None,)), value, label, use)
-        for x in list(value.values() if isinstance(value, dict) else value)[:MOST] if is_container(value) else ():
+        for x in _items(value) if is_container(value) else ():
             self._know(x)
             self.generators.meet(x, label)
 
@@ -301,6 +305,15 @@ def _is_method(frame: FrameType) -> bool:
     return getattr(common, "__code__", None) is not code
 
 
+def _returned(value: Any, name: str) -> tuple[Step, ...] | None:
+    """Returns the steps from an object to what a property returns, if that is one of the object's attributes."""
+    entry = _looked_up(type(value), name)
+    if not isinstance(entry, property) or type(entry.fget) is not FunctionType:
+        return None
+    chain = names_in(entry.fget.__code__).returned
+    return chain.steps if chain is not None and chain.root == "argument" else None
+
+
 def _inside(value: Any) -> Any:
     """Returns the function that a callable calls, as far as that can be read off; otherwise None."""
     if isinstance(value, functools.partial):
@@ -346,6 +359,11 @@ def _content(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:  # it is empty
         return NOTHING
+
+
+def _items(value: Any) -> list[Any]:
+    """Returns the values of a container, as far as they are compared one by one."""
+    return list(value.values() if isinstance(value, dict) else value)[:MOST]
 
 
 def _item(value: Any, key: Any) -> tuple[Any] | None:
