@@ -58,12 +58,17 @@ def names_in(code: CodeType) -> Names:
             if chain.name != ".0" and all([step.kind != "unpack" for step in chain.steps]):
                 sets[verb].add(chain)
         loads, stores, updates = sets.values()
-        counters = updates - loads - stores - {c._replace(steps=c.steps[:k]) for c in loads for k in range(len(c.steps))}
+        counters = {c for c in updates - stores if not any([_begins(c, load) for load in loads])}
         updates -= counters
         names = _NAMES[code] = Names(
             frozenset(loads | updates), frozenset(stores | updates), frozenset(counters), reader.returned()
         )
     return names
+
+
+def _begins(a: Chain, b: Chain) -> bool:
+    """True if chain b begins with chain a."""
+    return a[:2] == b[:2] and a.steps == b.steps[: len(a.steps)]
 
 
 _NAMES: WeakKeyDictionary[CodeType, Names] = WeakKeyDictionary()
