@@ -16,7 +16,7 @@ from ..tensors.creation import asarray
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..tensors.views import OutsideView, StaleView
-from .facts.reading import is_of_library
+from .facts.lookup import is_of_library
 
 
 def signature(leaves: Sequence[Any], arrays: Sequence[Any], spec: Any) -> Any:

@@ -17,7 +17,8 @@ from ...tensors.attached import attached
 from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor
 from .facts import COUNT, DEPTH, LOAD, STORE, Fact, Facts, Table, is_container
-from .reading import Reading, value_at
+from .lookup import value_at
+from .reading import Reading
 
 CARRY: Final = (
     "State that a call leaves for the next one is an nn.Buffer (self.h = nn.Buffer(zeros) in __init__, self.h.assign(value) here), "
@@ -57,11 +58,9 @@ def behind(table: Table, reading: Reading, living: Callable[[], list[Tensor]], m
     """
     changed = table.changed()
     reasons = [(_changed(fact, reading.codes), CARRY) for fact in changed if fact.uses & (LOAD | STORE)]
-    if living():
+    if _held_by_others(living()):
         gc.collect()  # cycles and tracebacks do not count
-        made = living()
-        held = [(x, holders) for x in made if (holders := _holders(x, (made,)))]
-        reasons += [(_held(x, holders[0], table, maker(x)), CARRY) for x, holders in held]
+        reasons += [(_held(x, holder, table, maker(x)), CARRY) for x, holder in _held_by_others(living())]
     reasons += [(f"it draws random numbers from {label}", DRAW) for label in reading.generators.drew()]
     reasons += [(f"it writes to the array {label}", CARRY) for x, before, label in reading.arrays.values() if x.tobytes() != before]
     reasons += [(f"it takes items from the iterator {label}", STEP) for place, label in reading.iterators if table.has(place)]
@@ -111,26 +110,35 @@ def _named(holder: Any) -> str:
     return f"a {type(holder).__name__}" if is_container(holder) else f"an object of class {type(holder).__name__}"
 
 
-def _is_in(x: Any, several: tuple[Any, ...]) -> bool:
-    return any([x is one for one in several])
+def _held_by_others(living: list[Tensor]) -> list[tuple[Tensor, Any]]:
+    """Returns the tensors that something else than pullback's own objects holds, each with one such object.
 
-
-def _holders(x: Any, within: tuple[Any, ...] = ()) -> list[Any]:
-    """Returns the objects that hold a tensor, other than pullback's own, which keep what they need for themselves.
-
-    A container or a function counts as far as something holds it. within: the objects that led to x, and the lists made on the way.
+    pullback keeps what it needs for itself. A container or a function counts as far as something holds it in its turn, which the
+    collector finds level by level.
     """
-    referrers = gc.get_referrers(x)
-    within = (*within, x, referrers)
-    found: list[Any] = []
-    for holder in referrers:
-        if _is_in(holder, within) or holder is found or type(holder) in _RUNNING or _is_ours(holder):
-            continue
-        passing = type(holder) in _PASSING or capturing.makes(holder)
-        if passing and len(within) < 4 * DEPTH and not _holders(holder, (*within, found)):
-            continue
-        found.append(holder)
-    return found
+    found: dict[int, tuple[Tensor, Any]] = {}
+    level: list[tuple[Any, list[Tensor]]] = [(x, [x]) for x in living]  # objects, each with the tensors that it leads to
+    seen = {id(living), id(level)}
+    for _ in range(2 * DEPTH):
+        if not level:
+            break
+        objects = [x for x, _ in level]
+        referrers = gc.get_referrers(*objects)
+        above: list[tuple[Any, list[Tensor]]] = []
+        seen |= {id(x) for x in (objects, referrers, level, above, *level)}
+        leads = {id(x): tensors for x, tensors in level}
+        seen |= {id(leads), *map(id, leads.values())}
+        for holder in referrers:
+            if id(holder) in seen or type(holder) in _RUNNING or _is_ours(holder):
+                continue
+            seen.add(id(holder))
+            tensors = [y for x in gc.get_referents(holder) for y in leads.get(id(x), ())]
+            if type(holder) in _PASSING or capturing.makes(holder):
+                above.append((holder, tensors))
+            else:
+                found.update({id(y): (y, holder) for y in tensors})
+        level = above
+    return list(found.values())
 
 
 def _is_ours(holder: Any) -> bool:

@@ -11,10 +11,8 @@ import builtins
 import functools
 import gc
 import io
-import sys
-import sysconfig
-from pathlib import Path
-from types import CodeType, FrameType, FunctionType, MemberDescriptorType, MethodType, ModuleType, WrapperDescriptorType
+from collections.abc import Mapping
+from types import CodeType, FrameType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, Final
 
 import numpy as np
@@ -32,7 +30,6 @@ from .facts import (
     GUESS,
     ITEM,
     LOAD,
-    MOST,
     NAME,
     NOTHING,
     SLOT,
@@ -42,24 +39,13 @@ from .facts import (
     Table,
     is_container,
 )
+from .lookup import attributes_of, content, is_installed, is_library, is_of_library, item, items, looked_up, slot
 from .names import Chain, Step, names_in
 
 _GUESSING: Final = frozenset(["getattr", "hasattr", "vars", "__dict__", "deepcopy"])
 _FORM: Final = ("dtype", "ndim", "shape", "size", "T")  # attributes of an array that do not depend on its elements
 SMALL: Final = 4096  # the bytes of an array up to which a run's writes to it are noticed
 _CLOSED: Final = (Tensor, np.ndarray, np.generic)  # classes whose attributes are not looked into
-_INSTALLED: Final = tuple(
-    {str(Path(__file__).parents[2]), *[sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]}
-)
-_files: Final[dict[str, bool]] = {}  # by file name: True if pullback, Python or an installed package has its code there
-
-
-def is_installed(file: str) -> bool:
-    """True if a file of code belongs to pullback, to the standard library or to an installed package."""
-    found = _files.get(file)
-    if found is None:
-        found = _files[file] = file.startswith((*_INSTALLED, "<frozen ", "<__array_function__"))
-    return found
 
 
 class Reading:
@@ -93,9 +79,10 @@ class Reading:
         names = names_in(code)
         chains_of = ((names.loads, LOAD), (names.stores, STORE), (names.counters, COUNT))
         roots = {(chain.root, chain.name) for chains, _ in chains_of for chain in chains}
-        local = frame.f_locals if any([root == "argument" for root, _ in roots]) else {}
+        local = frame.f_locals if any([root != "global" for root, _ in roots]) else {}
         given = {name: local.get(name, NOTHING) for root, name in roots if root == "argument"}
-        objects = [x for x in given.values() if not _is_plain(x)]
+        variables = [local.get(name, NOTHING) for root, name in roots if root == "free"]
+        objects = [*[x for x in given.values() if not _is_plain(x)], *variables]
         if (first := code.co_varnames[:1]) and first[0] in given:
             if code.co_name == "__init__":
                 self._made.append(given[first[0]])
@@ -109,7 +96,7 @@ class Reading:
             self._inner.update([id(x) for x in code.co_consts if isinstance(x, CodeType)])
         before.append(objects)
         self._guesses = _guesses(code)
-        functions = self._functions_of(code) if any([root == "free" for root, _ in roots]) else []
+        functions = self._functions_of(code, local) if any([root == "free" for root, _ in roots]) else []
         for chains, use in chains_of:
             for chain in chains if not library else [x for x in chains if x.root == "argument"]:
                 self._root(chain, frame, given, functions, use)
@@ -143,24 +130,24 @@ class Reading:
         else:
             for function in functions:
                 cell = (function.__closure__ or ())[code.co_freevars.index(name)]
-                value = _content(cell)
+                value = content(cell)
                 self._follow(Place(CELL, cell, (None,)), value, chain.steps, name, f" of {code.co_name}", use)
 
     def _method(self, owner: Any, code: CodeType) -> None:
         """Notes a method that runs, however it was called, as what its object's class has under its name."""
-        if getattr(_looked_up(type(owner), code.co_name), "__code__", None) is code:
+        if getattr(looked_up(type(owner), code.co_name), "__code__", None) is code:
             self._attribute(owner, code.co_name, f"{type(owner).__name__}.{code.co_name}", LOAD)
 
     def _is_made(self, value: Any) -> bool:
         """True if the run has made an object, so that what it does with it concerns nobody else."""
         return capturing.makes(value) or any([value is made for made in self._made])
 
-    def _functions_of(self, code: CodeType) -> list[FunctionType]:
-        """Returns the functions with this code that were not made by the functions that ran."""
+    def _functions_of(self, code: CodeType, local: Mapping[str, Any]) -> list[FunctionType]:
+        """Returns the functions with this code and these variables that were not made by the functions that ran."""
         found = self._functions.get(id(code))
         if found is None and id(code) not in self._inner:  # it was called by a way that no chain tells, such as a loop
             found = self._functions[id(code)] = [f for f in gc.get_referrers(code) if isinstance(f, FunctionType)]
-        return [f for f in found or () if f.__code__ is code]
+        return [f for f in found or () if f.__code__ is code and _has_variables(f, local)]
 
     def _know(self, value: Any) -> None:
         """Notes a function, so that its closure is found when it runs."""
@@ -184,17 +171,17 @@ class Reading:
         for i, (kind, key) in enumerate(steps):
             if isinstance(value, ModuleType) and kind == "attr":
                 self.generators.meet_module(value, key)
-                if _is_library(value.__name__, getattr(value, "__file__", None)):
+                if is_library(value.__name__, getattr(value, "__file__", None)):
                     return
             self._meet(place, value, label + where)
-            if kind == "item" and (found := _item(value, key)) is not None:
+            if kind == "item" and (found := item(value, key)) is not None:
                 place = Place(place.read, place.holder, (*place.path, key)) if place else Place(ITEM, value, (None, key))
                 (value,), label = found, f"{label}[{key!r}]"
                 continue
             if is_container(value):
                 self._whole(place, value, label + where)
                 if kind == "each":
-                    for k, x in enumerate(_items(value)):
+                    for k, x in enumerate(items(value)):
                         self._follow(None, x, steps[i + 1 :], f"{label}[{k}]", where, use)
                 return
             if place is not None:
@@ -214,7 +201,7 @@ class Reading:
                 return
             place, value = found
         self._meet(place, value, label + where)
-        if self._guesses and (attributes := _attributes(value)) is not None and not isinstance(value, (type, ModuleType)):
+        if self._guesses and (attributes := attributes_of(value)) is not None and not isinstance(value, (type, ModuleType)):
             module = isinstance(value, attached.Module)  # it tells of new Parameters and Modules itself, and gets a mode and a path
             if not module:
                 self._table.note(Place(ATTRIBUTE, value, (None,)), list(attributes), f"the attributes of {label}{where}", GUESS)
@@ -232,7 +219,7 @@ class Reading:
         if place is None and (not is_container(value) or isinstance(value, tuple)):
             return
         self._table.note(place or Place(ITEM, value, (None,)), value, label, use)
-        for x in _items(value) if is_container(value) else ():
+        for x in items(value) if is_container(value) else ():
             self._know(x)
             self.generators.meet(x, label)
 
@@ -245,12 +232,12 @@ class Reading:
         kind = type(value)
         if isinstance(value, type):
             return self._entry(value, name, label)
-        entry = _looked_up(kind, name)
+        entry = looked_up(kind, name)
         if isinstance(entry, MemberDescriptorType):
-            return Place(SLOT, value, (entry,)), _slot(entry, value)
+            return Place(SLOT, value, (entry,)), slot(entry, value)
         if hasattr(type(entry), "__set__") and entry is not NOTHING:  # a property: what it runs is seen as a function
             return self._entry(kind, name, label)
-        attributes = _attributes(value)
+        attributes = attributes_of(value)
         if attributes is None:
             return self._entry(kind, name, label)
         place = Place(ATTRIBUTE, value, (name,))
@@ -262,7 +249,7 @@ class Reading:
 
     def _entry(self, kind: type, name: str, label: str) -> tuple[Place | None, Any] | None:
         """Returns the place of a class's attribute. A method, a property or another descriptor is noted, and not looked into."""
-        entry = _looked_up(kind, name)
+        entry = looked_up(kind, name)
         plain = entry is NOTHING or not hasattr(type(entry), "__get__")
         if is_of_library(kind):  # nobody changes these
             return (None, entry) if plain else None
@@ -301,13 +288,13 @@ def _is_method(frame: FrameType) -> bool:
     code = frame.f_code
     if code.co_varnames[:1] != ("self",) or not isinstance(frame.f_locals["self"], attached.Module):
         return False
-    common = _looked_up(attached.Module, code.co_name)
+    common = looked_up(attached.Module, code.co_name)
     return getattr(common, "__code__", None) is not code
 
 
 def _returned(value: Any, name: str) -> tuple[Step, ...] | None:
     """Returns the steps from an object to what a property returns, if that is one of the object's attributes."""
-    entry = _looked_up(type(value), name)
+    entry = looked_up(type(value), name)
     if not isinstance(entry, property) or type(entry.fget) is not FunctionType:
         return None
     chain = names_in(entry.fget.__code__).returned
@@ -325,81 +312,7 @@ def _inside(value: Any) -> Any:
     return value.__wrapped__ if type(value).__name__ == "_lru_cache_wrapper" else None
 
 
-def value_at(place: Place) -> Any:
-    """Returns what stands at a place now."""
-    key, *below = place.path
-    read = {
-        ATTRIBUTE: lambda x: _attribute_now(x, key),
-        NAME: lambda x: x.get(key, NOTHING), CELL: _content,
-        ITEM: lambda x: x, SLOT: lambda x: _slot(key, x), ENTRY: lambda x: _looked_up(x, key),
-    }  # fmt: skip
-    value = read[place.read](place.holder)
-    for key in below:
-        (value,) = _item(value, key) or (NOTHING,)
-    return value
-
-
-def _attribute_now(value: Any, key: str | None) -> Any:
-    attributes = _attributes(value) or {}
-    return list(attributes) if key is None else attributes.get(key, _looked_up(type(value), key))
-
-
-def _is_library(name: str, file: str | None) -> bool:
-    """True for a module of Python, of pullback or of an installed package, whose names nobody changes."""
-    return name.partition(".")[0] in sys.stdlib_module_names or (file is not None and is_installed(file))
-
-
-@functools.lru_cache(1024)
-def is_of_library(kind: type) -> bool:
-    return _is_library(kind.__module__, getattr(sys.modules.get(kind.__module__), "__file__", None))
-
-
-def _content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # it is empty
-        return NOTHING
-
-
-def _items(value: Any) -> list[Any]:
-    """Returns the values of a container, as far as they are compared one by one."""
-    return list(value.values() if isinstance(value, dict) else value)[:MOST]
-
-
-def _item(value: Any, key: Any) -> tuple[Any] | None:
-    """Returns an item in a tuple, or None if its place cannot be compared. Items of arrays are compared if they are numbers."""
-    if isinstance(value, dict):
-        return (dict.get(value, key, NOTHING),)
-    try:
-        if isinstance(value, (list, tuple)):
-            return (value[key],) if type(key) is int else None
-        return (value[key],) if type(value) is np.ndarray and isinstance(value[key], np.generic) else None
-    except IndexError:
-        return (NOTHING,)
-
-
-def _slot(entry: Any, value: Any) -> Any:
-    try:
-        return entry.__get__(value, type(value))
-    except AttributeError:
-        return NOTHING
-
-
-def _attributes(value: Any) -> dict[str, Any] | None:
-    """Returns the dict of an object's attributes. None if it has none, or if its class looks attributes up in its own way."""
-    if not isinstance(type(value).__getattribute__, WrapperDescriptorType):  # it is written in Python
-        return None
-    try:
-        found = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return None
-    return found if type(found) is dict else None
-
-
-def _looked_up(kind: type, name: str) -> Any:
-    """Returns what a class, or one that it is derived from, has under a name."""
-    for base in kind.__mro__:
-        names = base.__dict__
-        if name in names:
-            return names[name]
-    return NOTHING
+def _has_variables(function: FunctionType, local: Mapping[str, Any]) -> bool:
+    """True if the variables of enclosing functions are those of a frame in which it runs."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or ())
+    return all([content(cell) is local.get(name, NOTHING) for name, cell in cells])

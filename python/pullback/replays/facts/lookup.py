@@ -1,0 +1,107 @@
+"""Looks values up where Python code finds them, in dicts, slots, classes and cells. No property and no other method runs."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import sysconfig
+from pathlib import Path
+from types import WrapperDescriptorType
+from typing import Any, Final
+
+import numpy as np
+
+from .facts import ATTRIBUTE, CELL, ENTRY, ITEM, MOST, NAME, NOTHING, SLOT, Place
+
+_INSTALLED: Final = tuple(
+    {str(Path(__file__).parents[2]), *[sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]}
+)
+_files: Final[dict[str, bool]] = {}  # by file name: True if pullback, Python or an installed package has its code there
+
+
+def is_installed(file: str) -> bool:
+    """True if a file of code belongs to pullback, to the standard library or to an installed package."""
+    found = _files.get(file)
+    if found is None:
+        found = _files[file] = file.startswith((*_INSTALLED, "<frozen ", "<__array_function__"))
+    return found
+
+
+def value_at(place: Place) -> Any:
+    """Returns what stands at a place now."""
+    key, *below = place.path
+    read = {
+        ATTRIBUTE: lambda x: _attribute_now(x, key),
+        NAME: lambda x: x.get(key, NOTHING), CELL: content,
+        ITEM: lambda x: x, SLOT: lambda x: slot(key, x), ENTRY: lambda x: looked_up(x, key),
+    }  # fmt: skip
+    value = read[place.read](place.holder)
+    for key in below:
+        (value,) = item(value, key) or (NOTHING,)
+    return value
+
+
+def _attribute_now(value: Any, key: str | None) -> Any:
+    attributes = attributes_of(value) or {}
+    return list(attributes) if key is None else attributes.get(key, looked_up(type(value), key))
+
+
+def is_library(name: str, file: str | None) -> bool:
+    """True for a module of Python, of pullback or of an installed package, whose names nobody changes."""
+    return name.partition(".")[0] in sys.stdlib_module_names or (file is not None and is_installed(file))
+
+
+@functools.lru_cache(1024)
+def is_of_library(kind: type) -> bool:
+    return is_library(kind.__module__, getattr(sys.modules.get(kind.__module__), "__file__", None))
+
+
+def content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty
+        return NOTHING
+
+
+def items(value: Any) -> list[Any]:
+    """Returns the values of a container, as far as they are compared one by one."""
+    return list(value.values() if isinstance(value, dict) else value)[:MOST]
+
+
+def item(value: Any, key: Any) -> tuple[Any] | None:
+    """Returns an item in a tuple, or None if its place cannot be compared. Items of arrays are compared if they are numbers."""
+    if isinstance(value, dict):
+        return (dict.get(value, key, NOTHING),)
+    try:
+        if isinstance(value, (list, tuple)):
+            return (value[key],) if type(key) is int else None
+        return (value[key],) if type(value) is np.ndarray and isinstance(value[key], np.generic) else None
+    except IndexError:
+        return (NOTHING,)
+
+
+def slot(entry: Any, value: Any) -> Any:
+    try:
+        return entry.__get__(value, type(value))
+    except AttributeError:
+        return NOTHING
+
+
+def attributes_of(value: Any) -> dict[str, Any] | None:
+    """Returns the dict of an object's attributes. None if it has none, or if its class looks attributes up in its own way."""
+    if not isinstance(type(value).__getattribute__, WrapperDescriptorType):  # it is written in Python
+        return None
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return found if type(found) is dict else None
+
+
+def looked_up(kind: type, name: str) -> Any:
+    """Returns what a class, or one that it is derived from, has under a name."""
+    for base in kind.__mro__:
+        names = base.__dict__
+        if name in names:
+            return names[name]
+    return NOTHING
