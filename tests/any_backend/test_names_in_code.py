@@ -227,7 +227,7 @@ def test_the_names_of_a_function_are_those_in_its_source(name: str, opcodes: str
     source, *wanted = CASES[name]
     if opcodes == "3.14":
         monkeypatch.setattr(dis, "get_instructions", in_opcodes_of_3_14)
-    loads, stores, counters, _ = names_in(code_of(source))
+    loads, stores, counters, *_ = names_in(code_of(source))
     found = [{text(chain) for chain in chains} for chains in (loads, stores, counters)]
     assert found == [set(chains.split()) for chains in wanted]
 

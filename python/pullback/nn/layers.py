@@ -104,6 +104,7 @@ class Sequential(Module):
 
     def append(self, module: Callable[..., Any]) -> Self:
         """Adds a module at the end and returns the Sequential."""
+        capturing.tell_change("appending to a Sequential", "Do it outside.", self)
         self._set(len(self), module)
         return self
 

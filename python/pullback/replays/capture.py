@@ -28,7 +28,7 @@ from .plan_report import Explanation, Parts, Stats, last_of, stats_of
 from .quick import Quick
 from .recording import FUSIONS, Recording
 from .replay import Replay
-from .signature import apart, as_leaf, signature
+from .signature import apart, as_leaf, order_of, signature
 from .steps import length_of, rest, run_step
 from .under_tape import QuickUnderTape
 
@@ -167,7 +167,8 @@ class Captured(FunctionWrapper[P, R]):
         given, spec = flatten(args) if not options else flatten((args, options))
         leaves = [as_leaf(x) for x in given]
         arrays, layouts = arrays_of(leaves, self._steps)
-        key = signature(leaves, arrays, WithLayouts(spec, layouts) if layouts else spec)
+        order = order_of((args, options)) if options or spec.__class__ is not tuple else ()
+        key = signature(leaves, arrays, WithLayouts(spec, layouts) if layouts else spec, order)
         for replay in self._replays.get(key, ()):
             if replay.holds():
                 self._used(key, replay, args, options)

@@ -19,7 +19,7 @@ from ..tensors import devices, gpu, views
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
-from .facts.behind import Behind
+from .facts.behind import RETURN, Behind
 from .facts.watch import Watch
 from .layout import layout_in, owner_of
 from .replay import DrawnGenerator, Output, Replay, SideEffects
@@ -168,13 +168,16 @@ class Recording(Kept):
             self.watch.forget(owner, name)
         for check in self._checks if stacked else ():
             check()
+        if not unchanged:
+            raise CaptureError(f"capture: the function changes a list or a dict that it was called with. {RETURN}")
         leaves, spec = flatten(returned.pop())
         made: dict[int, Any] = {}  # result arrays by the number of their block
         found = [self._output(x, given, made, stacked) for x in leaves]
         values = [Tensor(made[y.place]) if y.kind == "result" else x for x, y in zip(leaves, found)]  # "part", "memory": x itself
         made_inside = [x for x in leaves if x in self.made and not (stacked and isinstance(x, Parameter))]
+        objects = [] if self.keeps else [x for x in leaves if not isinstance(x, Tensor)]
         del leaves
-        self.behind = self.watch.left(values, unchanged, made_inside)
+        self.behind = self.watch.left(values, objects, made_inside, given)
         if self.behind.reasons:
             return None, unflatten(spec, values)
         for drawn in self._generators.values():
@@ -193,7 +196,7 @@ class Recording(Kept):
     def _output(self, x: Any, given: Sequence[Any], made: dict[int, Any], stacked: bool) -> Output:
         """Returns what a replay yields for a leaf of the result. Copies a tensor that is not a whole block of the plan."""
         if not isinstance(x, Tensor):
-            return Output("constant", -1, x)
+            return Output("constant", -1, x.copy() if type(x) is np.ndarray else x)
         for place, leaf in enumerate(given):
             if x is leaf and not isinstance(x, Parameter):
                 return Output("input", place, None)

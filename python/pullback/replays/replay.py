@@ -235,7 +235,9 @@ class Replay:
             return Tensor(output.value.of(given.array if isinstance(given, Tensor) else given))
         if output.kind == "memory":
             return _over(*output.value)
-        return results[output.place] if output.kind == "result" else output.value
+        if output.kind == "result":
+            return results[output.place]
+        return output.value.copy() if type(output.value) is np.ndarray else output.value  # it belongs to the caller
 
     def _after_error(self, error: BaseException) -> None:
         """Advances generators and ages views as an eager run with this error would have done.

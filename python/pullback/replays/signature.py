@@ -19,15 +19,22 @@ from ..tensors.views import OutsideView, StaleView
 from .facts.lookup import is_of_library
 
 
-def signature(leaves: Sequence[Any], arrays: Sequence[Any], spec: Any) -> Any:
+def signature(leaves: Sequence[Any], arrays: Sequence[Any], spec: Any, order: Any = ()) -> Any:
     """Returns the key of a call.
 
     It consists of the shapes, dtypes, layouts and devices of tensors, the values of the other leaves, the structure of the
     arguments, the default device, the autocast precision and `pb.config.reproducible`.
     """
     shapes = [(a.shape, a.dtype.num, a.strides, devices.device_of(a)) for a in arrays]
-    fixed = [None if x.__class__ is Tensor else _fixed(x, i) for i, x in enumerate(leaves)]
-    return (tuple(shapes), tuple(fixed), spec, devices.default_device(), modes.rounding())
+    fixed = [None if x.__class__ is Tensor else _fixed(x) for x in leaves]
+    return (tuple(shapes), tuple(fixed), spec, devices.default_device(), modes.rounding(), order)
+
+
+def order_of(tree: Any) -> Any:
+    """Returns the order of the keys of all dicts in the arguments, which the structure of optree does not tell."""
+    if isinstance(tree, dict):
+        return tuple(tree), tuple([order_of(x) for x in tree.values()])
+    return tuple([order_of(x) for x in tree]) if isinstance(tree, (list, tuple)) else ()
 
 
 def as_leaf(x: Any) -> Any:
@@ -57,17 +64,14 @@ def apart(array: Any) -> Any:
     return array.copy(order="K") if devices.on_host(array) else devices.copied(array)
 
 
-def _fixed(x: Any, place: int) -> Any:
-    """Returns the part of the key for an argument that is not a plain tensor. Raises CaptureError if it cannot be hashed."""
+def _fixed(x: Any) -> Any:
+    """Returns the part of the key for an argument that is not a plain tensor."""
     if isinstance(x, Parameter):
         return _Same(x)
     try:
         hash(x)
-    except TypeError:
-        raise CaptureError(
-            f"capture: argument leaf {place} is a {type(x).__name__}, which cannot be compared with that of the next call. Pass "
-            f"tensors, and values that can be hashed."
-        ) from None
+    except TypeError:  # it is compared by identity, and its attributes and items are facts
+        return (set, exact(frozenset(x))) if type(x) is set else _Same(x)
     return exact(x)
 
 

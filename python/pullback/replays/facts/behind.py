@@ -6,6 +6,7 @@ import dis
 import gc
 from collections.abc import Callable, Sequence
 from functools import partial
+from inspect import iscoroutine
 from types import CellType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +17,7 @@ from ...launch.scopes import scopes
 from ...tensors.attached import attached
 from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor
-from .facts import COUNT, DEPTH, LOAD, STORE, Fact, Facts, Table, is_container
+from .facts import COUNT, DEPTH, LOAD, NAMED, STORE, Fact, Facts, Table, is_container
 from .lookup import value_at
 from .reading import Reading
 
@@ -27,6 +28,7 @@ CARRY: Final = (
 DRAW: Final = "Draw with pb.random, whose numbers every replay draws anew, or pass the numbers in as an argument."
 RETURN: Final = "The function gets a copy of it, because it has to be compared with that of the next call. Return what is new."
 COPY: Final = "Every replay makes it in the same memory. Return a copy of its values, pb.copy(p)."
+WITHIN: Final = "Return tensors in lists, tuples, dicts or dataclasses: what other objects hold stays that of the recording."
 STEP: Final = "Take the next item outside, and pass it in as an argument."
 
 
@@ -50,17 +52,26 @@ class Behind(NamedTuple):
     drew: bool = False
 
 
-def behind(table: Table, reading: Reading, living: Callable[[], list[Tensor]], maker: Callable[[Tensor], int]) -> Behind:
+def behind(
+    table: Table, reading: Reading, living: Callable[[], list[Tensor]], maker: Callable[[Tensor], int], objects: Sequence[Any]
+) -> Behind:  # fmt: skip
     """Returns what a run has left behind.
 
     living: returns the tensors that the run made and that are still alive, except its results.
+    objects: those of the results that are no tensors.
     maker: returns the number of the scope of the launch that computed a tensor, -1 if there is none.
     """
     changed = table.changed()
-    reasons = [(_changed(fact, reading.codes), CARRY) for fact in changed if fact.uses & (LOAD | STORE)]
-    if _held_by_others(living()):
+    reasons = [(_changed(fact, reading.codes), CARRY) for fact in changed if fact.uses & (LOAD | STORE) or fact.uses == NAMED]
+    if _held_by_others(living(), objects):
         gc.collect()  # cycles and tracebacks do not count
-        reasons += [(_held(x, holder, table, maker(x)), CARRY) for x, holder in _held_by_others(living())]
+        for x, holder in _held_by_others(living(), objects):
+            inside = any([holder is y for y in objects])
+            reasons.append((f"its result, a {type(holder).__name__}, holds a tensor", WITHIN) if inside else
+                           (_held(x, holder, table, maker(x)), CARRY))  # fmt: skip
+    for y in objects:
+        if hasattr(type(y), "__next__") or iscoroutine(y):
+            reasons.append((f"its result is a {type(y).__name__}, which can be run once", WITHIN))
     reasons += [(f"it draws random numbers from {label}", DRAW) for label in reading.generators.drew()]
     reasons += [(f"it writes to the array {label}", CARRY) for x, before, label in reading.arrays.values() if x.tobytes() != before]
     reasons += [(f"it takes items from the iterator {label}", STEP) for place, label in reading.iterators if table.has(place)]
@@ -74,15 +85,17 @@ def behind(table: Table, reading: Reading, living: Callable[[], list[Tensor]], m
 
 def _changed(fact: Fact, codes: Sequence[CodeType]) -> str:
     name = fact.label.partition(" of ")[0].rpartition(".")[2].removeprefix("global ")
-    line = _line_that_stores(name, codes)
+    line = _line_of(name, codes)
     return f"it leaves {fact.label} changed{f' ({line})' if line else ''}"
 
 
-def _line_that_stores(name: str, codes: Sequence[CodeType]) -> str | None:
-    for code in codes:
-        for at in dis.get_instructions(code):
-            if at.opname.startswith(("STORE_", "DELETE_")) and not at.opname.endswith("FAST") and at.argval == name:
-                return line_of((code, at.offset))
+def _line_of(name: str, codes: Sequence[CodeType]) -> str | None:
+    """Returns the line that stores a name, or else one that loads it, such as that of `name.append(x)`."""
+    for verbs in (("STORE_", "DELETE_"), ("LOAD_",)):
+        for code in codes:
+            for at in dis.get_instructions(code):
+                if at.opname.startswith(verbs) and not at.opname.endswith("FAST") and at.argval == name:
+                    return line_of((code, at.offset))
     return None
 
 
@@ -110,8 +123,8 @@ def _named(holder: Any) -> str:
     return f"a {type(holder).__name__}" if is_container(holder) else f"an object of class {type(holder).__name__}"
 
 
-def _held_by_others(living: list[Tensor]) -> list[tuple[Tensor, Any]]:
-    """Returns the tensors that something else than pullback's own objects holds, each with one such object.
+def _held_by_others(living: list[Tensor], objects: Sequence[Any]) -> list[tuple[Tensor, Any]]:
+    """Returns the tensors that something else than pullback's own objects holds, or one of these objects, each with the holder.
 
     pullback keeps what it needs for itself. A container or a function counts as far as something holds it in its turn, which the
     collector finds level by level.
@@ -122,18 +135,19 @@ def _held_by_others(living: list[Tensor]) -> list[tuple[Tensor, Any]]:
     for _ in range(2 * DEPTH):
         if not level:
             break
-        objects = [x for x, _ in level]
-        referrers = gc.get_referrers(*objects)
+        held = [x for x, _ in level]
+        referrers = gc.get_referrers(*held)
         above: list[tuple[Any, list[Tensor]]] = []
-        seen |= {id(x) for x in (objects, referrers, level, above, *level)}
+        seen |= {id(x) for x in (held, referrers, level, above, *level)}
         leads = {id(x): tensors for x, tensors in level}
         seen |= {id(leads), *map(id, leads.values())}
         for holder in referrers:
-            if id(holder) in seen or type(holder) in _RUNNING or _is_ours(holder):
+            result = any([holder is y for y in objects])
+            if id(holder) in seen or type(holder) in _RUNNING or (_is_ours(holder) and not result):
                 continue
             seen.add(id(holder))
             tensors = [y for x in gc.get_referents(holder) for y in leads.get(id(x), ())]
-            if type(holder) in _PASSING or capturing.makes(holder):
+            if not result and (type(holder) in _PASSING or capturing.makes(holder)):
                 above.append((holder, tensors))
             else:
                 found.update({id(y): (y, holder) for y in tensors})

@@ -21,8 +21,9 @@ NOTHING: Final = object()  # stands for the value under a key that a holder does
 MOST: Final = 64  # items of a container that are compared one by one
 DEPTH: Final = 8  # containers inside one another that are compared by their items
 
-# What a function does with a place. COUNT is an augmented assignment that is its only load, GUESS a possible load by `getattr`.
-LOAD, STORE, COUNT, GUESS = 1, 2, 4, 8
+# What a function does with a place. COUNT is an augmented assignment that is its only load, GUESS a possible load by `getattr`, and
+# NAMED a possible load by the name of an attribute, of an object that no chain tells.
+LOAD, STORE, COUNT, GUESS, NAMED = 1, 2, 4, 8, 16
 
 _NUMBERS: Final = (int, float, complex, str, bytes)
 
@@ -82,7 +83,7 @@ class Fact:
     Attributes:
         how, expected: as `frozen` returns them.
         label: the place for messages, such as "N.scale".
-        uses: what the functions that ran do with it: LOAD, STORE, COUNT and GUESS together.
+        uses: what the functions that ran do with it: LOAD, STORE, COUNT, GUESS and NAMED together.
     """
 
     __slots__ = ("expected", "how", "label", "uses")
@@ -189,7 +190,7 @@ class Table:
         """Returns what a replay has to compare."""
         groups, labels = [], []
         for group in self._groups.values():
-            facts = [(path, fact) for path, fact in group.facts.items() if fact.uses & (LOAD | GUESS)]
+            facts = [(path, fact) for path, fact in group.facts.items() if fact.uses != COUNT]
             if facts:
                 groups.append(_packed(group, facts))
                 labels.append(tuple([fact.label for _, fact in facts]))

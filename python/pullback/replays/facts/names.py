@@ -34,6 +34,10 @@ class Chain(NamedTuple):
     def then(self, *steps: Step) -> Chain:
         return Chain(self.root, self.name, self.steps + steps)
 
+    def attributes(self) -> list[str]:
+        """Returns the names of the attributes among the steps."""
+        return [step.key for step in self.steps if step.kind == "attr"]
+
 
 class Names(NamedTuple):
     """The chains that a code object reads, and those that it assigns to or deletes.
@@ -45,6 +49,10 @@ class Names(NamedTuple):
     stores: frozenset[Chain]
     counters: frozenset[Chain]
     returned: Chain | None  # what the code returns, if that is always the same chain
+    attributes: frozenset[str]  # names of the attributes that it reads of objects which no chain tells
+    is_constant: (
+        bool  # True if each run reads the same chains, because none begins at an argument or a variable of another function
+    )
 
 
 def names_in(code: CodeType) -> Names:
@@ -57,11 +65,18 @@ def names_in(code: CodeType) -> Names:
             # The argument ".0" of a comprehension is an iterator, which runs only once. The items of a pair have no step.
             if chain.name != ".0" and all([step.kind != "unpack" for step in chain.steps]):
                 sets[verb].add(chain)
+            else:
+                reader.attributes.update(chain.attributes())
         loads, stores, updates = sets.values()
         counters = {c for c in updates - stores if not any([_begins(c, load) for load in loads])}
         updates -= counters
         names = _NAMES[code] = Names(
-            frozenset(loads | updates), frozenset(stores | updates), frozenset(counters), reader.returned()
+            frozenset(loads | updates),
+            frozenset(stores | updates),
+            frozenset(counters),
+            reader.returned(),
+            frozenset(reader.attributes),
+            all([c.root == "global" for c in loads | stores | updates | counters]),
         )
     return names
 
@@ -78,7 +93,7 @@ _VARIABLE = re.compile("(LOAD|STORE|DELETE)_(FAST|DEREF|CLASSDEREF|FROM_DICT_OR_
 _variables = cache(_VARIABLE.findall)  # the verb and the kind of each variable of an instruction: STORE_FAST_LOAD_FAST has two
 _COPIES = {"DUP_TOP": (1,), "DUP_TOP_TWO": (2, 2)}
 _ATTRIBUTES = (Chain("global", "getattr", ()), Chain("global", "hasattr", ()))
-_ITERABLES = tuple([Chain("global", name, ()) for name in ("iter", "list", "reversed", "sorted", "tuple")])  # with the same items
+_ITERABLES = tuple([Chain("global", name, ()) for name in ("iter", "list", "reversed", "tuple")])  # with the same items
 _OF_DICTS = (Step("attr", "items"), Step("attr", "values"))
 _JUMPS = {*dis.hasjrel, *dis.hasjabs}
 _CALLS = ("CALL", "CALL_FUNCTION", "CALL_METHOD")
@@ -106,6 +121,7 @@ class _Reader:
         self.aliases: dict[str, Chain] = {}
         self.functions: list[tuple[CodeType, dict[str, Chain]]] = []  # each with its roots: what its names are in this code
         self.cells: set[str] = set()
+        self.attributes: set[str] = set()
         self.results: list[object] = []  # what it returns, as far as that is known
         # CPython 3.12 and later run a comprehension as a loop in the code itself, where its variables hide others of the same name.
         self.scopes: list[tuple[str, str]] = []  # (name, name without a double) of the variables of the comprehensions around
@@ -136,6 +152,13 @@ class _Reader:
             lasts = verb == "load" or chain.steps or chain.root in ("global", "free")  # a local variable ends with the call
             if n > 0 and lasts and (whole := self.resolved(chain)):
                 result[verb, whole] += n
+                variable = chain._replace(steps=())
+                if (
+                    chain.root == "argument" and self.uses["store", variable] + self.uses["update", variable]
+                ):  # it may be another object
+                    self.attributes.update(chain.attributes())
+            elif n > 0:
+                self.attributes.update(chain.attributes())
         return result
 
     def returned(self) -> Chain | None:
@@ -284,6 +307,8 @@ class _Reader:
             return
         if isinstance(x, Chain) and chain:
             self.uses["load", x] -= 1
+        elif step and step.kind == "attr" and self.before != "COPY" and self.before not in _COPIES:
+            self.attributes.add(step.key)
         if self.before == "COPY" or self.before in _COPIES:  # an update begins, whose own read does not count
             self.target, chain = chain, None
         self.push(chain)

@@ -11,7 +11,7 @@ import builtins
 import functools
 import gc
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import CodeType, FrameType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from .facts import (
     ITEM,
     LOAD,
     NAME,
+    NAMED,
     NOTHING,
     SLOT,
     STORE,
@@ -38,12 +39,13 @@ from .facts import (
     Place,
     Table,
     is_container,
-)
+)  # fmt: skip
 from .lookup import attributes_of, content, is_installed, is_library, is_of_library, item, items, looked_up, slot
 from .names import Chain, Step, names_in
 
 _GUESSING: Final = frozenset(["getattr", "hasattr", "vars", "__dict__", "deepcopy"])
 _FORM: Final = ("dtype", "ndim", "shape", "size", "T")  # attributes of an array that do not depend on its elements
+OBJECTS: Final = 1000  # objects whose attributes are looked up by name alone
 SMALL: Final = 4096  # the bytes of an array up to which a run's writes to it are noticed
 _CLOSED: Final = (Tensor, np.ndarray, np.generic)  # classes whose attributes are not looked into
 
@@ -64,6 +66,8 @@ class Reading:
         self._read: dict[int, list[list[Any]]] = {}  # by the id of their code, the roots for which it was read
         self._guesses = False  # True while a function is read that may read attributes under names that it computes
         self._made: list[Any] = []  # the objects whose `__init__` ran
+        self._objects: dict[int, tuple[Any, str]] = {}  # by id, the objects that were met, with their labels
+        self._names: set[str] = set()  # the attributes that the functions read of objects which no chain tells
         self.codes: list[CodeType] = []  # the code that was read
         self.generators = hosts.States()
         self.iterators: list[tuple[Place, str]] = []
@@ -77,17 +81,22 @@ class Reading:
         if (library and not _is_method(frame)) or frame.f_globals.get("__name__", "").startswith("namedtuple_"):
             return False
         names = names_in(code)
+        if id(code) in self._read and names.is_constant:
+            return True
         chains_of = ((names.loads, LOAD), (names.stores, STORE), (names.counters, COUNT))
         roots = {(chain.root, chain.name) for chains, _ in chains_of for chain in chains}
         local = frame.f_locals if any([root != "global" for root, _ in roots]) else {}
         given = {name: local.get(name, NOTHING) for root, name in roots if root == "argument"}
         variables = [local.get(name, NOTHING) for root, name in roots if root == "free"]
         objects = [*[x for x in given.values() if not _is_plain(x)], *variables]
-        if (first := code.co_varnames[:1]) and first[0] in given:
+        if code.co_argcount and code.co_name != "<lambda>" and not library:
+            first = (local or frame.f_locals).get(code.co_varnames[0], NOTHING)
             if code.co_name == "__init__":
-                self._made.append(given[first[0]])
-            elif not library and not self._is_made(given[first[0]]):
-                self._method(given[first[0]], code)
+                self._made.append(first)
+            elif not self._is_made(first):
+                self._method(first, code)
+        if not library and not names.attributes <= self._names:
+            self._read_everywhere(names.attributes)
         before = self._read.setdefault(id(code), [])
         if any([len(others) == len(objects) and all([a is b for a, b in zip(objects, others)]) for others in before]):
             return True
@@ -110,6 +119,39 @@ class Reading:
         """Lets go of the arguments that were kept while the recording ran."""
         self._read.clear()
         self._made.clear()
+        self._objects.clear()
+
+    def _read_everywhere(self, names: Iterable[str]) -> None:
+        """Notes attributes of these names of all objects that were met, and of those that will be."""
+        new = set(names) - self._names
+        self._names |= new
+        for value, label in list(self._objects.values()):
+            for name in new:
+                self._named(value, name, label)
+
+    def _object(self, value: Any, label: str) -> None:
+        """Notes that the run may read the attributes of an object."""
+        if (
+            id(value) in self._objects
+            or len(self._objects) == OBJECTS
+            or isinstance(value, (type, ModuleType, FunctionType, *_CLOSED))
+        ):
+            return
+        self._objects[id(value)] = value, label
+        for name in list(self._names):
+            self._named(value, name, label)
+
+    def _named(self, value: Any, name: str, label: str) -> None:
+        entry = looked_up(type(value), name)
+        own = name in (attributes_of(value) or ())
+        if own or isinstance(entry, MemberDescriptorType) or not (entry is NOTHING or hasattr(type(entry), "__get__")):
+            found = self._attribute(value, name, label, LOAD)
+            if found is not None and found[0] is not None:
+                self._table.note(found[0], found[1], f"{label}.{name}", NAMED)
+                self._meet(None, found[1], f"{label}.{name}")
+                if is_container(found[1]):
+                    for x in items(found[1]):
+                        self._object(x, f"{label}.{name}")
 
     # ---- roots
 
@@ -117,7 +159,10 @@ class Reading:
         name, code = chain.name, frame.f_code
         if chain.root == "argument":
             value = given[name]
-            if value is NOTHING or _is_plain(value) or id(value) in self._by_value or self._is_made(value):
+            if self._is_made(value):
+                self._read_everywhere(chain.attributes())
+                return
+            if value is NOTHING or _is_plain(value) or id(value) in self._by_value:
                 return
             if name == "self":
                 self._follow(None, value, chain.steps, type(value).__name__, "", use)
@@ -135,8 +180,12 @@ class Reading:
 
     def _method(self, owner: Any, code: CodeType) -> None:
         """Notes a method that runs, however it was called, as what its object's class has under its name."""
-        if getattr(looked_up(type(owner), code.co_name), "__code__", None) is code:
-            self._attribute(owner, code.co_name, f"{type(owner).__name__}.{code.co_name}", LOAD)
+        name = code.co_name
+        holder = next((base for base in type(owner).__mro__ if getattr(base.__dict__.get(name), "__code__", None) is code), None)
+        if holder is not None and looked_up(type(owner), name) is holder.__dict__[name]:
+            self._attribute(owner, name, f"{type(owner).__name__}.{name}", LOAD)
+        elif holder is not None:  # it was called by super()
+            self._table.note(Place(ENTRY, holder, (name,)), holder.__dict__[name], f"{holder.__name__}.{name}", LOAD)
 
     def _is_made(self, value: Any) -> bool:
         """True if the run has made an object, so that what it does with it concerns nobody else."""
@@ -222,6 +271,7 @@ class Reading:
         for x in items(value) if is_container(value) else ():
             self._know(x)
             self.generators.meet(x, label)
+            self._object(x, label)
 
     def _attribute(self, value: Any, name: str, label: str, use: int) -> tuple[Place | None, Any] | None:
         """Returns where an attribute is found and what it is, without running anything; None if that is not possible."""
@@ -261,7 +311,10 @@ class Reading:
         return None
 
     def _meet(self, place: Place | None, value: Any, label: str) -> None:
-        if isinstance(value, (Tensor, attached.Module, type(None), int, float, str)):
+        if value is NOTHING or isinstance(value, (Tensor, type(None), int, float, str)):
+            return
+        self._object(value, label)
+        if isinstance(value, attached.Module):
             return
         self._know(value)
         self.generators.meet(value, label)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...tensors.tensor import Tensor
-from .behind import COPY, RETURN, Behind, behind
+from .behind import COPY, Behind, behind
 from .facts import ATTRIBUTE, Facts, Place, Table
 from .reading import Reading
 
@@ -24,7 +24,7 @@ class Watch:
         self._kernels = kernels
         self._table = Table(kernels.facts_changed)
         self._reading = Reading(self._table, function, {id(x) for x in leaves if _compares_itself(x)})
-        self._running = False
+        self._running = self._lost = False  # lost: another profiler took the place of the watch
 
     def begin(self) -> None:
         self._kernels.watch_calls(self._reading.seen)
@@ -33,7 +33,7 @@ class Watch:
     def end(self) -> None:
         """Ends the watch over the functions that run. A second call does nothing."""
         if self._running:
-            self._kernels.watch_calls(None)
+            self._lost = not self._kernels.watch_calls(None)
             self._running = False
             self._reading.end()
 
@@ -45,21 +45,23 @@ class Watch:
         """Forgets what was noted about an attribute of an object."""
         self._table.forget(Place(ATTRIBUTE, owner, (name,)))
 
-    def left(self, results: Sequence[Any], unchanged: bool, made: Sequence[Any]) -> Behind:
+    def left(self, results: Sequence[Any], objects: Sequence[Any], made: Sequence[Any], given: Sequence[Any]) -> Behind:
         """Returns what the run has left behind besides its results.
 
-        unchanged: True if the lists and dicts among the arguments have the items that they came with.
+        objects: those of the results that are no tensors.
+        given: the arguments.
         made: the Modules and Parameters among the results that the run has made.
         """
         kept = {id(x) for x in results}
+        arguments = [x for x in given if isinstance(x, Tensor)] if objects else []  # which such a result may hold, too
 
         def living() -> list[Tensor]:
-            return [x for x in self._kernels.plan_tensors() if id(x) not in kept]
+            return [x for x in (*self._kernels.plan_tensors(), *arguments) if id(x) not in kept]
 
         self._table.drop_temporary()
-        found = behind(self._table, self._reading, living, lambda x: self._kernels.plan_maker(x.array))
-        if not unchanged:
-            found.reasons.append(("it changes a list or a dict that it was called with", RETURN))
+        found = behind(self._table, self._reading, living, lambda x: self._kernels.plan_maker(x.array), objects)
+        if self._lost:
+            found.reasons.append(("a profiler that it starts hides the functions that run then", "Start the profiler outside."))
         found.reasons.extend([(f"it returns the {type(x).__name__} that it makes", COPY) for x in made])
         return found
 
