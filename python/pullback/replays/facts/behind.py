@@ -7,7 +7,7 @@ import gc
 from collections.abc import Callable, Sequence
 from functools import partial
 from inspect import iscoroutine
-from types import CellType, CodeType, FrameType, FunctionType, MethodType
+from types import CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, Final, NamedTuple
 
 from ...autodiff.site import line_of
@@ -32,6 +32,7 @@ WITHIN: Final = "Return tensors in lists, tuples, dicts or dataclasses: what oth
 STEP: Final = "Take the next item outside, and pass it in as an argument."
 
 
+REACH: Final = 100_000  # objects below a result among which tensors are looked for
 _RUNNING: Final = (FrameType, type(iter([])))  # what holds the values of a function that runs
 _PASSING: Final = (list, tuple, dict, CellType, FunctionType, MethodType, partial)  # what matters only if something holds it
 
@@ -53,23 +54,24 @@ class Behind(NamedTuple):
 
 
 def behind(
-    table: Table, reading: Reading, living: Callable[[], list[Tensor]], maker: Callable[[Tensor], int], objects: Sequence[Any]
+    table: Table, reading: Reading, living: Callable[[], list[Tensor]], maker: Callable[[Tensor], int],
+    objects: Sequence[Any], arguments: Sequence[Tensor],
 ) -> Behind:  # fmt: skip
     """Returns what a run has left behind.
 
     living: returns the tensors that the run made and that are still alive, except its results.
     objects: those of the results that are no tensors.
+    arguments: the tensors that the function received.
     maker: returns the number of the scope of the launch that computed a tensor, -1 if there is none.
     """
     changed = table.changed()
     reasons = [(_changed(fact, reading.codes), CARRY) for fact in changed if fact.uses & (LOAD | STORE) or fact.uses == NAMED]
-    if _held_by_others(living(), objects):
+    if _held_by_others(living()):
         gc.collect()  # cycles and tracebacks do not count
-        for x, holder in _held_by_others(living(), objects):
-            inside = any([holder is y for y in objects])
-            reasons.append((f"its result, a {type(holder).__name__}, holds a tensor", WITHIN) if inside else
-                           (_held(x, holder, table, maker(x)), CARRY))  # fmt: skip
+        reasons += [(_held(x, holder, table, maker(x)), CARRY) for x, holder in _held_by_others(living())]
     for y in objects:
+        if _reaches(y, [*living(), *arguments]):
+            reasons.insert(0, (f"its result, a {type(y).__name__}, holds a tensor", WITHIN))
         if hasattr(type(y), "__next__") or iscoroutine(y):
             reasons.append((f"its result is a {type(y).__name__}, which can be run once", WITHIN))
     reasons += [(f"it draws random numbers from {label}", DRAW) for label in reading.generators.drew()]
@@ -123,8 +125,20 @@ def _named(holder: Any) -> str:
     return f"a {type(holder).__name__}" if is_container(holder) else f"an object of class {type(holder).__name__}"
 
 
-def _held_by_others(living: list[Tensor], objects: Sequence[Any]) -> list[tuple[Tensor, Any]]:
-    """Returns the tensors that something else than pullback's own objects holds, or one of these objects, each with the holder.
+def _reaches(result: Any, tensors: list[Tensor]) -> bool:
+    """True if an object refers to one of these tensors, itself or through others."""
+    wanted, seen, level = {id(x) for x in tensors}, {id(result)}, [result]
+    while level and len(seen) < REACH:
+        below = [x for x in gc.get_referents(*level) if id(x) not in seen and not isinstance(x, (type, ModuleType))]
+        if any([id(x) in wanted for x in below]):
+            return True
+        level = [x for x in below if not (type(x) is dict and "__builtins__" in x)]  # the names of a module
+        seen |= {id(x) for x in below}
+    return False
+
+
+def _held_by_others(living: list[Tensor]) -> list[tuple[Tensor, Any]]:
+    """Returns the tensors that something else than pullback's own objects holds, each with one such object.
 
     pullback keeps what it needs for itself. A container or a function counts as far as something holds it in its turn, which the
     collector finds level by level.
@@ -142,12 +156,11 @@ def _held_by_others(living: list[Tensor], objects: Sequence[Any]) -> list[tuple[
         leads = {id(x): tensors for x, tensors in level}
         seen |= {id(leads), *map(id, leads.values())}
         for holder in referrers:
-            result = any([holder is y for y in objects])
-            if id(holder) in seen or type(holder) in _RUNNING or (_is_ours(holder) and not result):
+            if id(holder) in seen or type(holder) in _RUNNING or _is_ours(holder):
                 continue
             seen.add(id(holder))
             tensors = [y for x in gc.get_referents(holder) for y in leads.get(id(x), ())]
-            if not result and (type(holder) in _PASSING or capturing.makes(holder)):
+            if type(holder) in _PASSING or capturing.makes(holder):
                 above.append((holder, tensors))
             else:
                 found.update({id(y): (y, holder) for y in tensors})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor
 from .behind import COPY, Behind, behind
 from .facts import ATTRIBUTE, Facts, Place, Table
@@ -53,13 +54,13 @@ class Watch:
         made: the Modules and Parameters among the results that the run has made.
         """
         kept = {id(x) for x in results}
-        arguments = [x for x in given if isinstance(x, Tensor)] if objects else []  # which such a result may hold, too
+        arguments = [x for x in given if isinstance(x, Tensor) and not isinstance(x, Parameter)]
 
         def living() -> list[Tensor]:
-            return [x for x in (*self._kernels.plan_tensors(), *arguments) if id(x) not in kept]
+            return [x for x in self._kernels.plan_tensors() if id(x) not in kept]
 
         self._table.drop_temporary()
-        found = behind(self._table, self._reading, living, lambda x: self._kernels.plan_maker(x.array), objects)
+        found = behind(self._table, self._reading, living, lambda x: self._kernels.plan_maker(x.array), objects, arguments)
         if self._lost:
             found.reasons.append(("a profiler that it starts hides the functions that run then", "Start the profiler outside."))
         found.reasons.extend([(f"it returns the {type(x).__name__} that it makes", COPY) for x in made])
