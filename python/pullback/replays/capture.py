@@ -59,15 +59,15 @@ def capture(
             (or on the host, if it reads them from there).
         cache: how many recordings, of different signatures, are kept.
 
-    A signature consists of the shapes, dtypes and devices of tensors (arrays count as tensors), all other arguments as `==`
-    compares them (objects that define no `__eq__` by identity, whatever their attributes), the default device, `amp.autocast`,
-    `pb.config.reproducible`, and the training mode of Modules. The first call with each signature runs f eagerly. A replay repeats
-    its launches with the current parameters, slots, learning rates and random numbers. Python code does not run again, so f prints
-    or appends only once. A replay reads outside tensors and arrays that f uses in place, but keeps the numbers and shapes of the
-    recording.
+    A signature consists of the shapes, dtypes and devices of tensors (arrays count as tensors), all other arguments (by value or
+    identity), the default device, `amp.autocast` and `pb.config.reproducible`. The first call with each signature runs f eagerly. A
+    replay repeats its launches with the current parameters, slots, learning rates and random numbers, and reads outside tensors and
+    arrays in place. Python code does not run again. What it has read besides (globals, attributes, settings, modes: see
+    docs/capture.md) is compared before each replay, and a change starts a new recording. `explain()` lists it.
 
     Raises: CaptureError, which names the line, for code that a replay could not repeat: reading a value on the host, shapes that
-    depend on values, ops without a kernel, replaced Parameters. If the device has no native kernels, f runs eagerly on every call.
+    depend on values, ops without a kernel, state that two recordings in a row leave behind, optimizers made inside. If the device
+    has no native kernels, f runs eagerly on every call.
 
     A tape around a call records it as one op, whose forward and backward passes are a recording each. Transforms take the function
     like any other. Their results have the bits of the eager function, too.

@@ -25,6 +25,10 @@ class _Thread(threading.local):
 thread: Final = _Thread()
 
 
+class Now(threading.local):
+    """What a thread serves now, under the names that `Served.serve` gives it."""
+
+
 class Served:
     """A function that runs for calls under one kind of listener.
 
@@ -37,7 +41,7 @@ class Served:
 
     def __init__(self, function: Callable[..., Any], alike: Sequence[int]) -> None:
         self._function, self._alike = function, alike
-        self.now = threading.local()  # the listener that is being served, as `listener`
+        self.now = Now()  # the listener that is being served, as `listener`
         self.__name__ = getattr(function, "__name__", "f")
 
     def serve(self, listener: Any, leaves: Sequence[Any], f: Callable[[], Any], **more: Any) -> Any:

@@ -7,8 +7,9 @@ import gc
 from collections.abc import Callable, Sequence
 from functools import partial
 from inspect import iscoroutine
-from types import CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, Final, NamedTuple
+from weakref import ref
 
 from ...autodiff.site import line_of
 from ...function_wrapper import FunctionWrapper
@@ -34,7 +35,8 @@ STEP: Final = "Take the next item outside, and pass it in as an argument."
 
 REACH: Final = 100_000  # objects below a result among which tensors are looked for
 _RUNNING: Final = (FrameType, type(iter([])))  # what holds the values of a function that runs
-_PASSING: Final = (list, tuple, dict, CellType, FunctionType, MethodType, partial)  # what matters only if something holds it
+# What matters only if something holds it.
+_PASSING: Final = (list, tuple, dict, CellType, FunctionType, BuiltinFunctionType, MethodType, partial, ref)
 
 
 class Behind(NamedTuple):
@@ -171,4 +173,4 @@ def _held_by_others(living: list[Tensor]) -> list[tuple[Tensor, Any]]:
 def _is_ours(holder: Any) -> bool:
     kept_by_users = (Parameter, attached.Module, FunctionWrapper)
     definition = holder if isinstance(holder, FunctionType) else type(holder)
-    return (definition.__module__ or "").startswith("pullback.") and not isinstance(holder, kept_by_users)
+    return (definition.__module__ or "").partition(".")[0] == "pullback" and not isinstance(holder, kept_by_users)
