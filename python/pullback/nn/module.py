@@ -110,8 +110,8 @@ class Module:
         if self._is_part(value) or self._is_part(held):
             if value is held:  # For example, net.weight -= g has changed the Parameter in place.
                 return
-            what = f"setting {type(self).__name__}.{name}"
-            capturing.tell_change(what, "Use p.assign(value) to change a Parameter's value.", self, value)
+            what, made_now = f"setting {type(self).__name__}.{name}", value if held is None else None
+            capturing.tell_change(what, "Use p.assign(value) to change a Parameter's value.", self, made_now)
         object.__setattr__(self, name, value)
 
     def _is_part(self, value: Any) -> bool:
