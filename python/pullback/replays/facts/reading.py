@@ -116,7 +116,8 @@ class Reading:
         self._follow(None, owner, (Step("attr", name),), type(owner).__name__, "", LOAD)
 
     def end(self) -> None:
-        """Lets go of the arguments that were kept while the recording ran."""
+        """Lets go of the arguments and functions that were kept while the recording ran."""
+        self._functions.clear()
         self._read.clear()
         self._made.clear()
         self._objects.clear()
