@@ -69,9 +69,9 @@ class Notices:
         if self._changes[label] == OFTEN - 1:
             self._warn_once(
                 label,
-                f"{self._name} was recorded {OFTEN} times because {label} changed. Each value has its own recording, and each "
-                f"recording costs a run without capture. Pass what changes from call to call as a tensor argument, or hold it in "
-                f"an nn.Buffer and assign to it.",
+                f"{self._name} was recorded {OFTEN} times because {label} changed. Each value has its own recording, which costs "
+                f"a run without capture. If there are few values, keep it as it is. A number that changes in each call is best "
+                f"passed as a tensor, or held in an nn.Buffer and assigned to; a flag that depends on a count, as a bool argument.",
             )
 
     def repeats(self, signature: Hashable) -> bool:
@@ -111,4 +111,7 @@ class Notices:
         first, remedy = behind.reasons[0]
         others = [what for what, _ in behind.reasons[1:4]]
         more = f" Also: {'; '.join(others)}." if others else ""
-        return f"{self._name} does in each call what a replay could not repeat: {first}. {remedy}{more}"
+        return (
+            f"{self._name} does in each call what a replay could not repeat: {first}. {remedy}{more} This call has run, and "
+            f"what it has changed stays."
+        )

@@ -56,10 +56,12 @@ class Recording(Kept):
         self._modules: dict[int, ref[Any]] = {}
         self._set: dict[tuple[int, str], Any] = {}  # by id and name, the owners of attributes that the run sets for a time
         self.made = Made()
+        self._refused: CaptureError | None = None
 
     def refusal(self, what: str, line: str, instead: str) -> Exception:
         """Returns the CaptureError for something that a replay could not repeat."""
-        return CaptureError(f"{what} inside a captured function, at {line}: a replay could not repeat it. {instead}")
+        self._refused = CaptureError(f"{what} inside a captured function, at {line}: a replay could not repeat it. {instead}")
+        return self._refused
 
     def increments(self, owner: Any, name: str) -> None:
         """Makes every replay add one to this attribute, after the launches recorded so far."""
@@ -168,6 +170,8 @@ class Recording(Kept):
             self.watch.forget(owner, name)
         for check in self._checks if stacked else ():
             check()
+        if self._refused is not None:  # the function has caught it, and gone on without the value
+            raise self._refused
         if not unchanged:
             raise CaptureError(f"capture: the function changes a list or a dict that it was called with. {RETURN}")
         leaves, spec = flatten(returned.pop())

@@ -65,9 +65,11 @@ def apart(array: Any) -> Any:
 
 
 def _fixed(x: Any) -> Any:
-    """Returns the part of the key for an argument that is not a plain tensor."""
+    """Returns the part of the key for an argument that is not a plain tensor. Raises CaptureError for an iterator."""
     if isinstance(x, Parameter):
         return _Same(x)
+    if hasattr(type(x), "__next__"):
+        raise CaptureError(f"capture: an argument is a {type(x).__name__}, which can be run once. Pass its items: f(next(it)).")
     try:
         hash(x)
     except TypeError:  # it is compared by identity, and its attributes and items are facts

@@ -23,8 +23,8 @@ from .lookup import value_at
 from .reading import Reading
 
 CARRY: Final = (
-    "State that a call leaves for the next one is an nn.Buffer (self.h = nn.Buffer(zeros) in __init__, self.h.assign(value) here), "
-    "or an argument and a result."
+    "Return it, and keep it outside of the function. State that the next call reads is an nn.Buffer (self.h = nn.Buffer(zeros) in "
+    "__init__, self.h.assign(value) here), or an argument and a result."
 )
 DRAW: Final = "Draw with pb.random, whose numbers every replay draws anew, or pass the numbers in as an argument."
 RETURN: Final = "The function gets a copy of it, because it has to be compared with that of the next call. Return what is new."

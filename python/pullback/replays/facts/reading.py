@@ -94,6 +94,7 @@ class Reading:
             if code.co_name == "__init__":
                 self._made.append(first)
             elif not self._is_made(first):
+                self._object(first, type(first).__name__)
                 self._method(first, code)
         if not library and not names.attributes <= self._names:
             self._read_everywhere(names.attributes)
@@ -129,6 +130,7 @@ class Reading:
         for value, label in list(self._objects.values()):
             for name in new:
                 self._named(value, name, label)
+            self._inside(value, label)
 
     def _object(self, value: Any, label: str) -> None:
         """Notes that the run may read the attributes of an object."""
@@ -141,6 +143,14 @@ class Reading:
         self._objects[id(value)] = value, label
         for name in list(self._names):
             self._named(value, name, label)
+        self._inside(value, label)
+
+    def _inside(self, value: Any, label: str) -> None:
+        """Meets the Modules inside a Module, which its methods give to whoever reads attributes by name."""
+        if self._names and isinstance(value, attached.Module):
+            for name, x in vars(value).items():
+                for y in items(x) if is_container(x) else (x,):
+                    self._object(y, f"{label}.{name}")
 
     def _named(self, value: Any, name: str, label: str) -> None:
         entry = looked_up(type(value), name)
@@ -233,10 +243,13 @@ class Reading:
                 if kind == "each":
                     for k, x in enumerate(items(value)):
                         self._follow(None, x, steps[i + 1 :], f"{label}[{k}]", where, use)
+                else:
+                    self._rest(steps[i + 1 :])
                 return
             if place is not None:
                 self._table.note(place, value, label + where, LOAD)
             if kind != "attr" or value is NOTHING:
+                self._rest(steps[i:])
                 return
             if type(value) is np.ndarray and value.nbytes <= SMALL and key not in _FORM:
                 at = place or Place(ITEM, value, (None,))
@@ -248,6 +261,7 @@ class Reading:
             label += f".{key}"
             found = self._attribute(value, key, label + where, use if i == len(steps) - 1 else LOAD)
             if found is None:
+                self._rest(steps[i + 1 :])
                 return
             place, value = found
         self._meet(place, value, label + where)
@@ -263,6 +277,12 @@ class Reading:
             self._whole(place, value, label + where, use)
         else:
             self._table.note(place, value, label + where, use)
+
+    def _rest(self, steps: tuple[Step, ...]) -> None:
+        """Notes the attributes that a chain goes on with, whatever object it has come to."""
+        names = [key for kind, key in steps if kind == "attr"]
+        if not self._names.issuperset(names):
+            self._read_everywhere(names)
 
     def _whole(self, place: Place | None, value: Any, label: str, use: int = LOAD) -> None:
         """Notes all items of a container. An argument's own tuples come with the call."""

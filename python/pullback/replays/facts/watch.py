@@ -71,5 +71,11 @@ class Watch:
 
 
 def _compares_itself(x: Any) -> bool:
-    """True if the signature compares an argument by the `__eq__` of its class, which decides what its attributes mean."""
-    return not isinstance(x, Tensor) and type(x).__eq__ is not object.__eq__
+    """True if the signature compares an argument by its value, so that the next call may bring another object."""
+    if isinstance(x, Tensor) or type(x).__eq__ is object.__eq__:
+        return False
+    try:
+        hash(x)
+    except TypeError:  # it is compared by identity
+        return False
+    return True
