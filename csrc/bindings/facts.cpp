@@ -182,7 +182,8 @@ int on_event(PyObject* self, PyFrameObject* frame, int what, PyObject* argument)
 }
 
 // watch_calls(seen) calls seen(frame) whenever a Python function begins in this thread, beside a profiler that is there already. If
-// it returns False, it is never asked about this code again. watch_calls(None) ends that.
+// it returns False, it is never asked about this code again. watch_calls(None) ends that, and returns False if another profiler has
+// taken the place of the watch meanwhile.
 PyObject* watch_calls(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
   PyThreadState* thread = PyThreadState_Get();
@@ -198,7 +199,7 @@ PyObject* watch_calls(const void*, PyObject* const* args, Py_ssize_t count) {
     watch.outer = nullptr;
   }
   if (PyErr_Occurred()) throw PythonError{};
-  Py_RETURN_NONE;
+  return PyBool_FromLong(ours);
 }
 
 }  // namespace

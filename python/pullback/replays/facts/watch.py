@@ -24,7 +24,7 @@ class Watch:
         self._kernels = kernels
         self._table = Table(kernels.facts_changed)
         self._reading = Reading(self._table, function, {id(x) for x in leaves if _compares_itself(x)})
-        self._running = False
+        self._running = self._lost = False  # lost: another profiler took the place of the watch
 
     def begin(self) -> None:
         self._kernels.watch_calls(self._reading.seen)
@@ -33,7 +33,7 @@ class Watch:
     def end(self) -> None:
         """Ends the watch over the functions that run. A second call does nothing."""
         if self._running:
-            self._kernels.watch_calls(None)
+            self._lost = not self._kernels.watch_calls(None)
             self._running = False
             self._reading.end()
 
@@ -60,6 +60,8 @@ class Watch:
         found = behind(self._table, self._reading, living, lambda x: self._kernels.plan_maker(x.array))
         if not unchanged:
             found.reasons.append(("it changes a list or a dict that it was called with", RETURN))
+        if self._lost:
+            found.reasons.append(("a profiler that it starts hides the functions that run then", "Start the profiler outside."))
         found.reasons.extend([(f"it returns the {type(x).__name__} that it makes", COPY) for x in made])
         return found
 
