@@ -104,6 +104,12 @@ class _Group:
     def is_of(self, holder: Any) -> bool:
         return (self.holder() if type(self.holder) is ref else self.holder) is holder
 
+    def is_abandoned(self) -> bool:
+        """True if the holder is gone, or only this group keeps it alive."""
+        if type(self.holder) is ref:
+            return self.holder() is None
+        return sys.getrefcount(self.holder) <= 2  # the group's and the argument; a local variable has none from CPython 3.14 on
+
 
 class Facts(NamedTuple):
     """The facts of a recording. `labels` has the labels of `groups`, in their order."""
@@ -170,10 +176,8 @@ class Table:
     def drop_temporary(self) -> None:
         """Drops the facts of objects that only this table has kept alive."""
         for key, group in list(self._groups.items()):
-            holder = group.holder
-            dead = holder() is None if type(holder) is ref else sys.getrefcount(holder) <= 3  # the group, this name, the argument
-            if dead:
-                del self._groups[key], group, holder
+            if group.is_abandoned():
+                del self._groups[key], group
 
     def changed(self) -> list[Fact]:
         """Returns the facts that no longer hold, and forgets the guesses among them."""

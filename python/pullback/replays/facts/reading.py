@@ -77,7 +77,7 @@ class Reading:
     def seen(self, frame: FrameType) -> bool:
         """Reads what a function that begins names. Returns False if its code is never looked into."""
         code = frame.f_code
-        library = is_installed(code.co_filename)
+        library = _is_of_library(frame)
         if (library and not _is_method(frame)) or frame.f_globals.get("__name__", "").startswith("namedtuple_"):
             return False
         names = names_in(code)
@@ -355,6 +355,12 @@ def _guesses(code: CodeType) -> bool:
 def _is_plain(value: Any) -> bool:
     """True for an argument that has no attributes that could change."""
     return value is None or isinstance(value, (bool, int, float, complex, str, bytes, Tensor, np.generic))
+
+
+def _is_of_library(frame: FrameType) -> bool:
+    """True if a function's code is a library's, or was made from a string in one of its modules, as that of a dataclass."""
+    file = frame.f_code.co_filename
+    return is_installed(file if file != "<string>" else frame.f_globals.get("__file__") or "")
 
 
 def _is_method(frame: FrameType) -> bool:
