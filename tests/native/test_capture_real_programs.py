@@ -52,7 +52,9 @@ def train(make: Callable[[], Any], wrap: Callable[[Any], Any]) -> list[Any]:
     opt, rng = optim.Adam(model.parameters(), lr=0.01), np.random.default_rng(0)
 
     def step(words: Any, following: Any) -> Any:
-        return opt.minimize(lambda w, f: nn.cross_entropy(model(w), f), words, following)
+        return opt.minimize(
+            lambda w, f: nn.cross_entropy(pb.reshape(model(w), (-1, VOCABULARY)), pb.reshape(f, (-1,))), words, following
+        )
 
     step, losses = wrap(step), []
     for _ in range(6):
