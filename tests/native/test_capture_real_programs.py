@@ -34,7 +34,7 @@ class LanguageModel(nn.Module):
         self.hidden = pb.stop_gradient(hidden)
 
     def forward(self, words: Any) -> Any:
-        y, hidden = self.gru(self.embedding(words), self.hidden)
+        y, hidden = self.gru(self.embedding(words), pb.copy(self.hidden))  # it changes before the backward pass
         self.keep(hidden)
         return self.head(y)
 
