@@ -175,9 +175,9 @@ class Rewound(Kept):
         thread.again = True
         for generator, state in self._states.items():
             generator.rewind(state)
-        recording: Any = capturing.thread.recording
-        for module, _ in self._modes if recording is not None else ():
-            recording.sets(module, "training")  # replays are valid in each mode, because the modes of the first run are set here
+        if (recording := capturing.thread.recording) is not None:
+            for module, _ in self._modes:
+                recording.sets(module, "training")  # replays are valid in each mode, because the modes of the first run are set here
         _set_modes(self._modes)
 
     def _end(self) -> None:
