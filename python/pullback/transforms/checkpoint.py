@@ -177,7 +177,7 @@ class Rewound(Kept):
             generator.rewind(state)
         if (recording := capturing.thread.recording) is not None:
             for module, _ in self._modes:
-                recording.sets(module, "training")  # replays are valid in each mode, because the modes of the first run are set here
+                recording.sets(module, "training")  # replays are valid in each mode: the first run's modes are set here
         _set_modes(self._modes)
 
     def _end(self) -> None:

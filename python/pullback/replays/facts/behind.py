@@ -68,7 +68,7 @@ def behind(
     """
     changed = table.changed()
     reasons = [(_changed(fact, reading.codes), CARRY) for fact in changed if fact.uses & (LOAD | STORE) or fact.uses == NAMED]
-    if _held_by_others(living()):
+    if not reasons and _held_by_others(living()):  # the search looks at all objects of the process
         gc.collect()  # cycles and tracebacks do not count
         reasons += [(_held(x, holder, table, maker(x)), CARRY) for x, holder in _held_by_others(living())]
     for y in objects:
