@@ -120,7 +120,11 @@ PyObject* read_one(int read, PyObject* holder, PyObject* attributes, PyObject* k
       return Py_XNewRef(own ? own : _PyType_Lookup(Py_TYPE(holder), key));
     }
     case kName: return Py_XNewRef(PyDict_GetItemWithError(holder, key));
-    case kCell: return PyCell_Get(holder);
+    case kCell: {  // a variable of an enclosing function, by its number
+      PyObject* cells = PyFunction_Check(holder) ? PyFunction_GET_CLOSURE(holder) : nullptr;
+      const Py_ssize_t k = PyLong_AsSsize_t(key);
+      return cells && k < PyTuple_GET_SIZE(cells) ? PyCell_Get(PyTuple_GET_ITEM(cells, k)) : nullptr;
+    }
     case kItem: return Py_NewRef(holder);
     case kSlot: return Py_TYPE(key)->tp_descr_get(key, holder, reinterpret_cast<PyObject*>(Py_TYPE(holder)));
     default: return Py_XNewRef(_PyType_Lookup(reinterpret_cast<PyTypeObject*>(holder), key));

@@ -98,7 +98,7 @@ class _Group:
 
     def __init__(self, read: int, holder: Any) -> None:
         self.read = read
-        self.holder = _identity(holder)[1] if read in (ATTRIBUTE, SLOT, ENTRY) else holder
+        self.holder = _identity(holder)[1] if read in (ATTRIBUTE, CELL, SLOT, ENTRY) else holder
         self.facts: dict[tuple[Any, ...], Fact] = {}
 
     def is_of(self, holder: Any) -> bool:

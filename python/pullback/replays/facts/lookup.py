@@ -6,13 +6,16 @@ import functools
 import sys
 import sysconfig
 from pathlib import Path
-from types import WrapperDescriptorType
+from types import FunctionType, ModuleType, WrapperDescriptorType
 from typing import Any, Final
 
 import numpy as np
 
+from ...tensors.attached import attached
+from ...tensors.tensor import Tensor
 from .facts import ATTRIBUTE, CELL, ENTRY, ITEM, MOST, NAME, NOTHING, SLOT, Place
 
+CLOSED: Final = (Tensor, np.ndarray, np.generic)  # classes whose attributes are not looked into
 _INSTALLED: Final = tuple(
     {str(Path(__file__).parents[2]), *[sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]}
 )
@@ -32,7 +35,7 @@ def value_at(place: Place) -> Any:
     key, *below = place.path
     read = {
         ATTRIBUTE: lambda x: _attribute_now(x, key),
-        NAME: lambda x: x.get(key, NOTHING), CELL: content,
+        NAME: lambda x: x.get(key, NOTHING), CELL: lambda x: content((x.__closure__ or ())[key]),
         ITEM: lambda x: x, SLOT: lambda x: slot(key, x), ENTRY: lambda x: looked_up(x, key),
     }  # fmt: skip
     value = read[place.read](place.holder)
@@ -105,3 +108,14 @@ def looked_up(kind: type, name: str) -> Any:
         if name in names:
             return names[name]
     return NOTHING
+
+
+def is_closed(value: Any) -> bool:
+    """True for an object whose attributes are read by chains only. pullback's own objects tell of changes themselves."""
+    ours = type(value).__module__.partition(".")[0] == "pullback" and not isinstance(value, attached.Module)
+    return ours or isinstance(value, (type, ModuleType, FunctionType, *CLOSED))
+
+
+def is_plain(value: Any) -> bool:
+    """True for an argument that has no attributes that could change."""
+    return value is None or isinstance(value, (bool, int, float, complex, str, bytes, Tensor, np.generic))

@@ -11,7 +11,7 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Hashable
-from functools import cache
+from functools import cache, lru_cache
 from types import CodeType
 from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
@@ -81,12 +81,20 @@ def names_in(code: CodeType) -> Names:
     return names
 
 
+@lru_cache(4096)
+def guesses(code: CodeType) -> bool:
+    """True if a function may read attributes under names that it computes."""
+    inner = [x for x in code.co_consts if isinstance(x, CodeType)]
+    return not _GUESSING.isdisjoint(code.co_names) or any([guesses(x) for x in inner])
+
+
 def _begins(a: Chain, b: Chain) -> bool:
     """True if chain b begins with chain a."""
     return a[:2] == b[:2] and a.steps == b.steps[: len(a.steps)]
 
 
 _NAMES: WeakKeyDictionary[CodeType, Names] = WeakKeyDictionary()
+_GUESSING = frozenset(["getattr", "hasattr", "vars", "__dict__", "deepcopy"])
 _EACH, _UNKNOWN = Step("each", None), Chain("local", "", ())
 _GLOBAL = ("GLOBAL", "NAME", "FROM_DICT_OR_GLOBALS")
 _VARIABLE = re.compile("(LOAD|STORE|DELETE)_(FAST|DEREF|CLASSDEREF|FROM_DICT_OR_DEREF|" + "|".join(_GLOBAL) + ")")

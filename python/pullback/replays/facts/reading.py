@@ -40,14 +40,26 @@ from .facts import (
     Table,
     is_container,
 )  # fmt: skip
-from .lookup import attributes_of, content, is_installed, is_library, is_of_library, item, items, looked_up, slot
-from .names import Chain, Step, names_in
+from .lookup import (
+    CLOSED,
+    attributes_of,
+    content,
+    is_closed,
+    is_installed,
+    is_library,
+    is_of_library,
+    is_plain,
+    item,
+    items,
+    looked_up,
+    slot,
+    value_at,
+)  # fmt: skip
+from .names import Chain, Step, guesses, names_in
 
-_GUESSING: Final = frozenset(["getattr", "hasattr", "vars", "__dict__", "deepcopy"])
 _FORM: Final = ("dtype", "ndim", "shape", "size", "T")  # attributes of an array that do not depend on its elements
 OBJECTS: Final = 1000  # objects whose attributes are looked up by name alone
 SMALL: Final = 4096  # the bytes of an array up to which a run's writes to it are noticed
-_CLOSED: Final = (Tensor, np.ndarray, np.generic)  # classes whose attributes are not looked into
 
 
 class Reading:
@@ -88,7 +100,7 @@ class Reading:
         local = frame.f_locals if any([root != "global" for root, _ in roots]) else {}
         given = {name: local.get(name, NOTHING) for root, name in roots if root == "argument"}
         variables = [local.get(name, NOTHING) for root, name in roots if root == "free"]
-        objects = [*[x for x in given.values() if not _is_plain(x)], *variables]
+        objects = [*[x for x in given.values() if not is_plain(x)], *variables]
         if code.co_argcount and code.co_name != "<lambda>" and not library:
             first = (local or frame.f_locals).get(code.co_varnames[0], NOTHING)
             if code.co_name == "__init__":
@@ -105,7 +117,7 @@ class Reading:
             self.codes.append(code)
             self._inner.update([id(x) for x in code.co_consts if isinstance(x, CodeType)])
         before.append(objects)
-        self._guesses = _guesses(code)
+        self._guesses = guesses(code)
         functions = self._functions_of(code, local) if any([root == "free" for root, _ in roots]) else []
         for chains, use in chains_of:
             for chain in chains if not library else [x for x in chains if x.root == "argument"]:
@@ -134,11 +146,7 @@ class Reading:
 
     def _object(self, value: Any, label: str) -> None:
         """Notes that the run may read the attributes of an object."""
-        if (
-            id(value) in self._objects
-            or len(self._objects) == OBJECTS
-            or isinstance(value, (type, ModuleType, FunctionType, *_CLOSED))
-        ):
+        if id(value) in self._objects or len(self._objects) == OBJECTS or is_closed(value):
             return
         self._objects[id(value)] = value, label
         for name in list(self._names):
@@ -173,7 +181,7 @@ class Reading:
             if self._is_made(value):
                 self._read_everywhere(chain.attributes())
                 return
-            if value is NOTHING or _is_plain(value) or id(value) in self._by_value:
+            if value is NOTHING or is_plain(value) or id(value) in self._by_value:
                 return
             if name == "self":
                 self._follow(None, value, chain.steps, type(value).__name__, "", use)
@@ -185,9 +193,8 @@ class Reading:
                 self._follow(Place(NAME, names, (name,)), names.get(name, NOTHING), chain.steps, f"global {name}", "", use)
         else:
             for function in functions:
-                cell = (function.__closure__ or ())[code.co_freevars.index(name)]
-                value = content(cell)
-                self._follow(Place(CELL, cell, (None,)), value, chain.steps, name, f" of {code.co_name}", use)
+                place = Place(CELL, function, (code.co_freevars.index(name),))
+                self._follow(place, value_at(place), chain.steps, name, f" of {code.co_name}", use)
 
     def _method(self, owner: Any, code: CodeType) -> None:
         """Notes a method that runs, however it was called, as what its object's class has under its name."""
@@ -204,8 +211,10 @@ class Reading:
 
     def _functions_of(self, code: CodeType, local: Mapping[str, Any]) -> list[FunctionType]:
         """Returns the functions with this code and these variables that were not made by the functions that ran."""
+        if id(code) in self._inner:
+            return []
         found = self._functions.get(id(code))
-        if found is None and id(code) not in self._inner:  # it was called by a way that no chain tells, such as a loop
+        if found is None:  # it was called by a way that no chain tells, such as a loop
             found = self._functions[id(code)] = [f for f in gc.get_referrers(code) if isinstance(f, FunctionType)]
         return [f for f in found or () if f.__code__ is code and _has_variables(f, local)]
 
@@ -265,7 +274,7 @@ class Reading:
                 return
             place, value = found
         self._meet(place, value, label + where)
-        if self._guesses and (attributes := attributes_of(value)) is not None and not isinstance(value, (type, ModuleType)):
+        if self._guesses and not is_closed(value) and (attributes := attributes_of(value)) is not None:
             module = isinstance(value, attached.Module)  # it tells of new Parameters and Modules itself, and gets a mode and a path
             if not module:
                 self._table.note(Place(ATTRIBUTE, value, (None,)), list(attributes), f"the attributes of {label}{where}", GUESS)
@@ -296,7 +305,7 @@ class Reading:
 
     def _attribute(self, value: Any, name: str, label: str, use: int) -> tuple[Place | None, Any] | None:
         """Returns where an attribute is found and what it is, without running anything; None if that is not possible."""
-        if isinstance(value, _CLOSED):
+        if isinstance(value, CLOSED):
             return None
         if isinstance(value, ModuleType):
             return Place(NAME, vars(value), (name,)), vars(value).get(name, NOTHING)
@@ -343,18 +352,6 @@ class Reading:
             self.arrays[id(value)] = value, value.tobytes(), label
         if place is not None and hasattr(type(value), "__next__") and not isinstance(value, io.IOBase):
             self.iterators.append((place, label))
-
-
-@functools.lru_cache(4096)
-def _guesses(code: CodeType) -> bool:
-    """True if a function may read attributes under names that it computes."""
-    inner = [x for x in code.co_consts if isinstance(x, CodeType)]
-    return not _GUESSING.isdisjoint(code.co_names) or any([_guesses(x) for x in inner])
-
-
-def _is_plain(value: Any) -> bool:
-    """True for an argument that has no attributes that could change."""
-    return value is None or isinstance(value, (bool, int, float, complex, str, bytes, Tensor, np.generic))
 
 
 def _is_of_library(frame: FrameType) -> bool:
