@@ -192,8 +192,11 @@ PyObject* watch_calls(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
   PyThreadState* thread = PyThreadState_Get();
   const bool ours = thread->c_profilefunc == on_event;
-  if (args[0] != Py_None) {
-    if (ours) throw Refused{"this thread's calls are watched already"};
+  if (args[0] != Py_None && ours) {  // an interrupted recording has left its watch
+    PyObject* before = watch.seen;
+    watch.seen = Py_NewRef(args[0]);
+    Py_XDECREF(before);
+  } else if (args[0] != Py_None) {
     watch = {Py_NewRef(args[0]), thread->c_profilefunc, Py_XNewRef(thread->c_profileobj)};
     PyEval_SetProfile(on_event, nullptr);
   } else if (watch.seen) {

@@ -14,6 +14,7 @@ from weakref import CallableProxyType, ProxyType
 
 from ..autodiff.batching import Batch, Batched
 from ..function_wrapper import FunctionWrapper
+from ..launch import capturing
 from ..tensors.parameter import Parameter
 
 LIMIT: Final = 100_000  # objects that a search visits before it gives up
@@ -126,7 +127,7 @@ class Copies:
             return found
         if kind is FunctionType:
             cells = value.__closure__ and tuple([of(cell) for cell in value.__closure__])
-            found = FunctionType(value.__code__, value.__globals__, value.__name__, None, cells)
+            found = capturing.made(FunctionType(value.__code__, value.__globals__, value.__name__, None, cells))
             found.__qualname__, found.__module__, found.__doc__ = value.__qualname__, value.__module__, value.__doc__
         else:
             found = CellType() if kind is CellType else copy.copy(value)

@@ -14,6 +14,7 @@ from weakref import ref
 from ...autodiff.site import line_of
 from ...function_wrapper import FunctionWrapper
 from ...launch import capturing
+from ...launch.made import MadeOutside
 from ...launch.scopes import scopes
 from ...tensors.attached import attached
 from ...tensors.parameter import Parameter
@@ -172,5 +173,7 @@ def _held_by_others(living: list[Tensor]) -> list[tuple[Tensor, Any]]:
 
 def _is_ours(holder: Any) -> bool:
     kept_by_users = (Parameter, attached.Module, FunctionWrapper)
+    if isinstance(holder, MadeOutside):  # an optimizer of a user's class, too
+        return True
     definition = holder if isinstance(holder, FunctionType) else type(holder)
     return (definition.__module__ or "").partition(".")[0] == "pullback" and not isinstance(holder, kept_by_users)

@@ -164,9 +164,11 @@ class Table:
                 yield Place(group.read, holder, path), fact
 
     def forget(self, place: Place) -> None:
-        """Forgets what was noted about a place."""
+        """Forgets what was noted about a place, and about those below it."""
         if self.has(place):
-            self._groups[place.read, id(place.holder)].facts.pop(place.path, None)
+            facts, depth = self._groups[place.read, id(place.holder)].facts, len(place.path)
+            for path in [path for path in facts if path[:depth] == place.path]:
+                del facts[path]
 
     def has(self, place: Place) -> bool:
         """True if the holder of a place is alive."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ...launch.made import MadeOutside
 from ...tensors.attached import attached
 from ...tensors.tensor import Tensor
 from .facts import ATTRIBUTE, CELL, ENTRY, ITEM, MOST, NAME, NOTHING, SLOT, Place
@@ -113,9 +114,10 @@ def looked_up(kind: type, name: str) -> Any:
 def is_closed(value: Any) -> bool:
     """True for an object whose attributes are read by chains only. pullback's own objects tell of changes themselves."""
     ours = type(value).__module__.partition(".")[0] == "pullback" and not isinstance(value, attached.Module)
-    return ours or isinstance(value, (type, ModuleType, FunctionType, *CLOSED))
+    return ours or isinstance(value, (type, ModuleType, FunctionType, MadeOutside, *CLOSED))
 
 
 def is_plain(value: Any) -> bool:
     """True for an argument that has no attributes that could change."""
-    return value is None or isinstance(value, (bool, int, float, complex, str, bytes, Tensor, np.generic))
+    ours = type(value).__module__.partition(".")[0] == "pullback" and not isinstance(value, (attached.Module, MadeOutside))
+    return ours or value is None or isinstance(value, (bool, int, float, complex, str, bytes, Tensor, np.generic))

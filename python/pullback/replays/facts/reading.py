@@ -216,7 +216,8 @@ class Reading:
         found = self._functions.get(id(code))
         if found is None:  # it was called by a way that no chain tells, such as a loop
             found = self._functions[id(code)] = [f for f in gc.get_referrers(code) if isinstance(f, FunctionType)]
-        return [f for f in found or () if f.__code__ is code and _has_variables(f, local)]
+        found = [f for f in found if f.__code__ is code and not capturing.makes(f)]
+        return [f for f in found if _has_variables(f, local)]
 
     def _know(self, value: Any) -> None:
         """Notes a function, so that its closure is found when it runs."""

@@ -28,14 +28,13 @@ class Watch:
         self._running = self._lost = False  # lost: another profiler took the place of the watch
 
     def begin(self) -> None:
-        self._kernels.watch_calls(self._reading.seen)
         self._running = True
+        self._kernels.watch_calls(self._reading.seen)
 
     def end(self) -> None:
         """Ends the watch over the functions that run. A second call does nothing."""
         if self._running:
-            self._lost = not self._kernels.watch_calls(None)
-            self._running = False
+            self._running, self._lost = False, not self._kernels.watch_calls(None)
             self._reading.end()
 
     def read(self, owner: Any, name: str) -> None:
