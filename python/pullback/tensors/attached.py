@@ -35,7 +35,8 @@ class Attached:
     padded: Callable[[Tensor, tuple[int, ...], tuple[int, ...]], Tensor]
     unbroadcast: Callable[[Tensor, tuple[int, ...]], Tensor]
     aggregations: dict[str, Callable[[Any, Any], Any]]
-    Module: Any = ()
+    Module: Any
 
 
 attached: Final = Attached()
+attached.Module = ()

@@ -216,7 +216,13 @@ class _Reader:
             stack[-1], stack[-depth] = stack[-depth], stack[-1]
         elif op in ("ROT_TWO", "ROT_THREE"):
             stack.insert(-1 if op == "ROT_TWO" else -2, stack.pop())
-        elif op.startswith(("INPLACE", "BINARY")) and op != "BINARY_SLICE":
+        else:
+            self.follow_more(i, op)
+
+    def follow_more(self, i: dis.Instruction, op: str) -> None:
+        """Follows an instruction that `follow` does not know."""
+        stack = self.stack
+        if op.startswith(("INPLACE", "BINARY")) and op != "BINARY_SLICE":
             if op.startswith("INPLACE") and isinstance(stack[-2], Chain):  # the read of a variable that it assigns to
                 self.uses["load", stack[-2]] -= 1
             stack[-2:] = [None]

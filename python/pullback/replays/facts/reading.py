@@ -274,6 +274,10 @@ class Reading:
                 self._rest(steps[i + 1 :])
                 return
             place, value = found
+        self._end(place, value, label, where, use)
+
+    def _end(self, place: Place | None, value: Any, label: str, where: str, use: int) -> None:
+        """Notes what stands at the end of a chain."""
         self._meet(place, value, label + where)
         if self._guesses and not is_closed(value) and (attributes := attributes_of(value)) is not None:
             module = isinstance(value, attached.Module)  # it tells of new Parameters and Modules itself, and gets a mode and a path
