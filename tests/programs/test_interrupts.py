@@ -205,10 +205,10 @@ def test_a_run_of_several_steps_ends_between_two_of_them_and_counts_them(on_cpu:
 @needs_kernels
 def test_a_replay_counts_its_steps_without_code_in_which_a_signal_could_arrive() -> None:
     class Interrupted(optim.SGD):
-        arrived = False
+        arrived = threading.Event()  # a recording does not look into it
 
         def __setattr__(self, name: str, value: Any) -> None:
-            if self.arrived:
+            if self.arrived.is_set():
                 raise KeyboardInterrupt
             super().__setattr__(name, value)
 
@@ -216,6 +216,6 @@ def test_a_replay_counts_its_steps_without_code_in_which_a_signal_could_arrive()
     opt = Interrupted(net.parameters(), lr=0.01)
     step = pb.capture(lambda x: opt.minimize(lambda: pb.sum(net(x) ** 2)))
     step(X), step(X)
-    Interrupted.arrived = True
+    Interrupted.arrived.set()
     step(X)
     assert opt._steps == 3
