@@ -7,6 +7,7 @@ needs no stream. On a GPU the first is a TypeError, and work outside pullback's 
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -58,19 +59,19 @@ def install() -> None:
     """Installs the checks for the rest of the process."""
     for name in CONVERSIONS:
         setattr(np, name, _no_conversion(getattr(np, name)))
-    depth = [0]
+    entered_now = threading.local()  # a recording does not look into it
     enter, leave, finish = simulated.Working.__enter__, simulated.Working.__exit__, simulated.finish
 
     def entered(self: Any) -> None:
-        depth[0] += 1
+        entered_now.depth = getattr(entered_now, "depth", 0) + 1
         enter(self)
 
     def left(self: Any, *error: object) -> None:
-        depth[0] -= 1
+        entered_now.depth -= 1
         leave(self, *error)
 
     def finished() -> None:
-        if not depth[0] and _ours() and not _is_view():
+        if not getattr(entered_now, "depth", 0) and _ours() and not _is_view():
             raise AssertionError(f"{_caller()} works on the GPU outside of pullback's stream: use devices.working.")
         finish()
 

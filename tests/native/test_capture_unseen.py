@@ -27,7 +27,7 @@ def test_an_environment_variable_cannot_be_seen(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_number_that_numpy_computes_cannot_be_seen() -> None:
-    array = np.ones(3, "float32")
+    array = np.ones(3000, "float32")
     unseen(lambda x: x * float(np.sum(array)), lambda: array.__setitem__(0, 5.0))
 
 

@@ -45,7 +45,7 @@ class Recording(Kept):
     ) -> None:  # fmt: skip
         self._kernels, self._device, self._inputs = kernels, device, inputs
         self.keeps = layouts
-        self.watch = Watch(kernels, function, leaves)
+        self.watch = Watch(kernels, device, function, leaves)
         self.behind = Behind([], [])
         self._increments: list[tuple[Any, str, int]] = []
         self._guards: dict[int, tuple[Any, Callable[[], bool]]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
 from types import FunctionType, ModuleType, WrapperDescriptorType
 from typing import Any, Final
@@ -14,7 +15,7 @@ import numpy as np
 from ...launch.made import MadeOutside
 from ...tensors.attached import attached
 from ...tensors.tensor import Tensor
-from .facts import ATTRIBUTE, CELL, ENTRY, ITEM, MOST, NAME, NOTHING, SLOT, Place
+from .facts import ATTRIBUTE, CELL, ENTRY, ITEM, MOST, NAME, NOTHING, SLOT, Contents, Place
 
 CLOSED: Final = (Tensor, np.ndarray, np.generic)  # classes whose attributes are not looked into
 _INSTALLED: Final = tuple(
@@ -41,7 +42,7 @@ def value_at(place: Place) -> Any:
     }  # fmt: skip
     value = read[place.read](place.holder)
     for key in below:
-        (value,) = item(value, key) or (NOTHING,)
+        (value,) = (Contents(value.copy()),) if key is Ellipsis else item(value, key) or (NOTHING,)
     return value
 
 
@@ -121,3 +122,9 @@ def is_plain(value: Any) -> bool:
     """True for an argument that has no attributes that could change."""
     ours = type(value).__module__.partition(".")[0] == "pullback" and not isinstance(value, (attached.Module, MadeOutside))
     return ours or value is None or isinstance(value, (bool, int, float, complex, str, bytes, Tensor, np.generic))
+
+
+def has_variables(function: FunctionType, local: Mapping[str, Any]) -> bool:
+    """True if the variables of enclosing functions are those of a frame in which it runs."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or ())
+    return all([content(cell) is local.get(name, NOTHING) for name, cell in cells])

@@ -43,7 +43,7 @@ from .facts import (
 from .lookup import (
     CLOSED,
     attributes_of,
-    content,
+    has_variables,
     is_closed,
     is_installed,
     is_library,
@@ -69,10 +69,11 @@ class Reading:
         table: receives the facts.
         function: the captured function.
         by_value: the ids of arguments whose attributes their own `__eq__` compares.
+        copies: arrays of the host are copied when they are read, and not read in place by each replay.
     """
 
-    def __init__(self, table: Table, function: Any, by_value: set[int]) -> None:
-        self._table, self._by_value = table, by_value
+    def __init__(self, table: Table, function: Any, by_value: set[int], copies: bool) -> None:
+        self._table, self._by_value, self._copies = table, by_value, copies
         self._functions: dict[int, list[FunctionType]] = {}  # by the id of their code
         self._inner: set[int] = set()  # the ids of the code of functions that those that ran define
         self._read: dict[int, list[list[Any]]] = {}  # by the id of their code, the roots for which it was read
@@ -217,7 +218,7 @@ class Reading:
         if found is None:  # it was called by a way that no chain tells, such as a loop
             found = self._functions[id(code)] = [f for f in gc.get_referrers(code) if isinstance(f, FunctionType)]
         found = [f for f in found if f.__code__ is code and not capturing.makes(f)]
-        return [f for f in found if _has_variables(f, local)]
+        return [f for f in found if has_variables(f, local)]
 
     def _know(self, value: Any) -> None:
         """Notes a function, so that its closure is found when it runs."""
@@ -355,6 +356,8 @@ class Reading:
         self.generators.meet(value, label)
         if type(value) is np.ndarray and value.nbytes <= SMALL and id(value) not in self.arrays:
             self.arrays[id(value)] = value, value.tobytes(), label
+        if self._copies and place is not None and type(value) is np.ndarray and value.nbytes <= SMALL:
+            self._table.note(Place(place.read, place.holder, (*place.path, Ellipsis)), Contents(value.copy()), label, LOAD)
         if place is not None and hasattr(type(value), "__next__") and not isinstance(value, io.IOBase):
             self.iterators.append((place, label))
 
@@ -392,9 +395,3 @@ def _inside(value: Any) -> Any:
     if isinstance(value, (MethodType, staticmethod, classmethod)):
         return value.__func__
     return value.__wrapped__ if type(value).__name__ == "_lru_cache_wrapper" else None
-
-
-def _has_variables(function: FunctionType, local: Mapping[str, Any]) -> bool:
-    """True if the variables of enclosing functions are those of a frame in which it runs."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or ())
-    return all([content(cell) is local.get(name, NOTHING) for name, cell in cells])

@@ -16,15 +16,15 @@ class Watch:
     """The watch over one run.
 
     Args:
-        kernels: the kernel module whose launches are recorded.
+        kernels, device: the kernel module whose launches are recorded, and its device.
         function: the captured function.
         leaves: the arguments that the function receives.
     """
 
-    def __init__(self, kernels: Any, function: Any, leaves: Sequence[Any]) -> None:
+    def __init__(self, kernels: Any, device: str, function: Any, leaves: Sequence[Any]) -> None:
         self._kernels = kernels
         self._table = Table(kernels.facts_changed)
-        self._reading = Reading(self._table, function, {id(x) for x in leaves if _compares_itself(x)})
+        self._reading = Reading(self._table, function, {id(x) for x in leaves if _compares_itself(x)}, device != "cpu")
         self._running = self._lost = False  # lost: another profiler took the place of the watch
 
     def begin(self) -> None:
