@@ -12,6 +12,9 @@ from captured_step import needs_kernels
 from changing_programs import COUNT, OFFSET, allowed, outcome, report, run, smallest
 from changing_source import Program
 
+ON_HOST = pytest.mark.skipif(pb.zeros(1).device != "cpu", reason="the programs mix tensors of the host with NumPy's functions")
+pytestmark = ON_HOST
+
 
 @needs_kernels
 @pytest.mark.parametrize("seed", range(OFFSET, OFFSET + COUNT))
