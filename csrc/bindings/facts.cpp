@@ -169,7 +169,7 @@ struct Watch {
 thread_local Watch watch{};
 std::unordered_set<PyObject*> skipped;  // owned; the GIL protects it
 
-int on_event(PyObject* self, PyFrameObject* frame, int what, PyObject* argument) {
+int on_event(PyObject*, PyFrameObject* frame, int what, PyObject* argument) {
   if (what == PyTrace_CALL) {
     PyObject* code = reinterpret_cast<PyObject*>(PyFrame_GetCode(frame));
     if (!skipped.count(code)) {
