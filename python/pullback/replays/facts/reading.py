@@ -354,7 +354,7 @@ class Reading:
             return
         self._know(value)
         self.generators.meet(value, label)
-        if type(value) is np.ndarray and value.nbytes <= SMALL and id(value) not in self.arrays:
+        if place is not None and type(value) is np.ndarray and value.nbytes <= SMALL and id(value) not in self.arrays:
             self.arrays[id(value)] = value, value.tobytes(), label
         if self._copies and place is not None and type(value) is np.ndarray and value.nbytes <= SMALL:
             self._table.note(Place(place.read, place.holder, (*place.path, Ellipsis)), Contents(value.copy()), label, LOAD)
