@@ -8,6 +8,7 @@
 // the key None the names of its own attributes.
 #include <unordered_set>
 
+#include "bindings/gil.h"
 #include "bindings/numpy_api.h"
 #include "bindings/result.h"
 #include "bindings/tables.h"
@@ -171,15 +172,17 @@ std::unordered_set<PyObject*> skipped;  // owned; the GIL protects it
 
 int on_event(PyObject*, PyFrameObject* frame, int what, PyObject* argument) {
   if (what == PyTrace_CALL) {
-    PyObject* code = reinterpret_cast<PyObject*>(PyFrame_GetCode(frame));
-    if (!skipped.count(code)) {
-      PyObject* answer = PyObject_CallOneArg(watch.seen, reinterpret_cast<PyObject*>(frame));
-      if (answer == Py_False) skipped.insert(Py_NewRef(code));
-      Py_DECREF(code);
+    const Owned code(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
+    if (!skipped.count(code.object)) {
+      PyObject* answer = nullptr;
+      try {
+        answer = PyObject_CallOneArg(watch.seen, reinterpret_cast<PyObject*>(frame));
+      } catch (ThreadEnd&) {
+        sleep_until_exit();
+      }
       if (!answer) return -1;
+      if (answer == Py_False) skipped.insert(Py_NewRef(code.object));
       Py_DECREF(answer);
-    } else {
-      Py_DECREF(code);
     }
   }
   return watch.outer ? watch.outer(watch.outer_argument, frame, what, argument) : 0;

@@ -36,13 +36,13 @@ LENGTH = 300
 
 # Functions of the modules of kernels that launch no kernel. add_into launches one that is named "add".
 NO_LAUNCHES = {
-    "Buffer", "activations", "add_into", "advance_state", "array_type", "blas_config", "blas_core", "cache_use", "counts",
-    "device_count", "driver_calls", "enter_scope", "find_cublaslt", "forward", "free_memory_by", "label", "launches_elsewhere",
-    "let_wait", "live_bytes", "memory", "memory_limit", "moment", "new_array", "passed", "plans_running", "register_arrays",
-    "register_bfloat16", "register_tensors", "reset_peak", "scope", "scopes_by", "set_everywhere", "set_matmul_precision",
-    "set_phase", "set_scope", "set_thread_count", "simulated", "simulator", "stream", "sum_pullback", "synchronize",
-    "thread_count", "trim", "trim_cache", "update_counts", "update_plan", "upload", "usable_cpus", "use_device", "versions",
-    "wait_for", "wait_for_all", "why_not",
+    "activations", "add_into", "advance_state", "array_type", "blas_config", "blas_core", "Buffer", "cache_use", "counts",
+    "device_count", "driver_calls", "enter_scope", "facts_changed", "find_cublaslt", "forward", "free_memory_by", "label",
+    "launches_elsewhere", "let_wait", "live_bytes", "memory", "memory_limit", "moment", "new_array", "passed", "plans_running",
+    "register_arrays", "register_bfloat16", "register_tensors", "reset_peak", "scope", "scopes_by", "set_everywhere",
+    "set_matmul_precision", "set_phase", "set_scope", "set_thread_count", "simulated", "simulator", "stream", "sum_pullback",
+    "synchronize", "thread_count", "trim", "trim_cache", "update_counts", "update_plan", "upload", "usable_cpus", "use_device",
+    "versions", "wait_for", "wait_for_all", "watch_calls", "why_not",
 }  # fmt: skip
 # Functions that no function of pullback calls, except in tests.
 NOT_CALLED = {"nonzero_flat", "random_keys"}

@@ -304,11 +304,12 @@ class Captured(FunctionWrapper[P, R]):
         repeated = self._notices.repeats(key)
         with recording:
             args, options = _arguments(inside, spec, named)
-            form = flatten((args, options))[1]
+            tree = (args, options) if options else args
+            form = flatten(tree)[1]
             returned = [run_step(self._function, args, options, counted)]
-            now, form_now = flatten((args, options))
+            now, form_now = flatten(tree)
             kept = form == form_now and all([a is b for a, b in zip(now, inside)])
-            del args, options, now
+            del tree, args, options, now
             replay, outputs = recording.finish(returned, inside, self._fusion, step is not None, kept)
             self._notices.ended(key, recording.behind, repeated)
         return replay, outputs

@@ -40,10 +40,10 @@ def value_at(place: Place) -> Any:
         NAME: lambda x: x.get(key, NOTHING), CELL: lambda x: content((x.__closure__ or ())[key]),
         ITEM: lambda x: x, SLOT: lambda x: slot(key, x), ENTRY: lambda x: looked_up(x, key),
     }  # fmt: skip
-    value = read[place.read](place.holder)
+    found = [read[place.read](place.holder)]
     for key in below:
-        (value,) = (Contents(value.copy()),) if key is Ellipsis else item(value, key) or (NOTHING,)
-    return value
+        found += [Contents(found[-1].copy())] if key is Ellipsis else item(found[-1], key) or (NOTHING,)
+    return found[-1]
 
 
 def _attribute_now(value: Any, key: str | None) -> Any:
