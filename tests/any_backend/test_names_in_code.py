@@ -52,7 +52,9 @@ CASES: dict[str, tuple[str, str, str, str]] = {
     "generator": ("def f(self):\n yield self.a.b\n x = yield\n yield from self.c\n return x.p", "self.a.b self.c", "", ""),
     "assert": ("def f(self): assert self.ok, self.why.text", "self.ok self.why.text", "", ""),
     "super": ("class A:\n def f(self): return super().run(self), __class__.x", "g:super self", "", ""),
-    "import": ("def f(self):\n import os.path as p\n from os import sep\n return p.join, sep.x, self.a", "self.a", "", ""),
+    "import": ("def f(self):\n import os.path as p\n from os import sep\n return p.join, sep.x, self.a",
+               "i:os.path.join i:os.sep.x self.a", "", ""),
+    "import of a package": ("def f():\n import a.b\n from .c import d\n return a.b.x, d.y", "i:a.b.x", "", ""),
     "many names": ("def f(self):\n x = 1\n" + "".join([f" self.u{k}\n" for k in range(300)]) + " for y in self.u299: y.a.b",
                    " ".join([f"self.u{k}" for k in range(300)]) + " self.u299[*].a.b", "", ""),
     # stores
@@ -182,7 +184,7 @@ CASES: dict[str, tuple[str, str, str, str]] = {
 
 def text(chain: Chain) -> str:
     """Returns a chain as it is written in the table."""
-    prefix = {"global": "g:", "free": "n:", "argument": ""}[chain.root]
+    prefix = {"global": "g:", "free": "n:", "argument": "", "import": "i:"}[chain.root]
     steps = {"attr": ".{}", "item": "[{!r}]", "each": "[*]"}
     return (prefix + chain.name + "".join([steps[kind].format(key) for kind, key in chain.steps])).replace(" ", "")
 
@@ -266,5 +268,6 @@ def test_every_code_object_has_names(module: Any) -> None:
         for chain in frozenset[Chain]().union(*names_in(code)[:3]):
             arguments, star, stars = inspect.getargs(code)
             known = {"free": code.co_freevars, "global": code.co_names, "argument": (*arguments, star, stars)}
+            known["import"] = [*code.co_names, *[name.partition(".")[0] for name in code.co_names]]
             assert chain.name in known[chain.root], (code, chain)
             assert {step.kind for step in chain.steps} <= {"attr", "item", "each"}

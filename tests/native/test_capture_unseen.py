@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import array
 import os
 import sys
 import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +54,19 @@ def test_state_in_c_code_cannot_be_seen() -> None:
 def test_contents_of_a_large_list_cannot_be_seen() -> None:
     gains = [float(k) for k in range(1000)]
     unseen(lambda x: x * sum(gains), lambda: gains.__setitem__(500, 2.0))
+
+
+def test_items_of_arrays_of_bytes_and_proxies_cannot_be_seen() -> None:
+    numbers, raw, items = array.array("d", [2.0]), bytearray([2]), {"p": 2.0}
+    proxy = types.MappingProxyType(items)
+    unseen(lambda x: x * numbers[0], lambda: numbers.__setitem__(0, 3.0))
+    unseen(lambda x: x * raw[0], lambda: raw.__setitem__(0, 3))
+    unseen(lambda x: x * proxy["p"], lambda: items.update(p=3.0))
+
+
+def test_a_new_global_that_hides_a_builtin_cannot_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    hiding = {"float": lambda _: 3.0}
+    unseen(lambda x: x * float(2), lambda: monkeypatch.setitem(globals(), "float", hiding["float"]))
 
 
 def test_prints_cannot_be_seen(capsys: pytest.CaptureFixture[str]) -> None:

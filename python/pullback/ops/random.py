@@ -116,6 +116,10 @@ class Generator(MadeOutside):
             raise PullbackError(
                 f"load_state_dict: {state!r:.80} is not a generator's state. Give the dict that state_dict() returned."
             )
+        capturing.refuse("loading a generator's state", "Load it outside.")
+        self._continue(state)
+
+    def _continue(self, state: dict[str, int]) -> None:
         if state["seed"] != self._seed:
             self.seed(state["seed"])
         self._serial = state["serial"]
@@ -124,10 +128,10 @@ class Generator(MadeOutside):
         """Continues from a state that was noted before a draw. If it has a memory, this holds the numbers of the present call."""
         memory = state.get("memory")
         if memory is None:
-            self.load_state_dict(state)
+            self._continue(state)
         elif capturing.thread.recording is None:
             seed, serial = devices.move(memory.array, "cpu").tolist()
-            self.load_state_dict({"seed": seed, "serial": serial})
+            self._continue({"seed": seed, "serial": serial})
         else:
             drawn.memories = {**drawn.memories, self: (memory, state["serial"])}
             self._serial = state["serial"]

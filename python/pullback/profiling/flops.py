@@ -138,4 +138,4 @@ class _Shapes(Kept):
             if any([view.storage is owner for owner, *_ in self._counts]):
                 views.revive(view)
         for generator, state in self._generators.items():
-            generator.load_state_dict(state)
+            generator.rewind(state)

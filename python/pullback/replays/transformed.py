@@ -95,7 +95,7 @@ class Attempt(Noted):
 
     def undo(self) -> None:
         for generator, state in self._states.items():
-            generator.load_state_dict(state)
+            generator.rewind(state)
         for storage, (array, values) in self._old.items():
             devices.write(array, values)
             storage.changed()

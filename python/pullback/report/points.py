@@ -207,7 +207,7 @@ def _of_call(node: Node, again: Again | str, used: Sequence[int], rng: np.random
         raise CannotRunError(f"it raised {type(error).__name__} when it ran again in float64: {error}") from error
     finally:
         for generator, state in states.items():
-            generator.load_state_dict(state)
+            generator.rewind(state)
 
     def call(arguments: Sequence[Any]) -> tuple[list[Any], Any]:
         """Returns the outputs and the pullback. Each call draws the same random numbers, and leaves the generators as they were."""

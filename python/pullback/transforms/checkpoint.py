@@ -184,7 +184,7 @@ class Rewound(Kept):
         drawn.before, drawn.alike, drawn.memories = self._outside
         thread.again = self._again
         for generator, state in self._now.items():
-            generator.load_state_dict(state)
+            generator.rewind(state)
         _set_modes(self._modes_now)
 
 

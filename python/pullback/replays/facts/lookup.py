@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import sys
 import sysconfig
+from collections import ChainMap, UserDict, UserList
 from collections.abc import Mapping
 from pathlib import Path
-from types import FunctionType, ModuleType, WrapperDescriptorType
+from types import FunctionType, MethodType, ModuleType, WrapperDescriptorType
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +17,7 @@ from ...launch.made import MadeOutside
 from ...tensors.attached import attached
 from ...tensors.tensor import Tensor
 from .facts import ATTRIBUTE, CELL, ENTRY, ITEM, MOST, NAME, NOTHING, SLOT, Contents, Place
+from .names import Step, names_in
 
 CLOSED: Final = (Tensor, np.ndarray, np.generic)  # classes whose attributes are not looked into
 _INSTALLED: Final = tuple(
@@ -128,3 +130,28 @@ def has_variables(function: FunctionType, local: Mapping[str, Any]) -> bool:
     """True if the variables of enclosing functions are those of a frame in which it runs."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or ())
     return all([content(cell) is local.get(name, NOTHING) for name, cell in cells])
+
+
+def is_wrapper(value: Any) -> bool:
+    """True for an object of `collections` that keeps its items in attributes: a UserDict, a UserList, a ChainMap."""
+    return isinstance(value, (UserDict, UserList, ChainMap))
+
+
+def returned_by(value: Any, name: str) -> tuple[Step, ...] | None:
+    """Returns the steps from an object to what a property returns, if that is one of the object's attributes."""
+    entry = looked_up(type(value), name)
+    if not isinstance(entry, property) or type(entry.fget) is not FunctionType:
+        return None
+    chain = names_in(entry.fget.__code__).returned
+    return chain.steps if chain is not None and chain.root == "argument" else None
+
+
+def wrapped_in(value: Any) -> Any:
+    """Returns the function that a callable calls, as far as that can be read off; otherwise None."""
+    if isinstance(value, functools.partial):
+        return value.func
+    if isinstance(value, property):
+        return value.fget
+    if isinstance(value, (MethodType, staticmethod, classmethod)):
+        return value.__func__
+    return value.__wrapped__ if type(value).__name__ == "_lru_cache_wrapper" else None

@@ -25,7 +25,10 @@ class Step(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """A chain is a variable and the steps from it. Its root is "global", "free" or "argument" (a parameter of the code)."""
+    """A chain is a variable, or a module that the code imports, and the steps from it.
+
+    Its root is "global", "free", "argument" (a parameter of the code) or "import".
+    """
 
     root: str  # within this module also "local", and "zip" for what zip or enumerate returns
     name: str
@@ -76,7 +79,7 @@ def names_in(code: CodeType) -> Names:
             frozenset(counters),
             reader.returned(),
             frozenset(reader.attributes),
-            all([c.root == "global" for c in loads | stores | updates | counters]),
+            all([c.root in ("global", "import") for c in loads | stores | updates | counters]),
         )
     return names
 
@@ -94,7 +97,7 @@ def _begins(a: Chain, b: Chain) -> bool:
 
 
 _NAMES: WeakKeyDictionary[CodeType, Names] = WeakKeyDictionary()
-_GUESSING = frozenset(["getattr", "hasattr", "vars", "__dict__", "deepcopy"])
+_GUESSING = frozenset(["getattr", "hasattr", "vars", "__dict__", "deepcopy", "asdict", "astuple", "attrgetter"])
 _EACH, _UNKNOWN = Step("each", None), Chain("local", "", ())
 _GLOBAL = ("GLOBAL", "NAME", "FROM_DICT_OR_GLOBALS")
 _VARIABLE = re.compile("(LOAD|STORE|DELETE)_(FAST|DEREF|CLASSDEREF|FROM_DICT_OR_DEREF|" + "|".join(_GLOBAL) + ")")
@@ -153,7 +156,7 @@ class _Reader:
             self.before, meets = op, False
         for code, roots in self.functions:
             for (verb, chain), n in _Reader(code).read().items():
-                if chain.root != "global" and chain.name in roots:
+                if chain.root not in ("global", "import") and chain.name in roots:
                     self.uses[verb, roots[chain.name].then(*chain.steps)] += n
         result = Counter[tuple[str, Chain]]()
         for (verb, chain), n in self.uses.items():
@@ -237,6 +240,13 @@ class _Reader:
         elif op in ("RETURN_VALUE", "RETURN_CONST"):
             self.results.append(stack[-1] if op == "RETURN_VALUE" else None)
             stack.clear()
+        elif op == "IMPORT_NAME":  # a relative import is not followed
+            level, names = stack[-2:]
+            absolute = level == Step("item", 0)
+            module = i.argval if names != Step("item", None) else i.argval.partition(".")[0]  # `import a.b` gives a
+            stack[-2:] = [Chain("import", module, ()) if absolute else None]
+        elif op == "IMPORT_FROM":
+            stack.append(stack[-1].then(Step("attr", i.argval)) if isinstance(stack[-1], Chain) else None)
         elif op == "UNPACK_SEQUENCE":
             x = stack.pop()
             stack += [x.then(Step("unpack", k)) if isinstance(x, Chain) else None for k in reversed(range(i.arg or 0))]

@@ -11,8 +11,10 @@ import builtins
 import functools
 import gc
 import io
+import operator
+import sys
 from collections.abc import Iterable, Mapping
-from types import CodeType, FrameType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from types import CodeType, FrameType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +22,7 @@ import numpy as np
 from ...function_wrapper import FunctionWrapper, innermost
 from ...launch import capturing
 from ...tensors.attached import attached
+from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor
 from . import hosts
 from .facts import (
@@ -49,11 +52,14 @@ from .lookup import (
     is_library,
     is_of_library,
     is_plain,
+    is_wrapper,
     item,
     items,
     looked_up,
+    returned_by,
     slot,
     value_at,
+    wrapped_in,
 )  # fmt: skip
 from .names import Chain, Step, guesses, names_in
 
@@ -98,7 +104,7 @@ class Reading:
             return True
         chains_of = ((names.loads, LOAD), (names.stores, STORE), (names.counters, COUNT))
         roots = {(chain.root, chain.name) for chains, _ in chains_of for chain in chains}
-        local = frame.f_locals if any([root != "global" for root, _ in roots]) else {}
+        local = frame.f_locals if not names.is_constant else {}
         given = {name: local.get(name, NOTHING) for root, name in roots if root == "argument"}
         variables = [local.get(name, NOTHING) for root, name in roots if root == "free"]
         objects = [*[x for x in given.values() if not is_plain(x)], *variables]
@@ -155,10 +161,13 @@ class Reading:
         self._inside(value, label)
 
     def _inside(self, value: Any, label: str) -> None:
-        """Meets the Modules inside a Module, which its methods give to whoever reads attributes by name."""
-        if self._names and isinstance(value, attached.Module):
+        """Meets the Modules inside a Module, which its methods give to whoever asks for them."""
+        if isinstance(value, attached.Module):
             for name, x in vars(value).items():
-                for y in items(x) if is_container(x) else (x,):
+                below = items(x) if is_container(x) else [x]
+                if is_container(x) and any([isinstance(y, (attached.Module, Parameter)) for y in below]):
+                    self._table.note(Place(ATTRIBUTE, value, (name,)), x, f"{type(value).__name__}.{name}", LOAD)
+                for y in below if self._names else ():
                     self._object(y, f"{label}.{name}")
 
     def _named(self, value: Any, name: str, label: str) -> None:
@@ -192,6 +201,8 @@ class Reading:
             names = frame.f_globals
             if name in names or not hasattr(builtins, name):
                 self._follow(Place(NAME, names, (name,)), names.get(name, NOTHING), chain.steps, f"global {name}", "", use)
+        elif chain.root == "import":
+            self._follow(Place(NAME, sys.modules, (name,)), sys.modules.get(name, NOTHING), chain.steps, name, "", use)
         else:
             for function in functions:
                 place = Place(CELL, function, (code.co_freevars.index(name),))
@@ -223,8 +234,14 @@ class Reading:
     def _know(self, value: Any) -> None:
         """Notes a function, so that its closure is found when it runs."""
         for _ in range(8):  # wrappers around wrappers
+            if isinstance(value, operator.attrgetter):
+                self._read_everywhere([name for path in value.__reduce__()[1] for name in path.split(".")])
+            if isinstance(value, functools.partial):
+                for part in ("args", "keywords"):
+                    place = Place(SLOT, value, (vars(functools.partial)[part],))
+                    self._whole(place, value_at(place), f"{part} of a partial")
             if type(value) is not FunctionType:
-                value = innermost(value) if isinstance(value, FunctionWrapper) else _inside(value)
+                value = innermost(value) if isinstance(value, FunctionWrapper) else wrapped_in(value)
                 if value is None:
                     return
         known = self._functions.setdefault(id(getattr(value, "__code__", None)), [])
@@ -266,7 +283,7 @@ class Reading:
                 at = place or Place(ITEM, value, (None,))
                 everything = Place(at.read, at.holder, (*at.path, Ellipsis))  # its methods compute numbers of its elements
                 self._table.note(everything, Contents(value.copy()), label + where, LOAD)
-            if (steps_inside := _returned(value, key)) is not None:
+            if (steps_inside := returned_by(value, key)) is not None:
                 self._follow(None, value, (*steps_inside, *steps[i + 1 :]), label, where, use)
                 return
             label += f".{key}"
@@ -354,6 +371,10 @@ class Reading:
             return
         self._know(value)
         self.generators.meet(value, label)
+        for name, x in vars(value).items() if is_wrapper(value) else ():
+            self._whole(Place(ATTRIBUTE, value, (name,)), x, f"{label}.{name}")
+            for k, y in enumerate(x if name == "maps" else ()):
+                self._whole(Place(ATTRIBUTE, value, (name, k)), y, f"{label}.{name}")
         if place is not None and type(value) is np.ndarray and value.nbytes <= SMALL and id(value) not in self.arrays:
             self.arrays[id(value)] = value, value.tobytes(), label
         if self._copies and place is not None and type(value) is np.ndarray and value.nbytes <= SMALL:
@@ -375,23 +396,3 @@ def _is_method(frame: FrameType) -> bool:
         return False
     common = looked_up(attached.Module, code.co_name)
     return getattr(common, "__code__", None) is not code
-
-
-def _returned(value: Any, name: str) -> tuple[Step, ...] | None:
-    """Returns the steps from an object to what a property returns, if that is one of the object's attributes."""
-    entry = looked_up(type(value), name)
-    if not isinstance(entry, property) or type(entry.fget) is not FunctionType:
-        return None
-    chain = names_in(entry.fget.__code__).returned
-    return chain.steps if chain is not None and chain.root == "argument" else None
-
-
-def _inside(value: Any) -> Any:
-    """Returns the function that a callable calls, as far as that can be read off; otherwise None."""
-    if isinstance(value, functools.partial):
-        return value.func
-    if isinstance(value, property):
-        return value.fget
-    if isinstance(value, (MethodType, staticmethod, classmethod)):
-        return value.__func__
-    return value.__wrapped__ if type(value).__name__ == "_lru_cache_wrapper" else None

@@ -1,0 +1,140 @@
+"""Traps of captured functions: what the code reads by way of imports, partial functions, getters and wrappers of containers."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import operator
+import sys
+import types
+from typing import Any
+
+import pytest
+
+import pullback as pb
+from captured_step import needs_kernels
+from footguns import Settings, X, follows, told
+from pullback import nn
+
+pytestmark = needs_kernels
+
+
+@pytest.fixture
+def settings_module(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    module, below = types.ModuleType("gains"), types.ModuleType("gains.below")
+    vars(module).update(p=2.0, below=below)
+    vars(below).update(q=3.0)
+    monkeypatch.setitem(sys.modules, "gains", module)
+    monkeypatch.setitem(sys.modules, "gains.below", below)
+    return module
+
+
+def test_a_module_that_the_function_imports(settings_module: Any) -> None:
+    def attribute(x: Any) -> Any:
+        import gains
+
+        return x * gains.p
+
+    def name(x: Any) -> Any:
+        from gains import p
+
+        return x * p
+
+    def dotted(x: Any) -> Any:
+        import gains.below
+
+        return x * gains.below.q
+
+    def renamed(x: Any) -> Any:
+        import gains.below as settings
+
+        return x * settings.q
+
+    for f in (attribute, name):
+        follows(f, lambda: setattr(settings_module, "p", 5.0), lambda: setattr(settings_module, "p", 2.0))
+    for f in (dotted, renamed):
+        follows(f, lambda: setattr(settings_module.below, "q", 5.0), lambda: setattr(settings_module.below, "q", 3.0))
+
+
+def test_a_module_that_is_replaced(settings_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(x: Any) -> Any:
+        import gains
+
+        return x * gains.p
+
+    other = types.ModuleType("gains")
+    vars(other).update(p=7.0)
+    follows(f, lambda: monkeypatch.setitem(sys.modules, "gains", other))
+
+
+def test_a_module_that_the_first_call_loads(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "loaded_late.py").write_text("p = 2.0")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def f(x: Any) -> Any:
+        import loaded_late
+
+        return x * loaded_late.p
+
+    try:
+        follows(f, lambda: setattr(sys.modules["loaded_late"], "p", 3.0))
+    finally:
+        sys.modules.pop("loaded_late", None)
+
+
+def test_arguments_of_a_partial_function() -> None:
+    def scaled(*factors: Any, by: float) -> Any:
+        return functools.reduce(operator.mul, factors) * by
+
+    part, inner, itself = functools.partial(scaled, by=2.0), functools.partial(scaled, by=2.0), functools.partial(scaled, by=2.0)
+    outer = functools.partial(lambda f, x: f(x), inner)
+    follows(lambda x: part(x), lambda: part.keywords.update(by=3.0))
+    follows(lambda x: outer(x), lambda: inner.keywords.update(by=3.0))
+    follows(itself, lambda: itself.keywords.update(by=3.0))
+
+
+def test_attributes_that_a_getter_or_a_dataclass_names() -> None:
+    @dataclasses.dataclass
+    class Gains:
+        p: float
+
+    cfg, gains, get = Settings(2.0), Gains(2.0), operator.attrgetter("p")
+    follows(lambda x: x * get(cfg), lambda: setattr(cfg, "p", 3.0))
+    follows(lambda x: x * operator.attrgetter("p")(cfg), lambda: setattr(cfg, "p", 4.0))
+    follows(lambda x: x * dataclasses.asdict(gains)["p"], lambda: setattr(gains, "p", 3.0))
+    follows(lambda x: x * dataclasses.astuple(gains)[0], lambda: setattr(gains, "p", 4.0))
+
+
+def test_items_of_wrapped_containers() -> None:
+    user, chain, listed = collections.UserDict(p=2.0), collections.ChainMap({}, {"p": 2.0}), collections.UserList([2.0])
+    follows(lambda x: x * user["p"], lambda: user.update(p=3.0))
+    follows(lambda x: x * chain["p"], lambda: chain.maps[1].update(p=3.0), lambda: chain.update(p=4.0), chain.clear)
+    follows(lambda x: x * listed[0], lambda: listed.__setitem__(0, 3.0))
+    follows(lambda x: x * sum(listed), lambda: listed.append(3.0))
+
+
+def test_layers_in_a_dict_or_a_list_that_only_parameters_tells() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            self.first, self.named, self.listed = nn.Linear(3, 3), {"a": nn.Linear(3, 3)}, [nn.Linear(3, 3)]
+
+    net = Net()
+    follows(
+        lambda x: x * sum((pb.sum(p) for p in net.parameters()), start=pb.zeros(())),
+        lambda: net.named.update(b=nn.Linear(3, 3)),
+        lambda: net.listed.append(nn.Linear(3, 3)),
+        lambda: net.named.pop("a"),
+        net.listed.clear,
+    )
+
+
+def test_a_state_that_a_generator_loads_is_refused() -> None:
+    generator = pb.random.Generator(3)
+    state = generator.state_dict()
+
+    def f(x: Any) -> Any:
+        generator.load_state_dict(state)
+        return x + generator.normal((3,))
+
+    assert "loading a generator's state" in told(f, lambda _: f(X))
