@@ -77,7 +77,9 @@ def explain_arguments(kind: Kind) -> Kind:
                 if name in known[len(args) :] and name not in options and _is_required(cls, name):
                     raise TypeError(f"{cls.__name__} needs {name}=, {meaning}.")
         if takes_none and args:  # object.__init__ raises this error only in classes without a __new__
-            raise TypeError(f"{cls.__name__}() takes no arguments")
+            raise TypeError(
+                f"{cls.__name__}() takes no arguments: nothing is computed in place, and the tensor goes to {cls.__name__}()(x)."
+            )
         return make(cls)
 
     kind.__new__ = staticmethod(__new__)  # type: ignore[assignment]

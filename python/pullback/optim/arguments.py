@@ -39,6 +39,8 @@ def trainable(name: str, params: Any, group: str = "") -> list[Parameter]:
                 if others
                 else "Make it with pb.Parameter(value)."
             )
+            if isinstance(p, (set, frozenset)):
+                instead = "A set has no order: give a list."
             raise PullbackError(
                 f"{name}: a {type(p).__name__} among the parameters; only a pb.Parameter can be updated in place. {instead}"
             )

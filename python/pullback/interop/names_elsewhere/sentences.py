@@ -89,7 +89,12 @@ ADVANCES: Final = (
 )
 LAYERS: Final = "this layer is not here yet. `dir(pullback.nn)` lists those that are; a subclass of nn.Module may be any other."
 LOSSES: Final = "this loss is not here yet. A loss is a function: write its formula in functions of pb."
-DISTRIBUTIONS: Final = "transform what pb.random.uniform or pb.random.normal drew, or give pb.asarray the numbers that NumPy drew."
+DISTRIBUTIONS: Final = (
+    "transform what pb.random.uniform or pb.random.normal drew, or give pb.asarray the numbers that NumPy drew. Classes of "
+    "log-probabilities x are pb.argmax(x - pb.log(-pb.log(pb.random.uniform(x.shape))), axis=-1)."
+)
+NO_ONNX: Final = "there is no export to ONNX; pb.save(path, net.state_dict()) writes safetensors."
+NO_HUB: Final = "nothing is downloaded here. Load the weights with their own library, and give them to net.load_state_dict."
 ONE_DEVICE: Final = "one device runs a program."
 METRICS: Final = "a metric is an expression: pb.mean(pb.argmax(t, axis=1) == x) is the accuracy."
 SAVING: Final = "write pb.save(path, net.state_dict()), or pb.save_training(path, net, opt) to resume a run."

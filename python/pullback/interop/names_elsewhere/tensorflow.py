@@ -68,7 +68,7 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "CheckpointManager": SAVING, "saved_model": SAVING, "Saver": SAVING, "save_model": SAVING,
         "load_model": "net.load_state_dict(pb.load(path))", "callbacks": "a training loop is a Python loop: write it there.",
         "datasets": "pb.data.digits()", "Dataset": DATA, "distribute": ONE_DEVICE,
-        "summary": "profiles write for TensorBoard: prof.to_tensorboard(folder).",
+        "summary": "print(net) shows the layers, pb.profile() the cost, and prof.to_tensorboard(folder) writes for TensorBoard.",
         "name_scope": SCOPE, "variable_scope": SCOPE, "get_variable": "pb.Parameter", "Module": "nn.Module",
         "Operation": SESSION, "get_default_graph": SESSION, "executing_eagerly": SESSION, "enable_eager_execution": SESSION,
          "debugging": "pb.debug_nans() stops at the first NaN.",
