@@ -215,9 +215,10 @@ void along_axis_add(const Launch& launch) {
   const View updates = contiguous_as(working, launch.in(1), scratch);
   with_positions(launch.in(0), a.length, op.negative, scratch, [&](const Positions& positions) {
     assign_number(target, 0);
+    if (updates.size() == 0) return;  // there are as many indices as updates
     if (a.inner == 1) {
       scatter(loop_of(op, out.dtype), item_size(working), target.data, updates.data, positions, n, n, a);
-    } else if (updates.size() > 0) {
+    } else {
       visit(compute_type(out.dtype), [&](auto t) {
         using C = typename decltype(t)::type;
         add_along(target.as<C>(), updates.as<C>(), positions, n, a);

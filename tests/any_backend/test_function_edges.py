@@ -317,3 +317,24 @@ def test_sums_have_the_dtype_that_was_asked_for() -> None:
     for f in (pb.prod, lambda t, dtype: pb.cumulative_sum(t, dtype=dtype, include_initial=True), pb.nansum, pb.nancumprod):
         assert f(t, dtype="int16").dtype == pb.int16
     assert linalg.trace(pb.ones((2, 2), dtype="int8"), dtype="int8").dtype == pb.int8
+
+
+@pytest.mark.parametrize("n", [64, 1000, 10**9])
+@pytest.mark.parametrize("index_type", [np.int32, np.int64])
+def test_gradients_of_every_order_pick_nothing_from_an_empty_batch(n: int, index_type: type) -> None:
+    indices = pb.tensor(np.zeros((0, n), index_type))
+    x = pb.zeros((0, n))
+
+    def total(x: pb.Tensor) -> pb.Tensor:
+        return pb.sum(pb.take_along_axis(x, indices, axis=1) ** 3)
+
+    assert pb.grad(total)(x).shape == (0, n)
+    assert pb.grad(lambda x: pb.sum(pb.grad(total)(x) ** 2))(x).shape == (0, n)
+
+
+@pytest.mark.parametrize("function", [pb.sort, lambda x: pb.topk(x, 2).values, lambda x: pb.median(x, axis=-1)])
+def test_gradients_of_ordered_elements_of_an_empty_batch_are_empty(function: Any) -> None:
+    x = pb.zeros((0, 1000))
+    first = pb.grad(lambda x: pb.sum(function(x) ** 3))
+    assert first(x).shape == (0, 1000)
+    assert pb.grad(lambda x: pb.sum(first(x) ** 2))(x).shape == (0, 1000)
