@@ -20,7 +20,6 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "right_shift": "pb.bitwise_right_shift", "amax": "pb.max", "amin": "pb.min", "cumsum": "pb.cumulative_sum(t, axis=0)",
         "cumprod": "pb.cumulative_prod(t, axis=0)", "ravel": "t.flatten()",
         "flatten": "t.flatten() joins all axes, and t.reshape(t.shape[0], -1) keeps the first.",
-
         "flipud": "pb.flip(t, axis=0)", "fliplr": "pb.flip(t, axis=1)", "digitize": 'pb.searchsorted(bins, t, side="right")',
         "unique": "pb.unique_values has the values alone, pb.unique_counts, pb.unique_inverse and pb.unique_all have more.",
         "allclose": "pb.all(pb.isclose(a, b))", "array_equal": "pb.all(pb.equal(a, b))",
