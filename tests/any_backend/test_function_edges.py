@@ -165,6 +165,38 @@ def test_quantiles_of_infinities_are_infinite() -> None:
     assert np.isnan(pb.median(pb.tensor([-np.inf, np.inf])).item())
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_quantiles_between_the_largest_numbers_of_opposite_sign_are_finite(dtype: Any) -> None:
+    most = float(pb.finfo(dtype).max)
+    t = pb.tensor([-most, most], dtype=dtype)
+    for median in (pb.median, pb.nanmedian, lambda x: pb.quantile(x, 0.5, method="midpoint")):
+        assert median(t).item() == 0.0
+        assert pb.grad(median)(t).tolist() == [0.5, 0.5]
+    found = pb.quantile(t, [0.0, 0.25, 0.75, 1.0]).tolist()
+    np.testing.assert_allclose(found, [-most, -most / 2, most / 2, most], rtol=float(pb.finfo(dtype).eps))
+
+
+def test_arrays_with_a_mask_are_refused() -> None:
+    masked, x = np.ma.masked_array([1.0, 2.0, 3.0], mask=[0, 1, 0]), pb.ones(3)
+    ids = np.ma.masked_array([0, 1, 2], mask=[0, 1, 0])
+    calls: list[Any] = [
+        lambda: pb.tensor(masked), lambda: pb.asarray(masked), lambda: pb.Parameter(masked), lambda: x * masked,
+        lambda: pb.sum(masked), lambda: pb.tensor([masked, masked]), lambda: pb.tensor([masked[0], masked[1]]), lambda: pb.full(3, masked[1]),
+        lambda: pb.Parameter(x).assign(masked), lambda: pb.data.Loader((masked,), batch_size=1), lambda: np.add(x, masked),
+        lambda: pb.capture(lambda a: a * 2)(masked), lambda: x[ids], lambda: pb.take(x, ids), lambda: pb.one_hot(ids, 3),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(pb.DTypeError, match="the mask of a masked array"):
+            call()
+
+
+def test_ragged_lists_of_indices_are_refused() -> None:
+    x = pb.ones((3, 2))
+    for call in (lambda i: x[i], lambda i: x.at[i].add(1.0), lambda i: pb.take(x, i, axis=0)):
+        with pytest.raises(pb.ShapeError, match="lists of an index do not have equal lengths"):
+            call([[0, 1], [2]])
+
+
 @pytest.mark.parametrize("method", ["linear", "midpoint"])
 def test_quantiles_of_infinities_are_the_limits_of_those_of_large_numbers(method: Any) -> None:
     x = np.array([[-np.inf, -np.inf, 1.0, 2.5, 3.0], [0.0, -1.5, 0.25, np.inf, np.inf], [-np.inf, 3.0, np.inf, 4.0, -7.0]])

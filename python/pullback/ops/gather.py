@@ -16,6 +16,7 @@ from ..interop.wrong_calls import explain_call
 from ..launch import capturing
 from ..tensors import devices, dtypes
 from ..tensors.creation import arange
+from ..tensors.nested import as_indices
 from ..tensors.operand import as_tensor, over, steady
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
@@ -212,7 +213,7 @@ def checked(name: str, indices: Any, length: int, axis: int, device: str) -> Ten
     """
     if isinstance(indices, Batched):
         return over_all(indices, lambda all_of_them: checked(name, all_of_them, length, axis, device))
-    array = indices.array if isinstance(indices, Tensor) else indices if devices.on_device(indices) else np.asarray(indices)
+    array = indices.array if isinstance(indices, Tensor) else indices if devices.on_device(indices) else as_indices(indices)
     if capturing.thread.recording is not None and array.dtype.kind in "iu":
         return over(indices, devices.move(array, device))  # the kernel checks them at every replay
     if array.size == 0:

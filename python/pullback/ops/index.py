@@ -22,6 +22,7 @@ from ..interop.unknown_names import attach_hints
 from ..interop.wrong_calls import explain_call
 from ..launch import capturing, door
 from ..tensors import devices, dtypes
+from ..tensors.nested import as_indices
 from ..tensors.operand import as_tensor, converted, operand, steady
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, IndexLike
@@ -71,7 +72,7 @@ def _plain(item: Any) -> Any:
     elif hasattr(item, "__dlpack__") and not devices.on_device(item):  # an array of another library
         item = as_tensor(item).array
     if isinstance(item, list):
-        listed = np.asarray([x.numpy() if isinstance(x, Tensor) else x for x in item])
+        listed = as_indices([x.numpy() if isinstance(x, Tensor) else x for x in item])
         if listed.dtype == bool:
             return item
         item = listed.astype(np.int64) if listed.size == 0 else listed

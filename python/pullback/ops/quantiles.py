@@ -15,7 +15,7 @@ from ..tensors.tensor import Tensor
 from . import elementwise
 from ._shapes import kept_dims, normalize_axes
 from .by_name import in_dtype, in_float, widened
-from .elementwise import greater_equal, isinf, isnan, less_equal, logical_and, logical_not, maximum, not_equal, where
+from .elementwise import greater_equal, isfinite, isinf, isnan, less_equal, logical_and, logical_not, maximum, not_equal, where
 from .gather import take_along_axis
 from .reduce import mean, sum
 from .shape import flatten, moveaxis, permute_dims, reshape
@@ -120,6 +120,9 @@ def _of_rows(rows: Tensor, share: Tensor, method: str, skip_nan: bool) -> Tensor
     a, b = [take_along_axis(ordered, in_dtype(reshape(i, (*lead, *i.shape)), dtypes.int64), axis=-1) for i in (low, high)]
     weight = in_dtype(position - low if method == "linear" else 0.5 * (high - low), rows.dtype)
     # An infinity stays what it is next to any number but the other infinity, for which NaN is right.
-    y = a + where(logical_and(isinf(a), not_equal(a, -b)), 0.0, b - a) * weight
+    gap = b - a
+    y = a + where(logical_and(isinf(a), not_equal(a, -b)), 0.0, gap) * weight
+    too_far = logical_and(isinf(gap), logical_and(isfinite(a), isfinite(b)))  # large numbers of opposite sign
+    y = where(too_far, a * (1.0 - weight) + b * weight, y)
     last = ordered[..., -1:]
     return y if skip_nan else where(isnan(last), last, y)

@@ -157,7 +157,7 @@ def _to_array(obj: Any, dtype: Any) -> Any:
     if type(obj) is np.ndarray or (isinstance(obj, np.ndarray) and not devices.on_device(obj)):
         if obj.dtype.hasobject:
             raise DTypeError("a tensor cannot hold Python objects; give it numbers of one kind, in lists of equal lengths.")
-        return obj if type(obj) is np.ndarray else np.asarray(obj)
+        return obj if type(obj) is np.ndarray else np.asarray(nested.unmasked(obj))
     if isinstance(obj, np.generic):
         return np.asarray(obj)
     if hasattr(obj, "__dlpack__"):
@@ -226,7 +226,7 @@ def full(
 def _number(op: str, value: Any) -> Any:
     """Returns the Python number that fills a tensor. Raises DTypeError if `value` is not one number."""
     if isinstance(value, (Tensor, np.ndarray, np.generic)) and math.prod(value.shape) == 1:
-        value = value.item()
+        value = nested.unmasked(value).item()
     if isinstance(value, (bool, int, float)):
         return value
     raise DTypeError(f"{op}: fill_value={value!r} is not a number. Give a number, or use pb.broadcast_to for an array.")

@@ -37,6 +37,21 @@ def as_array(obj: Any, dtype: Any) -> Any:
         return array.astype(dtypes.result_type(*_leaves(plain)) if _has_arrays(plain) else dtypes.DEFAULT)
 
 
+def as_indices(obj: Any) -> Any:
+    """Returns an array made from an array or nested lists of indices. Raises ShapeError if the lists are ragged."""
+    try:
+        return np.asarray(unmasked(obj))
+    except ValueError as error:
+        raise ShapeError(f"the nested lists of an index do not have equal lengths ({error}).") from error
+
+
+def unmasked(obj: Any) -> Any:
+    """Returns obj. Raises DTypeError for an array with a mask, which would be lost."""
+    if isinstance(obj, np.ma.MaskedArray):
+        raise DTypeError("a tensor cannot hold the mask of a masked array. Give obj.filled(value), and the mask as a tensor.")
+    return obj
+
+
 def _not_numbers(obj: Any, plain: Any) -> str:
     if obj is None:
         return "None is not made of numbers (a function without a return gives None)"
@@ -68,7 +83,7 @@ def _without_tensors(obj: Any) -> Any:
         return devices.move(obj.array, "cpu")
     if isinstance(obj, (list, tuple)):
         return [_without_tensors(x) for x in obj]
-    return obj
+    return unmasked(obj) if isinstance(obj, np.ndarray) else obj
 
 
 def _leaves(obj: Any) -> list[Any]:
