@@ -181,7 +181,8 @@ def test_arrays_with_a_mask_are_refused() -> None:
     ids = np.ma.masked_array([0, 1, 2], mask=[0, 1, 0])
     calls: list[Any] = [
         lambda: pb.tensor(masked), lambda: pb.asarray(masked), lambda: pb.Parameter(masked), lambda: x * masked,
-        lambda: pb.sum(masked), lambda: pb.tensor([masked, masked]), lambda: pb.tensor([masked[0], masked[1]]), lambda: pb.full(3, masked[1]),
+        lambda: pb.sum(masked), lambda: pb.tensor([masked, masked]),
+        lambda: pb.tensor([masked[0], masked[1]]), lambda: pb.full(3, masked[1]),
         lambda: pb.Parameter(x).assign(masked), lambda: pb.data.Loader((masked,), batch_size=1), lambda: np.add(x, masked),
         lambda: pb.capture(lambda a: a * 2)(masked), lambda: x[ids], lambda: pb.take(x, ids), lambda: pb.one_hot(ids, 3),
     ]  # fmt: skip
