@@ -10,7 +10,7 @@ import pytest
 
 import pullback as pb
 from conftest import close, watched
-from pullback import nn
+from pullback import nn, optim
 
 # ---- first derivatives
 
@@ -34,6 +34,28 @@ def test_watch_parameters_false_watches_only_what_is_named() -> None:
         z = w1 * w2
     with pytest.raises(pb.UnconnectedError):
         tape.gradient(z, [w1, w2])
+
+
+def test_a_parameter_that_is_a_target_itself_has_the_derivative_1() -> None:
+    w, other = pb.Parameter(5.0), pb.Parameter(3.0)
+
+    def recorded() -> pb.GradientTape:
+        with pb.GradientTape() as tape:
+            pass
+        return tape
+
+    assert recorded().gradient(w, w).item() == 1.0
+    assert recorded().gradient(w, [w, other], unconnected="zero") == [1.0, 0.0]
+    assert [g.item() for g in recorded().gradient([w, other], [w, other])] == [1.0, 1.0]
+    assert recorded().jacobian(w, w).item() == 1.0
+    assert recorded().diagnose(w, [w, other]).without_gradient == [other.label()]
+    with pb.GradientTape() as tape:
+        y = w * recorded().gradient(w, w)
+    assert tape.gradient(y, w).item() == 1.0
+    optim.SGD([w], lr=1.0).minimize(lambda: w)
+    assert w.item() == 4.0
+    with pytest.raises(pb.UnconnectedError):
+        recorded().gradient(w, other)
 
 
 def test_a_parameter_that_is_not_trainable_is_a_constant() -> None:

@@ -56,6 +56,8 @@ def connected(
     reached only through zero derivatives. A transform returns zeros for an unconnected source, so on its tape also warns of
     such sources whose values left the function as numbers, and of arguments that do not reach the value with any of their tensors.
     """
+    for y in targets:
+        tape.knows(y)  # from now on, if it is a Parameter that no op used
     serials = {x.serial for x in checked(sources)}
     reach = reachable(tape, serials)
     # No cotangent reaches a blocked source: the targets do not depend on it, or only through zero derivatives. With one

@@ -106,7 +106,7 @@ def dependents(tape: Tape, serials: Iterable[int]) -> set[int]:
 
 def needed_by(tape: Tape, targets: list[Tensor], through_zero: bool = False) -> set[int]:
     """Returns the values that the targets depend on, and the targets. through_zero: zero derivatives count as dependence."""
-    needed = {t.serial for t in targets if t.serial in tape.values}
+    needed = {t.serial for t in targets if tape.knows(t)}  # a Parameter that is a target itself is watched, though no op used it
     for op, y, inputs, *_ in reversed(tape.nodes):
         if y in needed and op.apart != CALL:
             needed.update(inputs if through_zero or not op.dead else live(op, inputs))
@@ -118,7 +118,7 @@ def shared_by(tape: Tape, targets: Sequence[Tensor]) -> tuple[dict[int, int], di
     """Returns two dicts: serial -> mask, whose bit k is set if target k depends on the value; mask -> nodes of such outputs."""
     masks: dict[int, int] = {}
     for k, y in enumerate(targets):
-        if y.serial in tape.values:
+        if tape.knows(y):
             masks[y.serial] = masks.get(y.serial, 0) | 1 << k
     groups: dict[int, list[Recorded]] = {}
     for node in reversed(tape.nodes):
