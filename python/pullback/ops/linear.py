@@ -12,7 +12,6 @@ from ..backends import kernel_for
 from ..backends.autocast import autocast, rounded
 from ..errors import DTypeError, ShapeError
 from ..tensors import dtypes
-from ..tensors.creation import ones
 from ..tensors.operand import Number, as_tensor
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
@@ -22,7 +21,7 @@ from .conversion import same_dtype
 from .declare import normal, op
 from .kinds import OWN, diagonal
 from .linalg import Outer, matmul
-from .reduce import sum_over
+from .row_sums import repeated_rows, total_of_rows
 from .shape import matrix_transpose, reshape
 
 ABSENT: Final = Number(None)  # type: ignore[arg-type]  # an optional input that was not given; tapes never watch it
@@ -59,11 +58,10 @@ def _rows(x: Tensor) -> Tensor:
 
 def _pullback(g: Tensor, x: Tensor, weight: Tensor, needs: Sequence[bool]) -> list[Tensor | None]:
     """Gradients of x, weight and bias: g @ weight, gᵀ @ x, and the sum of g over all rows."""
-    lead = tuple(range(g.ndim - 1))
     return [
         matmul(g, weight) if needs[0] else None,
         matmul(matrix_transpose(_rows(g)), _rows(x)) if needs[1] else None,
-        sum_over(g, lead) if needs[2] else None,
+        total_of_rows(_rows(g)) if needs[2] else None,
     ]
 
 
@@ -106,8 +104,8 @@ def _wrapped(arrays: Sequence[Any]) -> list[Tensor | None]:
     return [None if array is None else Tensor(array) for array in arrays]
 
 
-# ---- a batch axis, a tangent. An example gets the bits that the kernels give it alone: half precision is rounded once, at the
-# end, and a bias gradient is a product with ones.
+# ---- a batch axis, a tangent. Under "everywhere" an example gets the bits that the kernels give it alone: half precision is
+# rounded once, at the end, and the gradient of a bias is summed in their order.
 
 
 def _linear_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
@@ -123,7 +121,8 @@ def _linear_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], param
     y = _product(dtype, rows, matrix_transpose(weight))
     y = reshaped(y, (size if on[0] or on[1] else 1, *x.shape[int(on[0]) : -1], y.shape[-1]))
     if bias is not ABSENT:
-        y = y + (lifted(bias, y.ndim - 1) if on[2] else bias)
+        own = repeated_rows(bias, math.prod(y.shape[1:-1]))  # (size, rows, out), or (rows, out) if the examples share the bias
+        y = y + reshaped(own, (*bias.shape[:-1], *y.shape[1:]))
     name = ACTIVATIONS[params[0]]
     return in_dtype(apply(OPS[name], (y,)) if name else y, dtype)
 
@@ -147,8 +146,7 @@ def _pull_each(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) 
         x = reshaped(x, (*((size,) if on[1] else ()), rows.shape[1], x.shape[-1]))
         gw = _product(dtype, matrix_transpose(rows), x)
     if needs[2]:
-        gb = rows + 0.0 if rows.shape[1] == 1 else exact_product(ones((1, rows.shape[1]), dtype=g.dtype, device=g.device), rows)
-        gb = reshaped(gb, (size, outputs))
+        gb = total_of_rows(rows)
     return [None if t is None else in_dtype(t, dtype) for t in (gx, gw, gb)]
 
 

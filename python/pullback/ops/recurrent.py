@@ -16,7 +16,7 @@ from ..autodiff.batching import pull
 from ..autodiff.primitive import Op, apply
 from ..backends import kernel_for
 from ..backends.autocast import rounded
-from ..tensors.creation import ones, zeros, zeros_like
+from ..tensors.creation import zeros, zeros_like
 from ..tensors.tensor import Tensor
 from ._counts import COUNTS
 from .by_name import all_on, in_dtype, reshaped, widened
@@ -27,7 +27,7 @@ from .kinds import OWN
 from .linalg import matmul
 from .linear import ABSENT, exact_product
 from .movement import concat, stack
-from .reduce import sum_over
+from .row_sums import total_of_rows
 from .shape import expand_dims, matrix_transpose, permute_dims, unstack
 
 # ---- references
@@ -186,7 +186,7 @@ def _of_weights(gp: Tensor, before: Tensor, needs: Sequence[bool]) -> list[Tenso
     if isinstance(needs, _Each):
         return _of_weights_each(gp, before, needs)
     rows, h = [reshaped(t, (math.prod(t.shape[:2]), t.shape[2])) for t in (gp, before)]
-    return [matmul(matrix_transpose(rows), h) if needs[-2] else None, sum_over(rows, (0,)) if needs[-1] else None]
+    return [matmul(matrix_transpose(rows), h) if needs[-2] else None, total_of_rows(rows) if needs[-1] else None]
 
 
 def _of_weights_each(gp: Tensor, before: Tensor, needs: _Each) -> list[Tensor | None]:
@@ -199,10 +199,10 @@ def _of_weights_each(gp: Tensor, before: Tensor, needs: _Each) -> list[Tensor | 
 
     z = parted(gp)
     gw = matmul(matrix_transpose(z), parted(before)) if needs[-2] else None
-    gb = exact_product(ones((1, steps * rows), dtype=z.dtype, device=z.device), z) if needs[-1] else None
+    gb = total_of_rows(z) if needs[-1] else None
     return [
         None if gw is None else reshaped(gw, (*needs.examples, *gw.shape[1:])),
-        None if gb is None else reshaped(gb, (*needs.examples, gb.shape[2])),
+        None if gb is None else reshaped(gb, (*needs.examples, gb.shape[1])),
     ]
 
 

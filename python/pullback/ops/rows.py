@@ -15,7 +15,6 @@ from ..autodiff.primitive import Op, Rule, apply
 from ..backends import kernel_for
 from ..errors import ShapeError
 from ..interop.unknown_names import unexpected
-from ..tensors.creation import ones
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
@@ -25,9 +24,9 @@ from .conversion import same_dtype, settled
 from .declare import normal, op
 from .elementwise import equal, exp, rsqrt, square, where
 from .kinds import OWN, ROWS
-from .linear import ABSENT, exact_product
-from .movement import concat
+from .linear import ABSENT
 from .reduce import mean, sum
+from .row_sums import repeated_rows, total_of_rows
 from .shape import expand_dims, inverse, permute_dims, reshape
 
 # ---- references over the last axis, which compute half precision in float32 as the kernels do
@@ -88,6 +87,8 @@ def _scaled(xp: Any, x: Any, z: Any, weight: Any, bias: Any, eps: float) -> Any:
 
 # ---- pullbacks by definition
 
+CHAIN: Final = 8  # the rows of a chain, kOrderChain in csrc/families/order.h
+
 
 def _softmax_pullback(g: Tensor, y: Tensor) -> Tensor:
     return y * (g - sum(g * y, axis=-1, keepdims=True))
@@ -121,13 +122,20 @@ def _norm_pullback(g: Tensor, z: Tensor, weight: Any, eps: float, needs: Sequenc
     g = widened(g)
     scale = rsqrt(mean(square(z), axis=-1, keepdims=True) + eps)
     normed = z * scale
-    lead = tuple(range(g.ndim - 1))
     gx = None
     if needs[0]:
         h = g if weight is ABSENT else g * widened(weight)
         gx = h - normed * mean(h * normed, axis=-1, keepdims=True)
         gx = scale * (gx - mean(h, axis=-1, keepdims=True) if centre else gx)
-    return [gx, sum(g * normed, axis=lead) if needs[1] else None, sum(g, axis=lead) if needs[2] else None]
+    return [gx, _over_rows(g * normed) if needs[1] else None, _over_rows(g) if needs[2] else None]
+
+
+def _over_rows(terms: Tensor, lead: int = 0) -> Tensor:
+    """Sums terms (…, n) over all axes but the last and the first `lead`, in the order of the kernels: in chains, whose sums are
+    reduced.
+    """
+    shape = terms.shape
+    return total_of_rows(reshape(terms, (*shape[:lead], math.prod(shape[lead:-1]), shape[-1])), CHAIN)
 
 
 def norm_pullback(g: Tensor, z: Tensor, eps: float) -> Tensor:
@@ -177,20 +185,18 @@ def _rms_norm_pullback_cost(g: Any, x: Any, weight: Any, *_: Any) -> dict[str, i
 
 # ---- a batch axis
 
-CHAIN: Final = 8  # the rows of a chain, kOrderChain in csrc/families/order.h
-
 
 def _norm_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
     """For layer_norm(x, weight, bias, eps), rms_norm(x, weight, eps). Batched weights and biases are applied after the norm."""
-    x, affine = xs[0], list(zip(xs[1:], on[1:]))
-    x = x if on[0] else spread(x, size)
+    x = xs[0] if on[0] else spread(xs[0], size)
     if not any(on[1:]):
         return apply(op, (x, *xs[1:]), tuple(params))
     y = _plain_norm(op, x, *params)
-    for k, (value, each) in enumerate(affine):
+    for k, value in enumerate(xs[1:]):
         if value is not ABSENT:
-            value = lifted(widened(value), x.ndim - 1) if each else widened(value)
-            y = y * value if k == 0 else y + value
+            rows = repeated_rows(widened(value), math.prod(x.shape[1:-1]), CHAIN)  # the kernels sum its gradient in chains
+            rows = reshape(rows, (*value.shape[:-1], *x.shape[1:]))
+            y = y * rows if k == 0 else y + rows
     return in_dtype(y, x.dtype)
 
 
@@ -210,20 +216,10 @@ def _pull_norm_each(rule: Rule, size: int, values: Sequence[Any], on: Sequence[b
     elif needs[0]:
         gradients[0] = pull(rule, g, x, weight, eps, only)[0]
     if needs[1]:
-        gradients[1] = _over_rows(h * _plain_norm(LAYER_NORM if len(needs) == 3 else _rms_norm, x, eps))
+        gradients[1] = _over_rows(h * _plain_norm(LAYER_NORM if len(needs) == 3 else _rms_norm, x, eps), 1)
     if len(needs) == 3 and needs[2]:
-        gradients[2] = _over_rows(h)
+        gradients[2] = _over_rows(h, 1)
     return [_narrowed(gx, x.dtype) for gx in gradients]
-
-
-def _over_rows(terms: Tensor) -> Tensor:
-    """Sums terms (size, …, n) over the rows of each example in the order of the kernels: in chains, whose sums are reduced."""
-    size, n = terms.shape[0], terms.shape[-1]
-    rows = reshape(terms, (size, math.prod(terms.shape[1:-1]), n))
-    whole = rows.shape[1] // CHAIN * CHAIN
-    chains = [reshape(rows[:, :whole], (size, whole // CHAIN, CHAIN, n)), rows[:, None, whole:]]
-    sums = [exact_product(ones((1, c.shape[2]), dtype=c.dtype, device=c.device), c) for c in chains if c.size]
-    return sum(concat(sums, axis=1), axis=(1, 2)) if sums else sum(rows, axis=1)
 
 
 # ---- declarations
