@@ -14,6 +14,7 @@ and by parts. `python tests/changing_programs.py 17` prints one program, and the
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import sys
@@ -216,4 +217,5 @@ if __name__ == "__main__":
             if not allowed(whole, outcome(whole, how)[0]):
                 print(report(whole, how))
     else:
+        gc.freeze()  # what was imported is no program's
         main(int(sys.argv[1]), int(sys.argv[2]))
