@@ -267,7 +267,7 @@ def test_a_name_that_nobody_knows_has_pythons_message() -> None:
         ("opt.minimize(abs, var_list=[p])", "an optimizer updates opt.parameters"),
         ("nn.Softmax(dim=1)", "Softmax() got an unexpected keyword argument 'dim': it is axis= here."),
         ("nn.ReLU(inplace=True)", "ReLU() got an unexpected keyword argument 'inplace': tensors are immutable"),
-        ("nn.ReLU(True)", "nothing is computed in place, and the tensor goes to ReLU()(x)."),
+        ("nn.ReLU(True)", "ReLU() takes no arguments: nothing is computed in place, and the tensor goes to ReLU()(x)."),
         ("nn.Linear(2, 3, use_bias=False)", "it is bias= here."),
         ("nn.LayerNorm(3, epsilon=1e-3)", "it is eps= here."),
         (
