@@ -29,7 +29,7 @@ PyObject* call_sort(const void* table, PyObject* const* args, Py_ssize_t count) 
   return result.hand_out();
 }
 
-// topk_indices(x, k, axis, largest) -> the indices of the k best elements, best first. Equal elements stay in order; NaN is last.
+// topk_indices(x, k, axis, largest) -> the indices of the k best elements, best first. Equal elements stay in order; NaN is the largest.
 PyObject* call_topk(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel kernel{"topk_indices", kernels::first_positions, kernels::sort_cost};
   expect_count(count, 4);

@@ -112,7 +112,7 @@ View contiguous_like(const View& like, Scratch& scratch) {
 }
 
 // Calls row(x, n, y, order, items) for each row of x along the axis. Rows that are not contiguous are copied first.
-template <class Y, class F> void for_rows(const Launch& launch, const F& row) {
+template <class Y, class F> void for_rows(const Launch& launch, bool nan_last, const F& row) {
   const int axis = int(launch.ints[0]);
   const bool descending = launch.ints[1];
   Scratch scratch;
@@ -129,7 +129,7 @@ template <class Y, class F> void for_rows(const Launch& launch, const F& row) {
   const auto run = [&](auto zero) {
     using U = decltype(zero);
     using Out = std::conditional_t<std::is_void_v<Y>, U, Y>;
-    const Order<U> order(x.dtype, descending);
+    const Order<U> order(x.dtype, descending, nan_last);
     parallel_for(x.size() / n, std::max<int64_t>(1, kGrain / n), [&](int64_t begin, int64_t end) {
       Scratch working;
       Keyed<U>* items = working.take<Keyed<U>>(2 * n + kPick);
@@ -148,18 +148,19 @@ template <class Y, class F> void for_rows(const Launch& launch, const F& row) {
 }  // namespace
 
 void sort(const Launch& launch) {
-  for_rows<void>(launch,
+  for_rows<void>(launch, true,
                  [](const auto* x, int64_t n, auto* y, const auto& order, auto* items) { sort_row(x, n, y, order, items); });
 }
 
 void argsort(const Launch& launch) {
-  for_rows<int64_t>(
-      launch, [](const auto* x, int64_t n, int64_t* y, const auto& order, auto* items) { argsort_row(x, n, y, order, items); });
+  for_rows<int64_t>(launch, true, [](const auto* x, int64_t n, int64_t* y, const auto& order, auto* items) {
+    argsort_row(x, n, y, order, items);
+  });
 }
 
 void first_positions(const Launch& launch) {
   const int64_t k = launch.ints[2];
-  for_rows<int64_t>(launch, [k](const auto* x, int64_t n, int64_t* y, const auto& order, auto* items) {
+  for_rows<int64_t>(launch, false, [k](const auto* x, int64_t n, int64_t* y, const auto& order, auto* items) {
     first_of_row(x, n, y, k, order, items);
   });
 }

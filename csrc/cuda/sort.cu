@@ -47,7 +47,7 @@ template <class U> void sort_part(const merge::Task& task, const Order<U>& order
   else radix::sort_rows<U>(load, key, ToElements<U>{task.out}, task.rows, task.n, kBits);
 }
 
-void sort_axis(const Launch& launch, bool positions) {
+void sort_axis(const Launch& launch, bool positions, bool nan_last) {
   if (launch.out().size() == 0) return;
   const int axis = int(launch.ints[0]);
   const bool descending = launch.ints[1] != 0;
@@ -63,10 +63,10 @@ void sort_axis(const Launch& launch, bool positions) {
     };
     const merge::Task rows{{part[0], along[0]}, {part[1], along[1]}, part[0].size(), n, k, across(0), across(1), positions};
     switch (item_size(dtype)) {
-      case 1: return sort_part<uint8_t>(rows, {dtype, descending});
-      case 2: return sort_part<uint16_t>(rows, {dtype, descending});
-      case 4: return sort_part<uint32_t>(rows, {dtype, descending});
-      default: return sort_part<uint64_t>(rows, {dtype, descending});
+      case 1: return sort_part<uint8_t>(rows, {dtype, descending, nan_last});
+      case 2: return sort_part<uint16_t>(rows, {dtype, descending, nan_last});
+      case 4: return sort_part<uint32_t>(rows, {dtype, descending, nan_last});
+      default: return sort_part<uint64_t>(rows, {dtype, descending, nan_last});
     }
   });
 }
@@ -76,8 +76,8 @@ void sort_axis(const Launch& launch, bool positions) {
 
 namespace pb::kernels {
 
-void sort(const Launch& launch) { cuda::sort_axis(launch, false); }
-void argsort(const Launch& launch) { cuda::sort_axis(launch, true); }
-void first_positions(const Launch& launch) { cuda::sort_axis(launch, true); }
+void sort(const Launch& launch) { cuda::sort_axis(launch, false, true); }
+void argsort(const Launch& launch) { cuda::sort_axis(launch, true, true); }
+void first_positions(const Launch& launch) { cuda::sort_axis(launch, true, false); }
 
 }  // namespace pb::kernels

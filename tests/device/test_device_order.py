@@ -60,7 +60,7 @@ def test_sorts(shape: tuple[int, ...], dtype: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("k", [1, 5, 500, 4000])
 def test_the_first_of_long_rows(k: int, dtype: str) -> None:
-    for kind in ("different", "few"):
+    for kind in ("different", "few", "special") if "float" in dtype else ("different", "few"):
         x = values((2, 9001), dtype, kind)
         same(lambda x: pb.topk(x, k).indices, x)
         same(lambda x: pb.topk(x, k, axis=0, largest=False).indices, np.ascontiguousarray(x.T))

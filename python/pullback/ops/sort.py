@@ -26,14 +26,17 @@ from .reduce import sum
 from .shape import expand_dims
 
 
-def _order(xp: Any, x: Any, axis: int, descending: bool, stable: bool) -> Any:
-    """Returns the indices that sort along the axis. In both directions equal elements keep their order and NaN comes last."""
+def _order(xp: Any, x: Any, axis: int, descending: bool, stable: bool, nan_last: bool = True) -> Any:
+    """Returns the indices that sort along the axis. In both directions equal elements keep their order.
+
+    nan_last: True if NaN comes last in both directions, False if NaN is larger than every number.
+    """
     if not descending:
         return xp.argsort(x, axis=axis, kind="stable")
     turned = xp.flip(x, axis)
     order = xp.flip(xp.argsort(turned, axis=axis, kind="stable"), axis)
     order = x.shape[axis] - 1 - order
-    if x.dtype.kind not in "fV" or x.dtype == bool:
+    if not nan_last or x.dtype.kind not in "fV":
         return order
     last = xp.argsort(xp.take_along_axis(xp.isnan(x), order, axis), axis=axis, kind="stable")
     return xp.take_along_axis(order, last, axis)
@@ -57,7 +60,7 @@ _sort = op(
 _topk_indices = op(
     "topk_indices", example=distinct((3, 5), params=(2, 1, True)),
     kind=OWN, pullback=ZERO, cost=no_flops, batch=along_axes,
-    reference=lambda xp, x, k, axis, largest: xp.take(_order(xp, x, axis, largest, True), xp.arange(k), axis=axis),
+    reference=lambda xp, x, k, axis, largest: xp.take(_order(xp, x, axis, largest, True, False), xp.arange(k), axis=axis),
 )  # fmt: skip
 
 
@@ -112,7 +115,10 @@ class TopK(NamedTuple):
 
 
 def topk(x: ArrayLike, k: int, axis: int = -1, *, largest: bool = True, **unknown: NoReturn) -> TopK:
-    """Returns the k largest (or smallest) elements along the axis, in order, and their int64 indices. Raises ShapeError."""
+    """Returns the k largest (or smallest) elements along the axis, in order, and their int64 indices.
+
+    NaN is larger than every number, as in PyTorch and JAX: it comes first among the largest. Raises ShapeError.
+    """
     if unknown:
         raise unexpected(unknown)
     x = as_tensor(x)
