@@ -10,7 +10,7 @@ import pytest
 import pullback as pb
 from conftest import host
 from pullback import optim
-from pullback.optim.torch_state import ROWS
+from pullback.optim.torch_rules import ROWS
 from update_rules import RULES
 
 torch = pytest.importorskip("torch", reason="torch is not installed: there is no other library to exchange states with")
@@ -261,7 +261,9 @@ def test_rules_that_only_one_library_has() -> None:
     theirs = Theirs("ASGD", {}, "float32")
     with pytest.raises(pb.PullbackError, match=r"the rule torch\.optim\.asgd\.ASGD is not here"):
         optim.from_torch(theirs.opt, ours(weights("float32")))
-    with pytest.raises(pb.PullbackError, match=r"no rule has the hyper-parameters of this state_dict, which are alpha, lambd"):
+    with pytest.raises(
+        pb.PullbackError, match=r"no rule has exactly the entries of this state_dict, whose groups have alpha, lambd"
+    ):
         optim.from_torch(theirs.opt.state_dict(), ours(weights("float32")))
 
     class Adam(torch.optim.Adam):
@@ -296,10 +298,13 @@ def test_other_parameters() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda s: s["param_groups"][0].update(maximize=True), "maximizes; negate the loss"),
-        (lambda s: s["param_groups"][0].pop("eps"), "Give the optimizer itself if it was saved by another version"),
+        (lambda s: s["param_groups"][0].update(maximize=True), "maximizes, and optimizers here minimize.*negate the loss here"),
+        (
+            lambda s: s["param_groups"][0].pop("eps"),
+            "no rule has exactly the entries of this state_dict, whose groups have amsgrad, betas, decoupled_weight_decay, lr",
+        ),
         (lambda s: s["state"][1].pop("exp_avg"), r'state of Parameter "p1" has no exp_avg'),
-        (lambda s: s["state"][1].update(extra=torch.ones(5)), "has extra, which this rule does not use"),
+        (lambda s: s["state"][1].update(extra=torch.ones(5)), "whose state has exp_avg, exp_avg_sq, extra, step"),
         (lambda s: s["state"][1].update(step=1.5), r"parameter 1 has 1\.5 steps"),
         (lambda s: s["state"][1].update(step=float("nan")), "parameter 1 has nan steps"),
         (lambda s: s["param_groups"][0].update(lr=float("nan")), "finite"),

@@ -1,90 +1,21 @@
-"""The state of optimizers of torch.optim, and back: slots, step counts and hyper-parameters.
-
-`ROWS` has a row for each rule that both libraries have. A hyper-parameter has one name in both.
-"""
+"""The state of optimizers of torch.optim, and back: slots, step counts and hyper-parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from operator import index
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import PullbackError, ShapeError
 from ..launch import capturing
 from ..tensors import devices
-from ..tensors.tensor import Tensor
+from ..tensors.creation import asarray
 from . import sets as c
-from .adafactor_rule import Adafactor
 from .arguments import trainable
-from .moments import Adam, Adamax, AdamW, NAdam, RAdam
-from .muon_rule import Muon
 from .optimizer import Optimizer, Params
-from .rules import SGD, Adadelta, Adagrad, RMSprop
-
-
-class Row(NamedTuple):
-    """A rule of both libraries.
-
-    Attributes:
-        rule: the class of the optimizer here.
-        slots: torch's name of each slot.
-        flags: arguments that all groups share here, and how to read them from an optimizer.
-        fixed: values of torch's groups that the rule itself determines.
-        numbers: torch's numbers of a parameter, and their indices in its set.
-        counts: torch's state of a parameter has the number of its steps.
-        begins: torch has the state of a parameter before the first step.
-        options: arguments here that make the rule torch's.
-        lacks: what an optimizer has that torch's has not, in words; "" for nothing.
-    """
-
-    rule: type[Any]
-    slots: Mapping[str, str]
-    flags: Mapping[str, Callable[[Any], Any]] = {}
-    fixed: Mapping[str, Any] = {}
-    numbers: Mapping[str, int] = {}
-    counts: bool = True
-    begins: bool = False
-    options: Mapping[str, Any] = {}
-    lacks: Callable[[Any], str] = lambda opt: ""
-
-    def hyper(self) -> list[str]:
-        """Returns the hyper-parameters other than the learning rate."""
-        return list(self.rule.hyper)
-
-
-_MOMENTS: Final = {"m": "exp_avg", "v": "exp_avg_sq"}
-_ADAM: Final = {**_MOMENTS, "most": "max_exp_avg_sq"}
-_AMSGRAD: Final = {"amsgrad": attrgetter("amsgrad")}
-_FACTORS: Final = ("row_var", "col_var", "variance")
-_DECOUPLED: Final = {"decoupled_weight_decay": attrgetter("decoupled")}
-
-ROWS: Final[dict[str, Row]] = {
-    "SGD": Row(SGD, {"momentum": "momentum_buffer"}, {"nesterov": attrgetter("nesterov")}, counts=False),
-    "RMSprop": Row(
-        RMSprop, {"v": "square_avg", "momentum": "momentum_buffer", "m": "grad_avg"}, {"centered": attrgetter("centered")}
-    ),
-    "Adagrad": Row(Adagrad, {"v": "sum"}, {"initial_accumulator_value": lambda opt: opt.slot_starts["v"]}, begins=True),
-    "Adadelta": Row(Adadelta, {"v": "square_avg", "u": "acc_delta"}),
-    "Adam": Row(Adam, _ADAM, _AMSGRAD, {"decoupled_weight_decay": False}),
-    "AdamW": Row(AdamW, _ADAM, _AMSGRAD, {"decoupled_weight_decay": True}),
-    "Adamax": Row(Adamax, {"m": "exp_avg", "u": "exp_inf"}),
-    "NAdam": Row(NAdam, _MOMENTS, _DECOUPLED, numbers={"mu_product": c.STATE + 2}),
-    "RAdam": Row(RAdam, _MOMENTS, _DECOUPLED),
-    "Adafactor": Row(Adafactor, dict(zip(_FACTORS, _FACTORS))),
-    "Muon": Row(
-        Muon,
-        {"momentum": "momentum_buffer"},
-        {name: attrgetter(name) for name in ("nesterov", "ns_steps", "adjust_lr_fn")},
-        counts=False,
-        options={"dtype": "bfloat16"},
-        lacks=lambda opt: "an auxiliary rule" if opt.auxiliary else "bias_correction=True" if opt.bias_correction else "",
-    ),
-}
-# What torch's groups have besides: the choice of an implementation, which both libraries make by themselves.
-_IMPLEMENTATION: Final = {"maximize": False, "foreach": None, "capturable": False, "differentiable": False, "fused": None}
-
+from .torch_rules import IMPLEMENTATION, ROWS, Row, rule_of_optimizer, rule_of_state
 
 # ---- to torch
 
@@ -137,7 +68,7 @@ def _values(opt: Any, row: Row, group: Any) -> dict[str, Any]:
     values = group.values()
     rate = values["lr"].rate(opt.steps) * values["lr_scale"]
     flags = {name: read(opt) for name, read in row.flags.items()}
-    return {"lr": rate, **{name: getattr(group, name) for name in row.hyper()}, **flags, **row.fixed, **_IMPLEMENTATION}
+    return {"lr": rate, **{name: getattr(group, name) for name in row.hyper()}, **flags, **row.fixed, **IMPLEMENTATION}
 
 
 def _entry(torch: Any, opt: Any, row: Row, p: Any, settings: Any) -> dict[str, Any]:
@@ -160,13 +91,30 @@ class _Loaded(NamedTuple):
     numbers: dict[int, float]
 
 
-def from_torch(torch_opt: Any, params: Params) -> Optimizer:
+class _State(NamedTuple):
+    """A torch state whose structure has been checked.
+
+    Attributes:
+        groups: its groups of parameters.
+        keys: the keys of the parameters, in the order of the groups.
+        entries: the state of each parameter that has one, without values that are None.
+    """
+
+    groups: list[Mapping[str, Any]]
+    keys: list[str]
+    entries: dict[str, dict[str, Any]]
+
+
+def from_torch(torch_opt: Any, params: Params, *, rule: str | type[Any] | None = None) -> Optimizer:
     """Returns an optimizer for `params` that goes on where a torch optimizer stopped.
 
     Args:
-        torch_opt: an optimizer of torch.optim, or its `state_dict()`. torch itself is not needed then.
+        torch_opt: an optimizer of torch.optim, or its `state_dict()`, also one that was read from JSON or whose tensors are arrays
+            of NumPy or JAX. torch itself is not needed then.
         params: the Parameters in the order in which the torch optimizer has its own, that of its groups. Their values are not
             changed.
+        rule: the name of the rule that wrote a `state_dict()`, such as "AdamW", or its class. A dict needs it if it is of an
+            earlier version of torch and several rules had such a state, or if its groups have entries of your own.
 
     The optimizer has the rule, groups, hyper-parameters, slots and step counts of torch's. torch's SGD counts no steps: `steps` is
     then 1 if there is a momentum buffer, otherwise 0. A torch scheduler is not part of the state; set `opt.lr` to a schedule.
@@ -175,73 +123,82 @@ def from_torch(torch_opt: Any, params: Params) -> Optimizer:
     changed then.
     """
     capturing.refuse("from_torch()", "Call it outside.")
-    name, given = _state_of(torch_opt)
-    row, groups, parameters = ROWS[name], given["param_groups"], trainable("from_torch", params)
-    numbers = [number for group in groups for number in group["params"]]
-    if len(numbers) != len(parameters):
+    state, parameters = _state_of(torch_opt), trainable("from_torch", params)
+    if isinstance(torch_opt, Mapping):
+        name = rule_of_state(state.groups, set().union(*state.entries.values()), rule)
+    else:
+        name = rule_of_optimizer(torch_opt, state.groups, rule)
+    row = ROWS[name]
+    if len(state.keys) != len(parameters):
         raise ShapeError(
-            f"from_torch: the torch optimizer has {len(numbers)} parameters, and {len(parameters)} trainable ones were given. Give "
-            f"those that it updates, in its order."
+            f"from_torch: the torch optimizer has {len(state.keys)} parameters, and {len(parameters)} trainable ones were given. "
+            f"Give those that it updates, in its order."
         )
-    values = [_read_group(name, row, group) for group in groups]
+    values = [_read_group(name, row, group) for group in state.groups]
     shared = {flag: values[0][flag] for flag in row.flags}
     for flag, value in [*shared.items(), *row.fixed.items()]:
-        if any([group.get(flag, value) != value for group in groups]):
+        if any([group.get(flag, value) != value for group in [*values, *state.groups]]):
             raise PullbackError(f"from_torch: the groups have several values of {flag}, which is one for the whole optimizer here.")
     own = [{key: x for key, x in group.items() if key not in shared} for group in values]
-    loaded = [_read(row, number, given["state"]) for number in numbers]
-    opt = row.rule(_listed(parameters, groups, own), **own[0], **shared, **row.options)
+    loaded = [_read(row, key, state.entries.get(key, {})) for key in state.keys]
+    opt = row.rule(_listed(parameters, state.groups, own), **own[0], **shared, **row.options)
     _check_slots(opt, row, loaded)
     _load(opt, loaded)
     return opt
 
 
-def _state_of(given: Any) -> tuple[str, Mapping[str, Any]]:
-    """Returns the name of a torch optimizer's rule and its state. Raises PullbackError."""
+def _state_of(given: Any) -> _State:
+    """Returns the state of a torch optimizer, or of its state_dict. Raises PullbackError."""
     state = given if isinstance(given, Mapping) else given.state_dict() if hasattr(given, "state_dict") else None
     groups = state.get("param_groups") if isinstance(state, Mapping) else None
-    if not isinstance(state, Mapping) or not groups or not isinstance(state.get("state"), Mapping):
+    if not (groups and isinstance(groups, (list, tuple)) and isinstance(entries := state.get("state"), Mapping)):
         raise PullbackError(
             f"from_torch: a {type(given).__name__} was given; give an optimizer of torch.optim, or the dict of its state_dict()."
         )
-    if given is not state:
-        name = type(given).__name__
-        if name not in ROWS or not type(given).__module__.startswith("torch.optim"):
-            raise PullbackError(f"from_torch: the rule {type(given).__module__}.{name} is not here; {', '.join(ROWS)} are.")
-        if all([groups[0].get(key, value) == value for key, value in ROWS[name].fixed.items()]):
-            return name, state
-        # torch's Adam with decoupled_weight_decay=True is AdamW, which is then found by its values.
-    names = [name for name, row in ROWS.items() if _fits(row, groups[0])]
-    if not names:
-        known = sorted(set(groups[0]) - {"params", *_IMPLEMENTATION})
-        raise PullbackError(
-            f"from_torch: no rule has the hyper-parameters of this state_dict, which are {', '.join(known)}. The rules are "
-            f"{', '.join(ROWS)}. Give the optimizer itself if it was saved by another version of torch."
-        )
-    return max(names, key=lambda name: len(ROWS[name].hyper()) + len(ROWS[name].flags)), state
+    for i, group in enumerate(groups):
+        if not isinstance(group, Mapping) or not isinstance(group.get("params"), (list, tuple)):
+            raise PullbackError(f'from_torch: group {i} of the state_dict is no dict with a list of its parameters as "params".')
+    keys = [_key(key) for group in groups for key in group["params"]]
+    found: dict[str, dict[str, Any]] = {}
+    for given_key, entry in entries.items():
+        key = _key(given_key)
+        wrong = "is in none of its groups" if key not in keys else "is there twice" if key in found else "is no dict"
+        if key not in keys or key in found or not isinstance(entry, Mapping):
+            raise PullbackError(
+                f"from_torch: the state_dict has the state of a parameter {given_key!r}, which {wrong}. Give it as state_dict() "
+                f"returned it, with one dict in its state for each parameter that its groups name."
+            )
+        found[key] = {name: x for name, x in entry.items() if x is not None}
+    if len(set(keys)) < len(keys):
+        raise PullbackError("from_torch: the groups of the state_dict name a parameter twice. Give it as state_dict() returned it.")
+    return _State([*groups], keys, found)
 
 
-def _fits(row: Row, group: Mapping[str, Any]) -> bool:
-    """True if a group has all values of the rule, with those that the rule fixes."""
-    return {*row.hyper(), *row.flags} <= set(group) and all([group.get(name) == value for name, value in row.fixed.items()])
+def _key(key: Any) -> str:
+    """Returns the key of a parameter, which is a number or a name, as a string: in JSON, the keys of a dict are strings."""
+    return str(index(key) if hasattr(key, "__index__") else key)
 
 
 def _read_group(name: str, row: Row, group: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the learning rate, the hyper-parameters and the flags of a torch group. Raises PullbackError."""
     if group.get("maximize"):
         raise PullbackError(
-            "from_torch: the torch optimizer maximizes; negate the loss, and make the torch optimizer without that."
+            "from_torch: the torch optimizer maximizes, and optimizers here minimize. Its state is that of minimizing the negated "
+            'loss: negate the loss here, and give the state_dict with "maximize": False in each of its param_groups.'
         )
+    group = {**row.added, **group}
     missing = [key for key in ("lr", *row.hyper(), *row.flags) if key not in group]
     if missing:
         raise PullbackError(f"from_torch: a group of the torch optimizer has no {', '.join(missing)}, which {name} needs.")
-    numbers = {key: _number(group[key]) for key in ("lr", *row.hyper())}
-    return {**numbers, **{flag: _number(x) if hasattr(x := group[flag], "detach") else x for flag in row.flags}}
+    numbers = {key: _number(key, group[key]) for key in ("lr", *row.hyper())}
+    return {**numbers, **{flag: x.item() if hasattr(x := group[flag], "item") else x for flag in row.flags}}
 
 
-def _number(x: Any) -> Any:
-    """Returns a number, or a tuple of them, of torch's, which may be tensors."""
-    return tuple([_number(part) for part in x]) if isinstance(x, (tuple, list)) else None if x is None else float(x)
+def _number(what: str, x: Any) -> Any:
+    """Returns a number, or a tuple of them, of torch's, which may be tensors. Raises PullbackError."""
+    if isinstance(x, (tuple, list)):
+        return tuple([_number(what, part) for part in x])
+    return None if x is None else _scalar(f"{what} of the torch optimizer", x)
 
 
 def _listed(parameters: Sequence[Any], groups: Sequence[Any], values: Sequence[dict[str, Any]]) -> list[Any]:
@@ -257,26 +214,38 @@ def _listed(parameters: Sequence[Any], groups: Sequence[Any], values: Sequence[d
     return listed
 
 
-def _read(row: Row, number: Any, state: Mapping[Any, Any]) -> _Loaded:
+def _read(row: Row, key: str, entry: Mapping[str, Any]) -> _Loaded:
     """Returns the state of one parameter. Raises PullbackError."""
-    entry = {key: x for key, x in state.get(number, {}).items() if x is not None}
-    slots = {ours: _array(entry[theirs]) for ours, theirs in row.slots.items() if theirs in entry}
-    steps = float(_array(entry.get("step", 0.0))) if row.counts else float(bool(slots))
-    if not (0 <= steps < 2**53 and steps == int(steps)):
-        raise PullbackError(f"from_torch: the torch optimizer's parameter {number} has {steps} steps, which is not a valid number.")
-    unknown = set(entry) - {"step", *row.slots.values(), *row.numbers}
+    unknown = set(entry) - row.entries()
     if unknown:
         raise PullbackError(
             f"from_torch: the torch optimizer's state has {', '.join(sorted(unknown))}, which this rule does not use."
         )
-    return _Loaded(int(steps), slots, {at: float(_array(entry[name])) for name, at in row.numbers.items() if name in entry})
+    whose = f"of the torch optimizer's parameter {key}"
+    slots = {ours: _array(f"{theirs} {whose}", entry[theirs]) for ours, theirs in row.slots.items() if theirs in entry}
+    if row.counts and slots and "step" not in entry:
+        raise PullbackError(f"from_torch: the state {whose} has no step. Give the state_dict as the optimizer returned it.")
+    steps = _scalar(f"step {whose}", entry.get("step", 0)) if row.counts else float(bool(slots))
+    if not (0 <= steps < 2**53 and steps == int(steps)):
+        raise PullbackError(f"from_torch: the torch optimizer's parameter {key} has {steps} steps, which is not a valid number.")
+    numbers = {at: _scalar(f"{name} {whose}", entry[name]) for name, at in row.numbers.items() if name in entry}
+    return _Loaded(int(steps), slots, numbers)
 
 
-def _array(x: Any) -> Any:
-    """Returns a tensor of torch's, or an array, as float64 on the host."""
-    if hasattr(x, "detach"):
-        x = x.detach().cpu().double().numpy()
-    return np.asarray(x.numpy() if isinstance(x, Tensor) else x, np.float64)
+def _scalar(what: str, x: Any) -> float:
+    """Returns a number, or an array with one element, as a float. Raises PullbackError."""
+    array = _array(what, x)
+    if array.size != 1:
+        raise PullbackError(f"from_torch: {what} has shape {array.shape}; it must be one number.")
+    return float(array.reshape(())[()])
+
+
+def _array(what: str, x: Any) -> Any:
+    """Returns numbers in lists, or an array or a tensor of any library, as float64 on the host. Raises PullbackError."""
+    try:
+        return asarray(x.detach() if hasattr(x, "detach") else x, dtype="float64", device="cpu").numpy()
+    except PullbackError as error:
+        raise PullbackError(f"from_torch: {what} cannot be read: {error}") from error
 
 
 def _check_slots(opt: Any, row: Row, loaded: Sequence[_Loaded]) -> None:

@@ -26,6 +26,14 @@ def exported(array: Any, **options: Any) -> Any:
     return capsule
 
 
+def device_type(obj: Any) -> int:
+    """Returns DLPack's number of the device type of an object. Raises ArgumentError if the object's own library has none."""
+    try:
+        return int(obj.__dlpack_device__()[0])
+    except (RuntimeError, BufferError, ValueError) as error:
+        raise not_exported(obj, error) from error
+
+
 def taken(obj: Any, take: Callable[[Any], Any]) -> Any:
     """Returns take(obj), an array over the memory of a DLPack object. Handles bfloat16, which `take` itself may not support.
 
@@ -34,12 +42,10 @@ def taken(obj: Any, take: Callable[[Any], Any]) -> Any:
     shown = _Shown(obj)
     try:
         array = take(shown)
-    except (RuntimeError, BufferError) as error:
+    except (RuntimeError, BufferError, ValueError) as error:
         if "dtype" in str(error):
             raise DTypeError(f"a {type(obj).__name__} cannot be taken ({error.args[0]}) Convert it first.") from error
-        if isinstance(error, BufferError):
-            raise not_exported(obj, error) from error
-        raise
+        raise not_exported(obj, error) from error
     return array.view(dtypes.bfloat16()) if shown.is_bfloat16 else array
 
 

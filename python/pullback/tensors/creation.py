@@ -170,7 +170,7 @@ def _to_array(obj: Any, dtype: Any) -> Any:
 
 
 def _from_dlpack(x: Any) -> Any:
-    kind = int(x.__dlpack_device__()[0])
+    kind = capsules.device_type(x)
     if kind == devices.KDL_CPU:
         return capsules.taken(x, np.from_dlpack)
     if kind == devices.KDL_CUDA or hasattr(x, "__cuda_array_interface__"):  # for example managed memory
