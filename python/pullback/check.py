@@ -43,7 +43,7 @@ def check_gradients(
     leaves, spec = flatten(tuple(args) if isinstance(args, (tuple, list)) else (args,))
     free = [i for i, leaf in enumerate(leaves) if _is_real(leaf)]
     if not free:
-        raise TapeError("check_gradients: no argument is a floating-point tensor or array. Use pb.tensor(…, dtype=pb.float64).")
+        raise TapeError("check_gradients: no argument is a floating-point tensor or array. Use pb.tensor(..., dtype=pb.float64).")
     points = [np.array(_array(leaves[i]), dtype=np.float64) for i in free]
     names = _names(args, leaves)
 

@@ -138,7 +138,7 @@ def _add_example(names: Any, name: str, example: Example) -> None:
             help=f"{option.help} (default {option.default})",
         )  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="of weights and random numbers (default 0)")
-    parser.add_argument("--device", default=None, help="cpu (default), cuda, cuda:1 …")
+    parser.add_argument("--device", default=None, help="cpu (default), cuda, cuda:1 ...")
     parser.add_argument("--out", default=f"runs/{name}", help=f"folder of the files (default runs/{name})")
     parser.add_argument(
         "--reproducible",

@@ -112,7 +112,7 @@ def _join(path: str, key: Any) -> str:
 
 def _array_of(x: Any, path: str) -> Any:
     if isinstance(x, np.ma.MaskedArray):
-        raise DTypeError(f'save: the array at "{path}" has a mask, which no tensor has. Save x.filled(…), or x.data and x.mask.')
+        raise DTypeError(f'save: the array at "{path}" has a mask, which no tensor has. Save x.filled(...), or x.data and x.mask.')
     array = devices.move(x.array, "cpu") if isinstance(x, Tensor) else np.asarray(x)
     if not dtypes.is_supported(array.dtype):
         raise DTypeError(f'save: the array at "{path}" has dtype {array.dtype}, which no tensor has. Convert it first, by .astype.')
@@ -258,7 +258,7 @@ def _parse(path: Path, data: bytes) -> tuple[dict[str, Any], dict[str, str]]:
         if data.startswith(ELSEWHERE):
             hint = (
                 "torch.save, np.save, np.savez, pickle and Keras write such files. Read it with the library that wrote it, and "
-                "save the arrays: pb.save(path, {name: array, …})."
+                "save the arrays: pb.save(path, {name: array, ...})."
             )
         raise FileFormatError(f'load: "{path}" is not a safetensors file: it {what}. {hint}')
     if 8 + length > len(data):

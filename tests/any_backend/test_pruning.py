@@ -294,7 +294,7 @@ def test_a_state_has_the_masks() -> None:
         same(p, q)
     other.load_state_dict(made().state_dict())  # of an optimizer that prunes nothing
     assert other.pruning.sparsity == 0.0
-    with pytest.raises(pb.PullbackError, match=r"the state has masks of pruned weights; make optim\.Pruning\(opt, …\) before"):
+    with pytest.raises(pb.PullbackError, match=r"the state has masks of pruned weights; make optim\.Pruning\(opt, \.\.\.\) before"):
         made().load_state_dict(state)
     before = opt.pruning.report()
     bad = [

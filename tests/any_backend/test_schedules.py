@@ -216,7 +216,10 @@ def test_a_schedule_survives_the_settings_of_its_parameter(name: str) -> None:
             lambda: s.Sequential([s.Sequential([0.1], []), 0.2], [2]),
             "is a Sequential, which has pieces itself. Give all pieces to one",
         ),
-        (lambda: s.Sequential([s.Schedule(0.1) * 2, 0.2], [2]), r"is a Product, which has pieces.*Product\(Sequential\(…\), …\)"),
+        (
+            lambda: s.Sequential([s.Schedule(0.1) * 2, 0.2], [2]),
+            r"is a Product, which has pieces.*Product\(Sequential\(\.\.\.\), \.\.\.\)",
+        ),
         (lambda: s.Product(), "Product: 0 schedules; give 1 to 32"),
         (lambda: s.Product(*[1.0] * 33), "Product: 33 schedules; give 1 to 32"),
         (lambda: s.Product(math.nan), "Product: schedule=nan; it must be a finite number"),

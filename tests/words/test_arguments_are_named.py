@@ -180,10 +180,10 @@ def test_a_function_of_elements_has_its_name_in_tracebacks() -> None:
 # ---- calls that do not fit
 
 CALLS: dict[str, Callable[[], Any]] = {
-    "GRU(…)() takes x and hx by position, and 3 arguments": lambda: NN.GRU(3, 5)(STEPS, STATE, STATE),
-    "LSTM(…)() takes x and hx by position, and 3 arguments": lambda: NN.LSTM(3, 5)(STEPS, STATE, STATE),
-    "RNNCell(…)() missing 1 required positional argument: 'x'": lambda: NN.RNNCell(3, 5)(),
-    "LSTMCell(…)() got an unexpected keyword argument 'hidden': the state before the first step is the second argument": (
+    "GRU(...)() takes x and hx by position, and 3 arguments": lambda: NN.GRU(3, 5)(STEPS, STATE, STATE),
+    "LSTM(...)() takes x and hx by position, and 3 arguments": lambda: NN.LSTM(3, 5)(STEPS, STATE, STATE),
+    "RNNCell(...)() missing 1 required positional argument: 'x'": lambda: NN.RNNCell(3, 5)(),
+    "LSTMCell(...)() got an unexpected keyword argument 'hidden': the state before the first step is the second argument": (
         lambda: NN.LSTMCell(3, 5)(X, hidden=X)
     ),
     "GRU() missing 1 required positional argument: 'hidden_size'": lambda: NN.GRU(3),
@@ -195,10 +195,10 @@ CALLS: dict[str, Callable[[], Any]] = {
     ),
     "BatchNorm1d() missing 1 required positional argument: 'num_features'": lambda: NN.BatchNorm1d(),
     "MaxPool2d() missing 1 required positional argument: 'kernel_size'": lambda: NN.MaxPool2d(),
-    "MultiHeadAttention(…)() got an unexpected keyword argument 'query': the layer takes one x": (
+    "MultiHeadAttention(...)() got an unexpected keyword argument 'query': the layer takes one x": (
         lambda: ATTENTION(query=HEADS, key=HEADS, value=HEADS)
     ),
-    "MultiHeadAttention(…)() got an unexpected keyword argument 'is_causal': make the layer with causal=True.": (
+    "MultiHeadAttention(...)() got an unexpected keyword argument 'is_causal': make the layer with causal=True.": (
         lambda: ATTENTION(HEADS, is_causal=True)
     ),
     "MultiHeadAttention: x was given as the mask, too. The layer takes one x": lambda: ATTENTION(HEADS, HEADS),
@@ -216,7 +216,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "MultiHeadAttention() got an unexpected keyword argument 'kdim': the layer takes one x": (
         lambda: NN.MultiHeadAttention(8, 2, kdim=8)
     ),
-    "MultiheadAttention(…)() missing 2 required positional arguments: 'key' and 'value'. The attention of x to itself": (
+    "MultiheadAttention(...)() missing 2 required positional arguments: 'key' and 'value'. The attention of x to itself": (
         lambda: TORCHS(HEADS)
     ),
     "scaled_dot_product_attention() got an unexpected keyword argument 'mask': it is attn_mask= here": (
@@ -312,7 +312,7 @@ def test_torchs_names_of_recurrent_layers_and_attention_are_answered() -> None:
 
 def test_a_module_of_the_user_is_named_when_its_call_does_not_fit() -> None:
     net: Any = Net()
-    assert refusal(lambda: net(X, X)).startswith("Net(…)() takes x by position, and 2 arguments")
+    assert refusal(lambda: net(X, X)).startswith("Net(...)() takes x by position, and 2 arguments")
 
 
 def test_a_combining_function_may_return_an_array() -> None:
@@ -322,7 +322,7 @@ def test_a_combining_function_may_return_an_array() -> None:
 
 @pytest.mark.parametrize("title", KEYWORDS_OF)
 def test_the_hints_for_one_function_are_for_a_function_that_lacks_the_keywords(title: str) -> None:
-    name, called, _ = title.partition("(…)")
+    name, called, _ = title.partition("(...)")
     owner, _, name = name.rpartition(".")
     spaces: tuple[Any, ...] = (type(pb.ones(1).at),) if owner == "At" else (pb.linalg, pb, nn, nn.functional, pb.solve)
     function = next(getattr(space, name) for space in spaces if name in dir(space))

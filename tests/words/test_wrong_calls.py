@@ -35,7 +35,7 @@ LAYERS: dict[str, tuple[Callable[[], Any], str]] = {
     "a device and a dtype": (lambda: NET.to("cpu", pb.float64), "Module.to() takes device_or_dtype by position"),  # type: ignore[call-arg]
     "a list of weights": (lambda: NET.load_state_dict(NET.parameters()), "the state is a list; give a dict"),  # type: ignore[arg-type]
     "the path of weights": (lambda: NET.load_state_dict("net.safetensors"), "the state is a str; give a dict"),  # type: ignore[arg-type]
-    "too many tensors": (lambda: nn.Tanh()(X, X), "Tanh(…)() takes x by position, and 2 arguments were given"),
+    "too many tensors": (lambda: nn.Tanh()(X, X), "Tanh(...)() takes x by position, and 2 arguments were given"),
 }  # fmt: skip
 
 

@@ -141,7 +141,7 @@ def instead_of(x: Any) -> str:
         return "Give its Parameters: module.parameters()."
     if callable(x):
         return "Give what it returns, a tensor."
-    return "Make it a tensor with pb.tensor(…, dtype=pb.float32), and watch that."
+    return "Make it a tensor with pb.tensor(..., dtype=pb.float32), and watch that."
 
 
 def stale(op: Op, site: Any, storage: Any, version: int) -> str:

@@ -50,7 +50,7 @@ module, reason = _choose() if variables.backend() == "native" else (None, "PULLB
 
 if module is None and variables.must_be_native():
     raise variables.invalid(
-        f"PULLBACK_BACKEND=native, but {reason}. Install a wheel that has them, or compile them (README, § Installation), or unset "
+        f"PULLBACK_BACKEND=native, but {reason}. Install a wheel that has them, or compile them (README, Installation), or unset "
         f"the variable to run in NumPy."
     )
 

@@ -189,7 +189,7 @@ def _check(name: str, value: Any) -> None:
         return
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if shape is None or isinstance(value, np.character):
-        text = " Text belongs in progress(…, desc=text)." if isinstance(value, (str, bytes)) else ""
+        text = " Text belongs in progress(..., desc=text)." if isinstance(value, (str, bytes)) else ""
         raise PullbackError(
             f"progress: {name} is a {type(value).__name__}. Give a number, a tensor with one number, or a tensor with one number "
             f"for each step, of which the last one is shown.{text}"

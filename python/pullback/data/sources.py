@@ -92,7 +92,7 @@ class Source:
         if self._array.dtype.names is not None:
             raise DTypeError(
                 f"Loader: an array has the structured dtype {self._array.dtype}. Give its fields as arrays: "
-                f"Loader((x[{self._array.dtype.names[0]!r}], …), batch_size=32)."
+                f"Loader((x[{self._array.dtype.names[0]!r}], ...), batch_size=32)."
             )
         self.shape, self.ndim = self._array.shape, self._array.ndim
         # A conversion of no rows raises what that of the whole array would raise.

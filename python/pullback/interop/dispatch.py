@@ -118,7 +118,7 @@ def _as_arrays(tree: Any) -> Any:
 def _unknown(shown: str) -> str:
     return (
         f"{shown}: pullback has no such function, and NumPy's would lose the gradient. Use pb.* functions (dir(pb) lists them), or "
-        f"leave on purpose: {shown}(t.numpy(), …)."
+        f"leave on purpose: {shown}(t.numpy(), ...)."
     )
 
 

@@ -47,7 +47,7 @@ def misfit(function: Callable[..., Any], args: tuple[Any, ...], options: Mapping
     Returns Python's own error if its message says enough, as it does for a missing argument.
     """
     title = _title_of_call(function, args)
-    advice = _tables().CALLS.get(title.rpartition(".")[2])
+    advice = _tables().CALLS.get(title if title.endswith(")") else title.rpartition(".")[2])
     parameters = list(inspect.signature(function).parameters.values())
     if parameters and parameters[0].name == "self":
         parameters, args = parameters[1:], args[1:]
@@ -78,7 +78,7 @@ def _title_of_call(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
     Python names the method instead, which may be that of a base class.
     """
     if function.__name__ == "forward" and inspect.ismethod(function):
-        return f"{type(function.__self__).__name__}(…)"
+        return f"{type(function.__self__).__name__}(...)"
     if function.__name__ == "__init__" and args:
         return type(args[0]).__name__
     return function.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__").lstrip("_")

@@ -85,7 +85,7 @@ def _operands(given: list[Tensor], shares: bool) -> list[Tensor]:
             raise DTypeError(f"{what} must be floats, but one has dtype {x.dtype}. Use .astype(pb.float32).")
     ranks = {len(shape) for shape in shapes}
     if len(ranks) > 1 or min(ranks) < 2:
-        raise ShapeError(f"{what} need the same number of axes, at least two: (…, L, E), (…, S, E) and (…, S, Ev).")
+        raise ShapeError(f"{what} need the same number of axes, at least two: (..., L, E), (..., S, E) and (..., S, Ev).")
     if shapes[0][-1] != shapes[1][-1]:
         raise ShapeError(f"{what}: the last axes of query and key must have the same length.")
     if shapes[1][-2] != shapes[2][-2]:
@@ -184,7 +184,7 @@ def base_of(name: str, argument: str, value: Any) -> float:
 def turn(name: str, what: str, x: Tensor, positions: Any, base: float, interleaved: bool, dims: int | None = None) -> Tensor:
     """Returns the result of `rotary`. name, what: the called function, and its word for x. Raises ShapeError, DTypeError."""
     if x.ndim < 2:
-        raise ShapeError(f"{name}: {what} has shape {x.shape}; it must be (…, T, d).")
+        raise ShapeError(f"{name}: {what} has shape {x.shape}; it must be (..., T, d).")
     if not dtypes.is_float(x.dtype):
         raise DTypeError(f"{name}: {what} has dtype {x.dtype}; it must be floats. Use .astype(pb.float32).")
     given: Any = x.shape[-1] if dims is None else dims

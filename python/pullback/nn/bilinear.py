@@ -33,7 +33,7 @@ def bilinear(x1: ArrayLike, x2: ArrayLike, weight: ArrayLike, bias: ArrayLike | 
     x1, x2, weight = as_tensor(x1), as_tensor(x2), as_tensor(weight)
     if weight.ndim != 3 or not x1.ndim or not x2.ndim or (x1.shape[-1], x2.shape[-1]) != weight.shape[1:]:
         raise ShapeError(
-            f"bilinear: x1 {x1.shape}, x2 {x2.shape} and weight {weight.shape} must be (…, n1), (…, n2), (out, n1, n2)."
+            f"bilinear: x1 {x1.shape}, x2 {x2.shape} and weight {weight.shape} must be (..., n1), (..., n2), (out, n1, n2)."
         )
     if x1.shape[:-1] != x2.shape[:-1]:
         raise ShapeError(f"bilinear: x1 {x1.shape} and x2 {x2.shape} must have the same leading axes.")

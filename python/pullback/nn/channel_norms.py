@@ -217,7 +217,9 @@ def _operands(name: str, x: Any, weight: Any, bias: Any) -> tuple[Tensor, Any, A
     """Returns x, the weight and the bias as floats of one dtype. Raises ShapeError."""
     x = in_float(as_tensor(x))
     if x.ndim < 2:
-        raise ShapeError(f"{name}: x has shape {x.shape}; it must be (N, C, …), with an axis of examples and an axis of channels.")
+        raise ShapeError(
+            f"{name}: x has shape {x.shape}; it must be (N, C, ...), with an axis of examples and an axis of channels."
+        )
     given = [(what, as_tensor(value)) for what, value in (("weight", weight), ("bias", bias)) if value is not None]
     for what, value in given:
         _check_vector(name, what, value, x)
@@ -366,7 +368,7 @@ class GroupNorm(Module):
     def forward(self, x: ArrayLike) -> Tensor:
         x = as_tensor(x)
         if x.ndim < 2 or x.shape[1] != self.num_channels:
-            raise ShapeError(f"GroupNorm: x has shape {x.shape}; it must be (N, {self.num_channels}, …).")
+            raise ShapeError(f"GroupNorm: x has shape {x.shape}; it must be (N, {self.num_channels}, ...).")
         return group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:

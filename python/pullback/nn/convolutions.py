@@ -89,7 +89,7 @@ def _convolve(
     if inside * count != x.shape[1]:
         raise ShapeError(
             f"{name}: x {x.shape} has {x.shape[1]} channels, but weight {weight.shape} with groups={count} needs {inside * count}: "
-            f"the weight must be (out, channels / groups, …)."
+            f"the weight must be (out, channels / groups, ...)."
         )
     _check_bias(name, bias, out)
     reach = [d * (k - 1) for d, k in zip(dilations, kernel)]
@@ -119,7 +119,7 @@ def _transposed(
     if inside != x.shape[1]:
         raise ShapeError(
             f"{name}: x {x.shape} has {x.shape[1]} channels, but weight {weight.shape} needs {inside}: the weight must be "
-            f"(channels, out / groups, …)."
+            f"(channels, out / groups, ...)."
         )
     _check_bias(name, bias, out * count)
     if any([m >= max(s, d) for m, s, d in zip(more, strides, dilations)]):

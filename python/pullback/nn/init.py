@@ -47,7 +47,9 @@ def calculate_gain(nonlinearity: Nonlinearity, param: float | None = None) -> fl
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:
     """Returns (fan in, fan out) of an (out, in, …) weight: the number of inputs per output, and of outputs per input."""
     if len(shape) < 2:
-        raise ShapeError(f"init: a weight of shape {shape} has no fans; it must be (out, in, …). Use init.uniform or init.normal.")
+        raise ShapeError(
+            f"init: a weight of shape {shape} has no fans; it must be (out, in, ...). Use init.uniform or init.normal."
+        )
     field = math.prod(shape[2:])
     return shape[1] * field, shape[0] * field
 

@@ -92,7 +92,9 @@ class Sequential(Module):
     def _set(self, i: int, module: Any) -> None:
         if isinstance(module, type):
             name = module.__name__
-            raise PullbackError(f"Sequential: item {i} is the class {name}; give a layer, which is made by calling it: {name}(…).")
+            raise PullbackError(
+                f"Sequential: item {i} is the class {name}; give a layer, which is made by calling it: {name}(...)."
+            )
         if not callable(module):
             star = ", each as an argument of its own: Sequential(*modules)" if isinstance(module, (list, tuple)) else ""
             raise PullbackError(f"Sequential: item {i} is a {type(module).__name__}; give Modules or functions{star}.")

@@ -286,8 +286,8 @@ def _rows_and_labels(name: str, x: Tensor, target: Tensor, ignore_index: int) ->
     wanted = x.shape[:1] + x.shape[2:] if x.ndim > 1 else ()
     if x.ndim < 1 or target.shape != wanted:
         raise ShapeError(
-            f"{name}: input {x.shape} and class numbers {target.shape} do not fit: for (n, classes, …) the class numbers "
-            f"have shape (n, …), here {wanted}. {_remedy(name, x, target, wanted)}"
+            f"{name}: input {x.shape} and class numbers {target.shape} do not fit: for (n, classes, ...) the class numbers "
+            f"have shape (n, ...), here {wanted}. {_remedy(name, x, target, wanted)}"
         )
     if target.dtype.kind not in "iu":
         raise DTypeError(f"{name}: class numbers have dtype {target.dtype}; they must be integers. Use .astype(pb.int64).")

@@ -18,6 +18,7 @@ from ..interop.unknown_names import attach_hints, explain_arguments
 from ..interop.wrong_calls import explain_call, misfit, refused_by
 from ..launch import capturing, door
 from ..ops._shapes import flag
+from ..printable import printable
 from ..tensors import devices, dtypes
 from ..tensors.attached import attached
 from ..tensors.parameter import Parameter
@@ -27,6 +28,7 @@ from ..tensors.tensor import Tensor, copied
 from ..tree import flatten
 from ..typing import ArrayLike, DTypeLike, P, R
 from . import paths
+from .attributes import check_attribute
 from .buffer import Buffer
 from .loading import load
 
@@ -87,22 +89,7 @@ class Module:
 
     def __setattr__(self, name: str, value: Any) -> None:
         held = vars(self).get(name)
-        if isinstance(held, Buffer) and not (value is None or isinstance(value, Buffer)):
-            raise PullbackError(
-                f"{type(self).__name__}.{name} is a Buffer, which is saved and not trained, and a {type(value).__name__} cannot "
-                f"take its place. Use {name}.assign(value) to change its value. For something else there, set it to None first."
-            )
-        if isinstance(held, Parameter) and not (value is None or isinstance(value, Parameter)):
-            raise PullbackError(
-                f"{type(self).__name__}.{name} is a {type(held).__name__}, and a {type(value).__name__} in its place would be "
-                f"neither trained nor saved. Use {name}.assign(value) to change its value, a new pb.Parameter(value) to replace "
-                f"it, or None to remove it."
-            )
-        if isinstance(value, (set, frozenset)) and any([self._is_part(x) for x in value]):
-            raise PullbackError(
-                f"{type(self).__name__}.{name}: a set has no order by which to name its Parameters, so they would be neither "
-                f"trained nor saved. Put them in a list, a tuple or a dict."
-            )
+        check_attribute(self, name, held, value)
         if name in self._places or isinstance(value, (list, tuple, dict)):
             self._remember(name, value)
         if self._is_part(value) or isinstance(value, (list, tuple, dict)):
@@ -334,6 +321,9 @@ class Module:
         lines = [head] if head else []
         lines += [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in inside]
         return f"{title}(\n  " + "\n  ".join(lines) + "\n)"
+
+    def __str__(self) -> str:
+        return printable(repr(self))
 
 
 def _module_of(value: Any) -> Module | None:

@@ -27,7 +27,7 @@ def _planes(name: str, x: Any, axes: int) -> Tensor:
     """Returns a float tensor whose last two axes are windowed; an axis of length 1 is added for pools of one axis."""
     x = in_float(as_tensor(x))
     if x.ndim < axes:
-        raise ShapeError(f"{name}: x has shape {x.shape}; it must be {'(…, L)' if axes == 1 else '(…, H, W)'}.")
+        raise ShapeError(f"{name}: x has shape {x.shape}; it must be {'(..., L)' if axes == 1 else '(..., H, W)'}.")
     if 0 in x.shape[x.ndim - axes :]:
         raise ShapeError(f"{name}: x has shape {x.shape}, and an axis without elements has no windows.")
     return expand_dims(x, axis=-2) if axes == 1 else x

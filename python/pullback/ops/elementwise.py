@@ -99,7 +99,7 @@ erfinv = unary(
     reference=lambda xp, x: special(xp, "erfinv")(x),
     singular=True, pullback=lambda g, y: g * (exp(y * y) / TWO_OVER_ROOT_PI),
     domain=(-0.9, 0.9),
-    doc="Returns the inverse of erf, element by element: ±inf at ±1, NaN outside [-1, 1].",
+    doc="Returns the inverse of erf, element by element: +-inf at +-1, NaN outside [-1, 1].",
 )
 
 # ---- activations
@@ -183,7 +183,7 @@ remainder = binary("remainder", reference=lambda xp, a, b: xp.remainder(a, b), t
 atan2 = binary("atan2", reference=lambda xp, a, b: xp.arctan2(a, b), takes="float",
                singular=True, pullback=(lambda g, a, b: g * _atan2_slope(_kept(a), _kept(b), True), lambda g, a, b: -(g * _atan2_slope(_kept(a), _kept(b), False))))  # fmt: skip
 hypot = binary("hypot", reference=lambda xp, a, b: xp.hypot(a, b), takes="float",
-               pullback=(lambda g, a, y: _hypot_pullback(g, a, y), lambda g, b, y: _hypot_pullback(g, b, y)), doc="Returns sqrt(a² + b²). The derivative at 0 is 0.")  # fmt: skip
+               pullback=(lambda g, a, y: _hypot_pullback(g, a, y), lambda g, b, y: _hypot_pullback(g, b, y)), doc="Returns sqrt(a^2 + b^2). The derivative at 0 is 0.")  # fmt: skip
 logaddexp = binary("logaddexp", reference=lambda xp, a, b: xp.logaddexp(a, b), takes="float",
                    pullback=(lambda g, a, b: g * sigmoid(_apart(a, b)), lambda g, a, b: g * sigmoid(_apart(b, a))))  # fmt: skip
 maximum = binary("maximum", reference=lambda xp, a, b: xp.maximum(a, b),

@@ -106,7 +106,7 @@ def erfc(x: ArrayLike, /) -> Tensor:
     """Returns erfc(x), element by element."""
 
 def erfinv(x: ArrayLike, /) -> Tensor:
-    """Returns the inverse of erf, element by element: ±inf at ±1, NaN outside [-1, 1]."""
+    """Returns the inverse of erf, element by element: +-inf at +-1, NaN outside [-1, 1]."""
 
 def relu(x: ArrayLike, /) -> Tensor:
     """Returns max(x, 0). The derivative is 0 at 0 and at NaN."""
@@ -158,7 +158,7 @@ def atan2(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     """Returns atan2(a, b), element by element, with broadcasting."""
 
 def hypot(a: ArrayLike, b: ArrayLike, /) -> Tensor:
-    """Returns sqrt(a² + b²). The derivative at 0 is 0."""
+    """Returns sqrt(a^2 + b^2). The derivative at 0 is 0."""
 
 def logaddexp(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     """Returns logaddexp(a, b), element by element, with broadcasting."""

@@ -79,7 +79,7 @@ lgamma = unary(
     singular=True,
     pullback=lambda g, x: g * digamma(x),
     domain=(0.1, 6),
-    doc="Returns log |gamma(x)|, element by element: infinity at 0, -1, -2, … Its derivative is `digamma`.",
+    doc="Returns log |gamma(x)|, element by element: infinity at 0, -1, -2, ... Its derivative is `digamma`.",
 )
 digamma = unary(
     "digamma",
@@ -87,7 +87,7 @@ digamma = unary(
     singular=True,
     pullback=lambda g, x: g * _trigamma(x),
     domain=(0.1, 6),
-    doc="Returns the derivative of `lgamma`, element by element: ∓infinity at ±0, and NaN at -1, -2, … and at -infinity.",
+    doc="Returns the derivative of `lgamma`, element by element: -+infinity at +-0, and NaN at -1, -2, ... and at -infinity.",
 )
 _trigamma = unary(
     "trigamma", reference=_REFERENCES["trigamma"], singular=True, pullback=lambda g, x: g * polygamma(2, x), domain=(0.1, 6)

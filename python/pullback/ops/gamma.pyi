@@ -5,10 +5,10 @@ from pullback.typing import ArrayLike
 from typing import Any
 
 def digamma(x: ArrayLike, /) -> Tensor:
-    """Returns the derivative of `lgamma`, element by element: ∓infinity at ±0, and NaN at -1, -2, … and at -infinity."""
+    """Returns the derivative of `lgamma`, element by element: -+infinity at +-0, and NaN at -1, -2, ... and at -infinity."""
 
 def lgamma(x: ArrayLike, /) -> Tensor:
-    """Returns log |gamma(x)|, element by element: infinity at 0, -1, -2, … Its derivative is `digamma`."""
+    """Returns log |gamma(x)|, element by element: infinity at 0, -1, -2, ... Its derivative is `digamma`."""
 
 def polygamma(n: int, x: Any, /) -> Tensor:
     """Returns the n-th derivative of `digamma`, element by element.

@@ -107,7 +107,7 @@ def accepted(op: Op, dtype: Any) -> Any:
         return dtypes.DEFAULT
     if dtype.kind not in {"integer": "iu", "bits": "iub", "number": "iufV"}.get(takes, dtype.kind):
         words = "integers and bools" if takes == "bits" else f"{takes}s"
-        raise DTypeError(f"{op}: dtype {dtype} is not for this op, which takes {words}. Convert with .astype(…).")
+        raise DTypeError(f"{op}: dtype {dtype} is not for this op, which takes {words}. Convert with .astype(...).")
     return dtype
 
 

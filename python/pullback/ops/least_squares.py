@@ -147,8 +147,8 @@ def lstsq(a: ArrayLike, b: ArrayLike, /, rcond: ArrayLike | None = None) -> Lsts
     vector = b.ndim == 1
     if not b.ndim or b.shape[-1 if vector else -2] != a.shape[-2]:
         raise ShapeError(
-            f"lstsq: b has shape {b.shape}; it must be a vector ({a.shape[-2]},) or matrices (…, {a.shape[-2]}, k) for a of shape "
-            f"{a.shape}."
+            f"lstsq: b has shape {b.shape}; it must be a vector ({a.shape[-2]},) or matrices (..., {a.shape[-2]}, k) for a of "
+            f"shape {a.shape}."
         )
     b = expand_dims(b, axis=1) if vector else b
     broadcast_shapes("lstsq", [a.shape[:-2], b.shape[:-2]])

@@ -257,11 +257,11 @@ def _sides(name: str, a: Tensor, b: Tensor, left: bool) -> tuple[Tensor, bool]:
     """Returns b as matrices, and whether it was one vector. Raises ShapeError if b does not fit a."""
     n, vector = a.shape[-1], b.ndim == 1
     if not b.ndim:
-        raise ShapeError(f"{name}: b has shape {b.shape}; it must be a vector ({n},) or matrices (…, {n}, k).")
+        raise ShapeError(f"{name}: b has shape {b.shape}; it must be a vector ({n},) or matrices (..., {n}, k).")
     axis = -1 if vector or not left else -2
     if b.shape[axis] != n:
         place = "b" if vector else f"axis {axis} of b"
-        columns = " Several vectors (…, n) are matrices with one column each: pb.expand_dims(b, axis=-1)."
+        columns = " Several vectors (..., n) are matrices with one column each: pb.expand_dims(b, axis=-1)."
         raise ShapeError(
             f"{name}: the shapes {a.shape} of a and {b.shape} of b do not fit: {place} must have length {n}, as the square "
             f"matrices of a have.{'' if vector else columns}"

@@ -205,7 +205,7 @@ class Adjustable:
         if not users:
             raise PullbackError(
                 f"{type(self).__name__}: every group has a value of {name} of its own, so this would change nothing. Set it for "
-                f"each: for group in opt.groups: group.{name} = …"
+                f"each: for group in opt.groups: group.{name} = ..."
             )
         for group in users:
             self._validate({**group.values(), name: value})

@@ -141,7 +141,7 @@ class WithAuxiliary(Composed):
             of_rule = members if lead else "none"
             raise PullbackError(
                 f"{rule}: auxiliary_options has {auxiliary._members} values for as many members, and {rule} has {of_rule}. Give "
-                f"{rule} as many, too: lr=[…]."
+                f"{rule} as many, too: lr=[...]."
             )
         auxiliary._members, auxiliary._lead, auxiliary._averages_weights = members, lead, True
         auxiliary._rounds_at_random, auxiliary._first = self._rounds_at_random, len(self._parameters)

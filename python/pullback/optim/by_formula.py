@@ -313,7 +313,7 @@ def _names_of_slots(slots: Any) -> tuple[str, ...]:
 
 def _check_hyper(slots: Sequence[str], hyper: Mapping[str, Any]) -> None:
     if "lr" not in hyper:
-        raise PullbackError("rule: there is no default learning rate; give one: @optim.rule(lr=1e-3, …).")
+        raise PullbackError("rule: there is no default learning rate; give one: @optim.rule(lr=1e-3, ...).")
     taken = {"params", "step", "average", *slots, *[option.name for option in OPTIONS]}
     for kind in Optimizer.__mro__:
         taken.update(vars(kind), inspect.get_annotations(kind))

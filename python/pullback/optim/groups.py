@@ -217,7 +217,7 @@ def split(
             raise PullbackError(f'{rule}: groups["{pattern}"] is a {type(own).__name__}; give a dict of hyper-parameters.')
         if not any([matches(name, pattern) for name in names]):
             also = other_paths(parameters, names, pattern)
-            shown = f"{', '.join(names[:8])}{', …' if len(names) > 8 else ''}"
+            shown = f"{', '.join(names[:8])}{', ...' if len(names) > 8 else ''}"
             sets = " Brackets are a set of characters in a pattern; write [[] for a bracket." if "[" in pattern else ""
             raise PullbackError(f'{rule}: groups["{pattern}"] names no parameter. {also}The names are {shown}.{sets}')
     found: dict[tuple[str, ...], list[int]] = {}

@@ -146,7 +146,7 @@ class Rounds:
         """Raises CaptureError if a second run in a row could differ from the first."""
         if self.waiting() != before or not self._holds(events):
             raise CaptureError(
-                f"capture(steps=…): an Accumulator had {sum(before.values())} pending gradients at the beginning of a step and "
+                f"capture(steps=...): an Accumulator had {sum(before.values())} pending gradients at the beginning of a step and "
                 f"{sum(self.waiting().values())} at its end, or the step used acc.step. The steps of one call must be alike: "
                 f"add and take all gradients of an update in one step, without step=; or capture the function without steps=."
             )

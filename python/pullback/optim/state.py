@@ -97,7 +97,9 @@ def _checked(opt: Any, given: Any) -> int:
         "the state", given, ["rule", "kernel", "steps", "settings", "slots", "program"], optional=("pruning", "clip_adaptive")
     )
     if opt.pruning is None and "pruning" in given:
-        raise PullbackError("load_state_dict: the state has masks of pruned weights; make optim.Pruning(opt, …) before loading it.")
+        raise PullbackError(
+            "load_state_dict: the state has masks of pruned weights; make optim.Pruning(opt, ...) before loading it."
+        )
     if given["rule"] != type(opt).__name__:
         raise PullbackError(f"load_state_dict: the state is of rule {given['rule']}, this optimizer is {type(opt).__name__}.")
     steps = given["steps"]

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ..launch.door import PHASES
+from ..printable import printable
 from .figures import Axis, Figures, Group, total
 from .ratio import ratio_explained, short_line
 from .units import duration, quantity, three_digits
@@ -106,7 +107,7 @@ def grid(
 ) -> Table:
     """Returns a table whose first column holds names, wrapped if too long, and whose other columns hold numbers.
 
-    Numbers are aligned to the right and never cut.
+    Numbers are aligned to the right and never cut. stdout can encode all cells.
 
     Args:
         gap: the number of blanks between columns.
@@ -122,7 +123,7 @@ def grid(
         table.add_column(column, justify="right" if k else "left", no_wrap=k > 0, overflow="fold", min_width=0 if k else names)
     for k, row in enumerate(rows):
         is_total = last_is_total and k == len(rows) - 1
-        table.add_row(*row, style="bold" if is_total else None, end_section=last_is_total and k == len(rows) - 2)
+        table.add_row(*map(printable, row), style="bold" if is_total else None, end_section=last_is_total and k == len(rows) - 2)
     return table
 
 
@@ -143,7 +144,7 @@ def _remarks(prof: Profile) -> Iterator[Text]:
     from rich.text import Text
 
     if reason := ratio_explained(prof):
-        yield Text(reason)
+        yield Text(printable(reason))
     if prof.total.seconds and prof.kernel_seconds > 0:
         outside = max(0.0, 1 - prof.kernel_seconds / prof.total.seconds)
         yield Text(f"{outside:.1%} of the time is outside kernels (launch gaps)")
@@ -208,7 +209,7 @@ def as_text(shown: ConsoleRenderable) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None, force_jupyter=False, force_terminal=False)
     with console.capture() as captured:
         console.print(shown)
-    return "\n".join([line.rstrip() for line in captured.get().splitlines()])
+    return printable("\n".join([line.rstrip() for line in captured.get().splitlines()]))
 
 
 def phase_table(prof: Profile, by: Sequence[Axis] = ()) -> str:
@@ -229,4 +230,4 @@ def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
     console = Console(width=None if sys.stdout is not None and sys.stdout.isatty() else WIDE)
     with console.capture() as captured:
         console.print(table)
-    return captured.get().rstrip("\n")
+    return printable(captured.get().rstrip("\n"))

@@ -7,6 +7,7 @@ from html import escape
 from typing import Any, NamedTuple
 
 from ..launch import door
+from ..printable import printable
 from ..report.table import html_table
 from .replay import Replay
 
@@ -84,7 +85,7 @@ class Explanation:
             lines.append(f"{i:4}  {kernel.phase:9}  {kernel.result:24}  {_words(kernel.launches)}{reason}")
         if self.facts:
             lines += ["It is recorded again when one of these changes:", *[f"      {fact}" for fact in self.facts]]
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     __repr__ = __str__
 
@@ -158,4 +159,4 @@ def _words(names: tuple[str, ...]) -> str:
     """Joins names to "tanh + add". A long list is cut after four names and ends with the number of launches."""
     if len(names) <= 6:
         return " + ".join(names)
-    return f"{' + '.join(names[:4])} + … ({len(names)} launches in one pass)"
+    return f"{' + '.join(names[:4])} + ... ({len(names)} launches in one pass)"

@@ -13,6 +13,7 @@ from ..autodiff import error_text
 from ..autodiff.backward import Sums, check_versions, checked, seeds_for, total
 from ..autodiff.node import all_kept, named, needed_by
 from ..autodiff.tape import Tape
+from ..printable import printable
 from ..tensors.creation import zeros_like
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
@@ -51,7 +52,7 @@ class Diagnosis:
 
     def __str__(self) -> str:
         body = table(COLUMNS, [_cells(row) for row in self.rows], right=COLUMNS[2:])
-        return "\n".join([body, *([f"- {finding}." for finding in self.findings] or ["nothing looks wrong"])])
+        return printable("\n".join([body, *([f"- {finding}." for finding in self.findings] or ["nothing looks wrong"])]))
 
     def _repr_html_(self) -> str:
         """Returns the table and the findings as HTML, for notebooks."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from ..printable import printable
+
 Cell = tuple[str, ...]  # the lines of the cell
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], right: Sequence[str] = ()) -> str:
-    """Returns a table: the column names, a rule, and the rows. Columns named in `right` are aligned to the right."""
-    grid = [[(name,) for name in columns], *rows]
+    """Returns a table for stdout: the column names, a rule, and the rows. Columns named in `right` are aligned to the right."""
+    grid = [[tuple(map(printable, cell)) for cell in row] for row in ([(name,) for name in columns], *rows)]
     widths = [max([len(line) for row in grid for line in row[i]], default=0) for i in range(len(columns))]
     lines = [line for row in grid for line in _lines(row, widths, [name in right for name in columns])]
     lines.insert(1, "-" * max(map(len, lines)))

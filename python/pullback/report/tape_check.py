@@ -18,6 +18,7 @@ from ..autodiff.tape import Tape
 from ..backends.autocast import autocast
 from ..errors import GradientCheckError, StaleValueError, TapeError, VmapError
 from ..launch import capturing
+from ..printable import printable
 from ..tensors import devices
 from ..tensors.tensor import Tensor
 from ..transforms.calls import Call, Output
@@ -110,7 +111,7 @@ class Check:
         lines = [_cells(rows) for rows in alike.values()]
         body = table(columns, lines, right=("times", "difference", "allowed"))
         ends = [f"- {finding}" for finding in self.findings] or ["no derivative is wrong"]
-        return "\n".join([body, self._verdict(), *ends])
+        return printable("\n".join([body, self._verdict(), *ends]))
 
     def __repr__(self) -> str:
         where = "".join([f"; {row.op} at {os.path.basename(row.file)}:{row.line}" for row in self.wrong[:MOST_NAMED]])

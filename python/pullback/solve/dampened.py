@@ -158,7 +158,7 @@ class ByColumns(_ByMatrix):
             least = self._cholesky(damping)
             if self._spoilt(least):
                 if self.jacobian is None:
-                    raise np.linalg.LinAlgError("JᵀJ is too ill-conditioned for this damping")
+                    raise np.linalg.LinAlgError("J^T J is too ill-conditioned for this damping")
                 self._factorise_rows(damping)
         if self._triangle is None:
             return self.again(self.gradient)
@@ -166,7 +166,7 @@ class ByColumns(_ByMatrix):
         return self.inner(self.on.run("solver_substitution", lambda: xp.linalg.solve(r, -q[:, None])[:, 0], q.size**2 // 2))
 
     def _cholesky(self, damping: float) -> float:
-        self.solver, self.tried = "cholesky", "Cholesky of JᵀJ + damping I"
+        self.solver, self.tried = "cholesky", "Cholesky of J^T J + damping I"
         try:
             return self.normal.factorise(damping)
         except np.linalg.LinAlgError:
@@ -210,7 +210,7 @@ class ByRows(_ByMatrix):
         self._damping, self._triangle = damping, None
         least = 0.0
         if self.lm.solver != "qr":
-            self.solver, self.tried = "dual cholesky", "Cholesky of JJᵀ + damping I"
+            self.solver, self.tried = "dual cholesky", "Cholesky of J J^T + damping I"
             try:
                 least = self.normal.factorise(damping)
             except np.linalg.LinAlgError:
@@ -277,7 +277,7 @@ class MatrixFree(Linear):
             product = self.inner(self.joined(self._pull(moved)[0]).array) + self._damping * direction
             slope = float(direction @ product)
             if not slope > 0:
-                raise np.linalg.LinAlgError("a product with JᵀJ is not finite")
+                raise np.linalg.LinAlgError("a product with J^T J is not finite")
             alpha = self.lm.dtype.type(square / slope)
             x, residual = x + alpha * direction, residual - alpha * product
             before, square = square, float(residual @ residual)

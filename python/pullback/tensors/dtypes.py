@@ -56,7 +56,7 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
         found = np.dtype(dtype)
     except TypeError as error:
         raise DTypeError(
-            f"dtype {dtype!r} is not known. Use pb.float32, pb.int64, pb.bool, … or their names.{_meant(dtype)}"
+            f"dtype {dtype!r} is not known. Use pb.float32, pb.int64, pb.bool, ... or their names.{_meant(dtype)}"
         ) from error
     if found.kind in "fiu" and not found.isnative:
         found = found.newbyteorder("=")  # tensors are in the machine's byte order
@@ -73,7 +73,7 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
 def _meant(given: Any) -> str:
     """Returns what was probably meant by something that is not a dtype, in parentheses: arguments may be in another order here."""
     if isinstance(given, str):
-        return ' (A device is "cpu", "cuda", "cuda:1", …)'
+        return ' (A device is "cpu", "cuda", "cuda:1", ...)'
     if isinstance(given, bool):
         return f" (A flag is given by its name: keepdims={given}.)"
     if isinstance(given, (int, float)):

@@ -170,7 +170,7 @@ class Methods:
         """Returns erfc(x), element by element."""
 
     def erfinv(self, /) -> Tensor:
-        """Returns the inverse of erf, element by element: ±inf at ±1, NaN outside [-1, 1]."""
+        """Returns the inverse of erf, element by element: +-inf at +-1, NaN outside [-1, 1]."""
 
     def exp(self, /) -> Tensor:
         """Returns exp(x), element by element."""

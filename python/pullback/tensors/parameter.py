@@ -9,6 +9,7 @@ from ..autodiff.stand_in import refuse_examples
 from ..errors import PullbackError
 from ..interop.wrong_calls import explain_call
 from ..launch import capturing
+from ..printable import printable
 from ..typing import ArrayLike, DTypeLike
 from . import devices, dtypes, exchange
 from .attached import attached
@@ -125,6 +126,9 @@ class Parameter(Tensor):
 
     def _title(self) -> str:
         return f'{type(self).__name__} "{self.name}" ' if self.name else type(self).__name__
+
+    def __str__(self) -> str:
+        return printable(repr(self))
 
     def __copy__(self) -> Parameter:
         copy = Parameter(self.array, self.name, self.trainable, self.constraint)

@@ -165,7 +165,7 @@ class Tensor(Methods):
         if self.array.size != 1:
             raise ShapeError(
                 f"{argument_named(self)}{what}: the tensor has shape {self.shape}; only one element has a truth value or a Python "
-                f"number. Reduce it first, with pb.all, pb.any, pb.sum…"
+                f"number. Reduce it first, with pb.all, pb.any, pb.sum..."
             )
         report_escape(self, what)
         return devices.move(self.array, "cpu").item()

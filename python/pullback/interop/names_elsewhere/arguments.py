@@ -46,11 +46,13 @@ CALLS: Final = {
     "broadcast_to": "The shape is one argument: (2, 3).", "tile": "The repetitions are one argument: (2, 1).",
     "flatten": "It joins all axes, in row-major order; t.reshape(t.shape[0], -1) keeps the first.",
     "pullback": "The cotangents are one argument, in the structure of the value: pullback((v, w)) for a tuple of two.",
-    "MultiheadAttention(…)": "The attention of x to itself is net(x, x, x).",
+    "MultiheadAttention(...)": "The attention of x to itself is net(x, x, x).",
     "where": "pb.nonzero(mask) gives the places where a mask is true.", "to": 'Write t.to("cuda") or t.to(pb.float64).',
 }  # fmt: skip
 
-ONE_INPUT: Final = "the layer takes one x, which is query, key and value; nn.MultiheadAttention(…)(query, key, value) takes three."
+ONE_INPUT: Final = (
+    "the layer takes one x, which is query, key and value; nn.MultiheadAttention(...)(query, key, value) takes three."
+)
 BATCH_FIRST: Final = "x is (batch, T, embed_dim); nn.MultiheadAttention takes the other order, too."
 CAUSAL: Final = "make the layer with causal=True."
 OPPOSITE: Final = "it is mask= here, True where a query sees a key, which is the opposite of nn.MultiheadAttention."
@@ -112,7 +114,7 @@ KEYWORDS_OF: Final[dict[str, dict[str, str]]] = {
         "causal": "it is is_causal= here.", "dropout": "it is dropout_p= here.",
         **dict.fromkeys(("q", "k", "v"), "they are query=, key= and value= here."),
     },
-    "MultiHeadAttention(…)": {
+    "MultiHeadAttention(...)": {
         **dict.fromkeys(("query", "key", "value", "inputs_q", "inputs_k", "inputs_v", "inputs_kv"), ONE_INPUT),
         "attn_mask": OPPOSITE, "attention_mask": "it is mask= here.", "is_causal": CAUSAL, "use_causal_mask": CAUSAL,
         "key_padding_mask": "write mask=~padding[:, None, None, :], because True here is where a query sees a key.",
@@ -125,9 +127,9 @@ KEYWORDS_OF: Final[dict[str, dict[str, str]]] = {
         "num_query_heads": "it is num_heads= here.",
         **dict.fromkeys(("num_key_value_heads", "num_heads_kv", "n_kv_heads", "kv_heads"), "it is num_kv_heads= here."),
     },
-    **{f"{layer}{cell}(…)": dict.fromkeys(("h0", "h_0", "c_0", "hidden", "h", "state", "initial_state", "carry"), FIRST_STATE)
+    **{f"{layer}{cell}(...)": dict.fromkeys(("h0", "h_0", "c_0", "hidden", "h", "state", "initial_state", "carry"), FIRST_STATE)
        for layer in ("RNN", "LSTM", "GRU") for cell in ("", "Cell")},
-    **{f"{layer}(…)": dict.fromkeys(("h0", "h_0", "hidden", "hx", "state", "initial_state", "carry"), FIRST_STATE)
+    **{f"{layer}(...)": dict.fromkeys(("h0", "h_0", "hidden", "hx", "state", "initial_state", "carry"), FIRST_STATE)
        for layer in ("MinGRU", "LRU")},
 }  # fmt: skip
 

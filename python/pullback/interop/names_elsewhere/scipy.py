@@ -130,7 +130,7 @@ KEYWORDS_OF: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys((
             "lambda_", "lam", "lambd", "lambda0", "mu", "mu0", "tau", "damp", "damping_factor", "initial_damping", "init_damping",
             "damping_parameter",
-        ), "it is damping= here, relative to the largest diagonal element of JᵀJ in the first step."),
+        ), "it is damping= here, relative to the largest diagonal element of J^T J in the first step."),
         **dict.fromkeys(("min_damping", "max_damping", "damping_min", "damping_max"), "the damping stays between 1e-15 and 1e15."),
         **dict.fromkeys((
             "damping_up", "damping_down", "up", "down", "factor", "adaptive", "strategy", "damping_strategy", "lambda_up",

@@ -15,7 +15,7 @@ NO_GRAD: Final = (
 IMMUTABLE: Final = "tensors are immutable: use the result of an op, t.at[index].set(value), or p.assign(value) for a Parameter."
 ADD: Final = "write p.assign(p + x), or p += x, which does the same."
 SUB: Final = "write p.assign(p - x), or p -= x, which does the same."
-ZERO_GRAD: Final = "gradients are returned by tape.gradient(…) and never accumulated, so there is nothing to set to zero."
+ZERO_GRAD: Final = "gradients are returned by tape.gradient(...) and never accumulated, so there is nothing to set to zero."
 CLIP: Final = "the optimizer clips inside its step: optim.Adam(net.parameters(), clip_norm=1.0), or clip_value= for each element."
 GLOBAL_NORM: Final = "write pb.sqrt(sum([pb.sum(pb.square(g)) for g in pb.tree.leaves(gradients)]))."
 CLIP_ONE: Final = (

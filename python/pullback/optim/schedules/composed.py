@@ -39,7 +39,7 @@ class Sequential(Schedule):
             if isinstance(piece, (Sequential, Product)):
                 raise PullbackError(
                     f"Sequential: one of the schedules is a {type(piece).__name__}, which has pieces itself. Give all "
-                    f"pieces to one Sequential, and multiply it: Product(Sequential(…), …)."
+                    f"pieces to one Sequential, and multiply it: Product(Sequential(...), ...)."
                 )
         steps = list(milestones) if is_list(milestones, is_count) else None
         if steps is None or len(steps) != len(pieces) - 1 or not all([a < b for a, b in pairwise([0, *steps])]):
@@ -131,7 +131,7 @@ class Table(Schedule):
 
     def __repr__(self) -> str:
         few = ", ".join([f"{x:g}" for x in self.rates[:3]])
-        return f"Table([{few}{', …' if len(self.rates) > 3 else ''}] of {len(self.rates)} steps)"
+        return f"Table([{few}{', ...' if len(self.rates) > 3 else ''}] of {len(self.rates)} steps)"
 
     def settings(self, rows: Rows) -> list[float]:
         return in_settings(self.kind, self.base, (rows.put_numbers(self.rates), len(self.rates)))
