@@ -6,6 +6,8 @@
 namespace pb {
 namespace {
 
+using kernels::Negative;
+
 // Writes to `shape` the shape of x with the axis replaced by the shape of the indices. Returns the number of axes.
 int taken_shape(int ndim, const int64_t* x, int axis, const View& indices, int64_t* shape) {
   if (ndim - 1 + indices.ndim > kMaxDims) throw Refused{"more than 8 axes"};
@@ -22,10 +24,10 @@ void expect_shape(const View& v, int ndim, const int64_t* shape, const char* why
   if (!same) throw Refused{why};
 }
 
-// take(x, indices, axis)
+// take(x, indices, axis, from_end). from_end: negative indices count from the end; otherwise they are out of range.
 PyObject* call_take(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel kernel{"take", kernels::take, kernels::take_cost};
-  expect_count(count, 3);
+  expect_count(count, 4);
   View views[3];
   views[1] = view_or_refuse(args[0]);
   views[2] = indices_or_refuse(args[1]);
@@ -33,7 +35,8 @@ PyObject* call_take(const void*, PyObject* const* args, Py_ssize_t count) {
   int64_t shape[kMaxDims];
   const int ndim = taken_shape(views[1].ndim, views[1].shape, axis, views[2], shape);
   Result result(views[1].dtype, ndim, shape, views[0]);
-  run_indexed({&kernel, 1, 2, views, {axis}, {}, nullptr}, views[0].size());
+  const Negative negative = to_bool(args[3]) ? Negative::from_end : Negative::refused;
+  run_indexed({&kernel, 1, 2, views, {axis, int64_t(negative)}, {}, nullptr}, views[0].size());
   return result.hand_out();
 }
 

@@ -67,13 +67,13 @@ PyObject* call_forward(const void* table, PyObject* const* args, Py_ssize_t coun
   return result.hand_out();
 }
 
-// lstm_pullback(g, h, c, w, y, reverse) -> (gx, gh, gc), gru_pullback(g, h, w, y, reverse) -> (gx, gh, gp),
-// rnn_pullback(g, h, w, y, reverse, relu) -> (gx, gh)
+// lstm_pullback(g, h, c, w, y, reverse, of_h) -> (gx, gh, gc), gru_pullback(g, h, w, y, reverse, of_h) -> (gx, gh, gp),
+// rnn_pullback(g, h, w, y, reverse, relu, of_h) -> (gx, gh). gh is None unless of_h.
 PyObject* call_backward(const void* table, PyObject* const* args, Py_ssize_t count) {
   const auto& op = *static_cast<const RecurrentOp*>(table);
   const bool is_long = op.kind == CellKind::lstm, is_plain = op.kind == CellKind::tanh;
-  expect_count(count, 5 + is_long + is_plain);
-  const CellKind kind = kind_of(op, args[count - 1]);
+  expect_count(count, 6 + is_long + is_plain);
+  const CellKind kind = kind_of(op, args[count - 2]);
   View views[9];
   View &g = views[4], &y = views[5], &h = views[6], &w = views[7], &c = views[8];
   w = weight_of(args[2 + is_long], kind);
@@ -85,9 +85,10 @@ PyObject* call_backward(const void* table, PyObject* const* args, Py_ssize_t cou
   g = expected(args[0], w.dtype, {kept_of(kind), steps, rows, hidden});
   h = expected(args[1], w.dtype, {rows, hidden});
   c = is_long ? expected(args[2], w.dtype, {rows, hidden}) : absent(w.dtype);
-  Result gx(w.dtype, 3, inputs, views[0]), gh(w.dtype, 2, state, views[1]);
-  std::optional<Result> more;
-  views[2] = views[3] = absent(w.dtype);
+  Result gx(w.dtype, 3, inputs, views[0]);
+  std::optional<Result> gh, more;
+  views[1] = views[2] = views[3] = absent(w.dtype);
+  if (to_bool(args[count - 1])) gh.emplace(w.dtype, 2, state, views[1]);
   if (is_long) more.emplace(w.dtype, 2, state, views[2]);
   else if (!is_plain) more.emplace(w.dtype, 3, inputs, views[3]);
   const Launch launch{&op.backward, 4, 5, views, {int64_t(kind), to_bool(args[4 + is_long])}, {}, &op};
@@ -95,7 +96,7 @@ PyObject* call_backward(const void* table, PyObject* const* args, Py_ssize_t cou
   PyObject* result = PyTuple_New(2 + bool(more));
   if (!result) throw PythonError{};
   PyTuple_SET_ITEM(result, 0, gx.hand_out());
-  PyTuple_SET_ITEM(result, 1, gh.hand_out());
+  PyTuple_SET_ITEM(result, 1, gh ? gh->hand_out() : Py_NewRef(Py_None));
   if (more) PyTuple_SET_ITEM(result, 2, more->hand_out());
   return result;
 }

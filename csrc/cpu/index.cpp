@@ -146,14 +146,15 @@ void take(const Launch& launch) {
   View x = launch.in(0);
   Scratch scratch;
   const int64_t n = launch.in(1).size();
-  if (out.size() == 0) return void(resolve(launch.in(1), x.shape[axis], Negative::from_end, scratch));
+  const Negative negative = Negative(launch.ints[1]);
+  if (out.size() == 0) return void(resolve(launch.in(1), x.shape[axis], negative, scratch));
   Rows rows;
   const bool by_slices = !as_rows(x, axis, rows) && x.size() > 4 * out.size();
   if (!by_slices && !as_rows(x, axis, rows)) {
     x = contiguous_as(x.dtype, x, scratch);
     as_rows(x, axis, rows);
   }
-  with_positions(launch.in(1), x.shape[axis], Negative::from_end, scratch, [&](const Positions& positions) {
+  with_positions(launch.in(1), x.shape[axis], negative, scratch, [&](const Positions& positions) {
     if (by_slices) take_slices(launch, positions, n);
     else take_rows(out.data, rows, split_at(x, axis).outer, positions, n, item_size(x.dtype));
   });
@@ -204,7 +205,7 @@ void one_hot(const Launch& launch) {
   char bits[8];
   store(Compute::f64, out.dtype, &one, 1, bits, size);
   const int64_t grain = std::max<int64_t>(1, 8 * kGrain / std::max<int64_t>(1, depth * size));
-  with_positions(launch.in(), depth, Negative::from_end, scratch, [&](const Positions& positions) {
+  with_positions(launch.in(), depth, Negative::refused, scratch, [&](const Positions& positions) {
     parallel_for(n, grain, [&](int64_t begin, int64_t end) {
       int64_t near[Positions::kBlock];
       for (int64_t first = begin; first < end; first += Positions::kBlock) {

@@ -197,7 +197,7 @@ template <class C, class Cell> class Backward {
         C* const room = near.take<C>((2 * Cell::kKept + 1 + Cell::kGates) * n);
         for (; i < j; ++i) row(step, i, later + (i - first) * pitch, z + (i - first) * n * Cell::kGates, room);
       });
-      product_(last - first, z, later);
+      if (step || r_.gh.data) product_(last - first, z, later);
     }
     for (int64_t i = first; i < last; ++i) finish(i, later + (i - first) * pitch);
   }
@@ -234,10 +234,11 @@ template <class C, class Cell> class Backward {
   void finish(int64_t i, C* later) {
     const int64_t n = r_.hidden;
     C* const carry = carry_ + i * n;
+    if (kLong) write(r_.gc, i * n, n, carry);
+    if (!r_.gh.data) return;
     if (Cell::kCarries && !kLong)
       for (int64_t j = 0; j < n; ++j) later[j] = later[j] + carry[j];
     write(r_.gh, i * n, n, later);
-    if (kLong) write(r_.gc, i * n, n, carry);
   }
 
   const BackwardRecurrence& r_;
@@ -249,7 +250,7 @@ template <class C, class Cell> class Backward {
 
 // Writes the gradients of a sequence without steps.
 void clear(const BackwardRecurrence& r) {
-  assign_number(r.gh, 0);
+  if (r.gh.data) assign_number(r.gh, 0);
   if (r.gc.data) assign_number(r.gc, 0);
 }
 
@@ -263,15 +264,15 @@ template <class Pass> void run_rows(const Recurrence& r, Pass& pass) {
 }
 
 // Replaces the multiply-adds that the formula counts by those that the products do.
-void replace_products(const Recurrence& r, bool forward, Counts& work) {
+void replace_products(const Recurrence& r, int64_t steps, bool forward, Counts& work) {
   const int64_t n = forward ? length(r) : r.hidden, k = forward ? r.hidden : length(r);
-  if (r.elements() == 0) return;
-  work.fmas -= r.elements() * length(r);
+  if (steps * r.step_size() == 0) return;
+  work.fmas -= steps * r.step_size() * length(r);
   visit_wide(r.w.dtype, [&](auto zero) {
     using C = decltype(zero);
-    if (is_by_rows(r)) return work.add(tile_product_work<C>(r.rows, padded<C>(n), k), r.steps);
+    if (is_by_rows(r)) return work.add(tile_product_work<C>(r.rows, padded<C>(n), k), steps);
     const Matrix left{nullptr, k, false}, right{nullptr, r.hidden, forward};
-    work.add(product_work(storage_of(compute_of<C>), r.rows, n, k, left, right), r.steps);
+    work.add(product_work(storage_of(compute_of<C>), r.rows, n, k, left, right), steps);
   });
 }
 
@@ -309,9 +310,13 @@ void run_recurrence_pullback(const Launch& launch) {
   });
 }
 
-void executed_recurrence(const Launch& launch, Counts& work) { cpu::replace_products(ForwardRecurrence(launch), true, work); }
+void executed_recurrence(const Launch& launch, Counts& work) {
+  const ForwardRecurrence r(launch);
+  cpu::replace_products(r, r.steps, true, work);
+}
 void executed_recurrence_pullback(const Launch& launch, Counts& work) {
-  cpu::replace_products(BackwardRecurrence(launch), false, work);
+  const BackwardRecurrence r(launch);
+  cpu::replace_products(r, r.products(), false, work);
 }
 
 }  // namespace pb::kernels

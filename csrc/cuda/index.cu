@@ -83,7 +83,7 @@ using namespace cuda;
 void take(const Launch& launch) {
   const int axis = int(launch.ints[0]);
   const View &out = launch.out(), &x = launch.in(0), &v = launch.in(1);
-  const Indices indices(launch, v, x.shape[axis], Negative::from_end);
+  const Indices indices(launch, v, x.shape[axis], Negative(launch.ints[1]));
   if (x.size() == 0 || out.size() == 0) {  // nothing can be read from an empty x
     check_indices(v, indices);
     return assign_number(out, 0);
@@ -130,7 +130,7 @@ void take_along_axis(const Launch& launch) {
 void one_hot(const Launch& launch) {
   const View &out = launch.out(), &v = launch.in();
   const int64_t n = out.size(), depth = out.shape[out.ndim - 1];
-  const Indices indices(launch, v, depth, Negative::from_end);
+  const Indices indices(launch, v, depth, Negative::refused);
   if (n == 0) return check_indices(v, indices);
   visit(out.dtype, [&](auto t) {
     using T = typename decltype(t)::type;

@@ -152,16 +152,18 @@ template <class Cell, class T> void run_backward(const BackwardRecurrence& r) {
     f.state = before < 0 ? first_state : y + kLong * r.elements() + before * n;
     f.gx = r.gx.template as<T>() + at, f.gp = Cell::kSplits ? r.gp.template as<T>() + at : nullptr;
     start(step_backward<Cell, T>, blocks_for(n), dim3(kThreads), 0, f, uint32_t(n));
-    multiply(&product, 1);
+    if (step || r.gh.data) multiply(&product, 1);
   }
   const bool adds = Cell::kCarries && !kLong;
-  start(write_state<T>, blocks_for(n), dim3(kThreads), 0, r.gh.template as<T>(), later, adds ? f.carry : nullptr, uint32_t(n));
+  if (r.gh.data)
+    start(write_state<T>, blocks_for(n), dim3(kThreads), 0, r.gh.template as<T>(), later, adds ? f.carry : nullptr,
+          uint32_t(n));
   if (kLong) start(write_state<T>, blocks_for(n), dim3(kThreads), 0, r.gc.template as<T>(), f.carry, nullptr, uint32_t(n));
 }
 
 // Writes the gradients of a sequence without steps.
 void clear(const BackwardRecurrence& r) {
-  assign_number(r.gh, 0);
+  if (r.gh.data) assign_number(r.gh, 0);
   if (r.gc.data) assign_number(r.gc, 0);
 }
 
@@ -169,13 +171,13 @@ void check_size(const Recurrence& r) {
   if (r.step_size() > kMaxWalk) throw Failure("a step of more elements than 32 bits can number");
 }
 
-void replace_products(const Recurrence& r, bool forward, Counts& work) {
-  if (r.elements() == 0) return;
-  work.fmas -= r.elements() * length(r);
+void replace_products(const Recurrence& r, int64_t steps, bool forward, Counts& work) {
+  if (steps * r.step_size() == 0) return;
+  work.fmas -= steps * r.step_size() * length(r);
   const auto add = [&](auto zero) {
     using C = decltype(zero);
     const Product p = step_product<C>(r, forward, nullptr, nullptr, nullptr);
-    work.add(work_of(&p, 1), r.steps);
+    work.add(work_of(&p, 1), steps);
   };
   if (r.w.dtype == DType::f64) add(double());
   else add(float());
@@ -205,9 +207,13 @@ void run_recurrence_pullback(const Launch& launch) {
   });
 }
 
-void executed_recurrence(const Launch& launch, Counts& work) { cuda::replace_products(ForwardRecurrence(launch), true, work); }
+void executed_recurrence(const Launch& launch, Counts& work) {
+  const ForwardRecurrence r(launch);
+  cuda::replace_products(r, r.steps, true, work);
+}
 void executed_recurrence_pullback(const Launch& launch, Counts& work) {
-  cuda::replace_products(BackwardRecurrence(launch), false, work);
+  const BackwardRecurrence r(launch);
+  cuda::replace_products(r, r.products(), false, work);
 }
 
 }  // namespace pb::kernels

@@ -23,7 +23,7 @@ enum class Negative { from_end, refused };
 // These kernels throw OutOfRange for an index outside the axis. On a GPU a later call throws it, and the elements that belong to
 // the index are undefined.
 
-// out: x with axis ints[0] replaced by the shape of the indices. in: x, indices.
+// out: x with axis ints[0] replaced by the shape of the indices. in: x, indices. ints[1]: Negative.
 void take(const Launch& launch);
 inline void take_cost(const Launch& launch, Cost& cost) {
   cost.bytes_written = launch.out().bytes();
@@ -32,7 +32,7 @@ inline void take_cost(const Launch& launch, Cost& cost) {
 // out: of the shape of the indices, which is that of x except along axis ints[0]. in: x, indices.
 void take_along_axis(const Launch& launch);
 inline void take_along_axis_cost(const Launch& launch, Cost& cost) { take_cost(launch, cost); }
-// out: the shape of the indices and a last axis of length depth. in: indices.
+// out: the shape of the indices and a last axis of length depth. in: indices, of which negative ones are refused.
 void one_hot(const Launch& launch);
 inline void one_hot_cost(const Launch&, Cost&) {}
 

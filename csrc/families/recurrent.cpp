@@ -19,14 +19,14 @@ template <class Cell> Counts backward_counts() {
   });
 }
 
-void add_products(const Recurrence& r, Cost& cost) {
-  const int64_t products = r.elements() * r.gates * r.hidden;
+void add_products(const Recurrence& r, int64_t steps, Cost& cost) {
+  const int64_t products = steps * r.step_size() * r.gates * r.hidden;
   cost.fmas += products, cost.matmul_flops += 2 * products;
 }
 
 void forward_cost(const Launch& launch, Cost& cost) {
   const ForwardRecurrence r(launch);
-  add_products(r, cost);
+  add_products(r, r.steps, cost);
   cost.add(visit_cell(r.kind, [](auto cell) { return forward_counts<decltype(cell)>(); }), r.elements());
   if (r.bias.data) cost.adds += r.elements() * r.gates;
 }
@@ -38,12 +38,12 @@ void backward_cost(const Launch& launch, Cost& cost) {
   if (r.step_size() == 0) return;
   for (int k = 0; k < launch.outputs; ++k) cost.bytes_written += launch.out(k).bytes();
   if (r.steps == 0) return;
-  add_products(r, cost);
+  add_products(r, r.products(), cost);
   cost.add(visit_cell(r.kind, [](auto cell) { return backward_counts<decltype(cell)>(); }), r.elements());
-  cost.bytes_read = r.g.distinct_bytes() + r.y.bytes() + r.w.distinct_bytes();
+  cost.bytes_read = r.g.distinct_bytes() + r.y.bytes() + (r.products() ? r.w.distinct_bytes() : 0);
   const int64_t size = item_size(r.y.dtype);
   if (r.kind == CellKind::gru) {
-    cost.adds += r.step_size();
+    if (r.gh.data) cost.adds += r.step_size();
     cost.bytes_read += r.h.distinct_bytes() - r.step_size() * size;
   } else if (r.kind == CellKind::lstm) {
     cost.bytes_read += r.c.distinct_bytes() - r.elements() * size;

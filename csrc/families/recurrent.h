@@ -1,5 +1,7 @@
 // Recurrent layers: all steps of one layer in one direction are one launch.
 #pragma once
+#include <algorithm>
+
 #include "launch/door.h"
 #include "math/cell.h"
 #include "math/counting.h"
@@ -27,7 +29,8 @@ template <class F> inline auto visit_cell(CellKind kind, F&& f) {
 // states before the first step; c is null unless the cell is an LSTM, the bias if there is none.
 // Backward. out: gx (T, B, G H), gh (B, H), gc (B, H), gp (T, B, G H), contiguous. in: g and y (kept, T, B, H), h, w, c. gp is the
 // cotangent of the hidden products, from which the caller computes the gradients of w and the bias; it is null if it equals gx,
-// which a GRU's does not. gc is null unless the cell is an LSTM.
+// which a GRU's does not. gh is null if nobody asked for it, which saves the product of the first step. gc is null unless the cell
+// is an LSTM.
 // ints: the CellKind, and 1 if the steps run from the last to the first.
 struct Recurrence {
   const View &x, &h, &w, &c;
@@ -67,6 +70,9 @@ struct BackwardRecurrence : Recurrence {
         gh(launch.out(1)),
         gc(launch.out(2)),
         gp(launch.out(3)) {}
+
+  // Returns the number of steps whose cotangent is multiplied by the weight; that of the first step gives gh alone.
+  int64_t products() const { return gh.data ? steps : std::max<int64_t>(0, steps - 1); }
 };
 
 // The kernels of a cell: their names are those of the op.

@@ -9,7 +9,7 @@ import pytest
 
 import pullback as pb
 from conftest import agrees_with_torch, host, normal
-from pullback import nn
+from pullback import backends, nn
 
 LABELS = np.array([2, 0, -100, 4, 1, 2])
 REDUCTIONS = pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
@@ -209,3 +209,48 @@ def test_a_row_that_is_left_out_of_nll_has_no_loss() -> None:
     np.testing.assert_allclose(nn.nll(x, [-100, 1], reduction="none").numpy(), [0.0, -np.log(0.75)])
     for reduction in ("sum", "mean"):
         assert nn.nll(x, [-100, 1], reduction=reduction).item() == pytest.approx(-np.log(0.75))
+
+
+# ---- what no loss can be made of
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (3, 1, 4), (1,)], ids=str)
+@pytest.mark.parametrize("captured", [False, True], ids=["eager", "captured"])
+def test_cross_entropy_of_one_class_is_refused(shape: tuple[int, ...], captured: bool) -> None:
+    """It is 0 for any logits, and so is its gradient."""
+    logits, classes = pb.ones(shape), pb.zeros(shape[:1] + shape[2:] if len(shape) > 1 else (), dtype=pb.int64)
+    for target in (classes, pb.ones(shape)):
+        for options in ({}, {"label_smoothing": 0.1}, {"weight": [2.0]}, {"reduction": "none"}):
+
+            def loss(x: Any, target: Any = target, options: Any = options) -> Any:
+                return nn.cross_entropy(x, target, **options)
+
+            for f in (loss, pb.grad(loss), lambda x: pb.vmap(loss)(pb.stack([x, x]))):
+                with pytest.raises(pb.ShapeError, match=r"one class.*bce_with_logits"):
+                    (pb.capture(f) if captured else f)(logits)
+
+
+SHARES = np.array([[0.0, 1.0, 0.25], [0.5, np.nan, 1.0]])
+OUTSIDE = (-1.0, 1.5, np.nextafter(np.float32(1), np.float32(2)), -np.finfo(np.float32).tiny, np.inf, -np.inf)
+
+
+@pytest.mark.parametrize("outside", OUTSIDE)
+@pytest.mark.parametrize("argument", ["x", "target"])
+def test_binary_cross_entropy_outside_of_zero_to_one(argument: str, outside: float) -> None:
+    """It is an error if the host has the numbers, and NaN if it has not; torch raises a RuntimeError."""
+    fine = pb.tensor(SHARES, dtype=pb.float32)
+    wrong = pb.tensor(np.where(SHARES == 0.25, outside, SHARES), dtype=pb.float32)
+
+    def loss(x: Any) -> Any:
+        values = {"x": fine, "target": fine, argument: x}
+        return nn.binary_cross_entropy(values["x"], values["target"], reduction="none")
+
+    if fine.device == "cpu":
+        each = pb.vmap(lambda x: nn.binary_cross_entropy(**{"x": x, "target": x, argument: x}))
+        for f in (loss, pb.grad(lambda x: pb.sum(loss(x))), each):
+            with pytest.raises(pb.ArgumentError, match=r"^binary_cross_entropy: \w+ is .* at position \[0, 2\]; .* from 0 to 1"):
+                f(wrong)
+    captured = pb.capture(loss)
+    np.testing.assert_array_equal(host(captured(fine)), host(loss(fine)))
+    if fine.device != "cpu" or backends.why_not("cpu") is None:  # the NumPy backend runs a captured function eagerly
+        assert np.isnan(host(captured(wrong))).tolist() == [[False, False, True], [False, True, False]]

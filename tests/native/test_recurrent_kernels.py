@@ -140,23 +140,30 @@ def test_hidden_products_round_their_factors_in_autocast(kind: str, precision: s
     assert error > 0 or precision == "tf32"
 
 
+@pytest.mark.parametrize("first_state", [False, True], ids=["weights", "weights and h0"])
+@pytest.mark.parametrize("steps", [1, 2, 16])
 @pytest.mark.parametrize(
     ("kind", "gates", "forward", "backward"),
     [("RNN", 1, (2, 0), (2, 2)), ("LSTM", 4, (15, 3), (12, 16)), ("GRU", 3, (12, 2), (11, 11))],
 )
-def test_work_is_that_of_the_formulas(kind: str, gates: int, forward: Any, backward: Any) -> None:
-    """One direction has 64 units over 64 numbers, 16 steps and batch 8.
+def test_work_is_that_of_the_formulas(kind: str, gates: int, forward: Any, backward: Any, steps: int, first_state: bool) -> None:
+    """One direction has 64 units over 64 numbers, and batch 8.
 
     Backward, the data needs no gradient: of four products (by each factor of the input and of the hidden products) three are left.
+    The product with the weight of the first step gives the gradient of the state before it, and is computed for that alone.
     `forward` and `backward` are the additions and multiplications of a cell, per element. Each sigmoid has two additions.
     """
-    layer, x, n = getattr(nn, kind)(64, 64), inputs(0, 16, 8, 64), 16 * 8 * 64
+    layer, x, n = getattr(nn, kind)(64, 64), inputs(0, steps, 8, 64), steps * 8 * 64
+    h, c = inputs(1, 1, 8, 64), inputs(2, 1, 8, 64)
     with pb.profile(strict=True) as prof, pb.GradientTape() as tape:
-        y = layer(x)[0]
-        tape.gradient(y, layer.parameters(), output_gradients=pb.ones_like(y))
+        if first_state:
+            tape.watch(h)
+        y = layer(x, (h, c) if kind == "LSTM" else h)[0]
+        tape.gradient(y, [*layer.parameters(), *([h] if first_state else [])], output_gradients=pb.ones_like(y))
     products = n * gates * 64 * 2
-    assert (prof.forward.matmul_flops, prof.backward.matmul_flops) == (2 * products, 3 * products)
+    unasked = 0 if first_state else products // steps
+    assert (prof.forward.matmul_flops, prof.backward.matmul_flops) == (2 * products, 3 * products - unasked)
     rows = {row.kernel: row.figures for row in prof.rows}
     assert rows[kind.lower()].flops == products + n * sum(forward)
-    more = 8 * 64 if kind == "GRU" else 0  # the cotangent of h before the first step is a sum of two
-    assert rows[f"{kind.lower()}_pullback"].flops == products + n * sum(backward) + more
+    more = 8 * 64 if kind == "GRU" and first_state else 0  # the cotangent of h before the first step is a sum of two
+    assert rows[f"{kind.lower()}_pullback"].flops == products - unasked + n * sum(backward) + more

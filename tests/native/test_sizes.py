@@ -246,8 +246,8 @@ def test_gathers_of_any_size(kind: str) -> None:
     for dtype, (length, count, width) in product(EVERY, [(1, 1, 1), (5, 17, 1), (100, 1025, 3), (100, 20, 130), (9, 2100, 8)]):
         x = numbers(rng, dtype, length, width)
         for view in placed(x):
-            agrees("take", (view, indices(rng, kind, length, count)), (0,))
-            agrees("take", (view.T, indices(rng, kind, length, count // 2, 2)), (1,))
+            agrees("take", (view, indices(rng, kind, length, count)), (0, True))
+            agrees("take", (view.T, indices(rng, kind, length, count // 2, 2)), (1, False))
             agrees("take_along_axis", (view, indices(rng, kind, length, count, width)), (0,))
             agrees("take_along_axis", (view.T, indices(rng, kind, length, width, count)), (1,))
 
@@ -279,7 +279,7 @@ def test_kernels_refuse_an_index_out_of_range(index: int) -> None:
     at[-2] = index
     w, logits, float32 = np.ones(n), np.ones((n, 5)), np.dtype(np.float32)
     for name, args in {
-        "take": (x, at, 0), "take_along_axis": (x, at, 0), "index_set": (x, w, at, 0), "index_add": (x, w, at, 0),
+        "take": (x, at, 0, True), "take_along_axis": (x, at, 0), "index_set": (x, w, at, 0), "index_add": (x, w, at, 0),
         "scatter_add": (w, at, (5,), 0), "along_axis_add": (w, at, (5,), 0), "segment_sum": (w, at, 5),
         "one_hot": (at, 5, float32), "cross_entropy": (logits, at, -100, 0.0),
     }.items():  # fmt: skip

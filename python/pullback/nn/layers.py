@@ -14,7 +14,7 @@ from ..launch import capturing
 from ..ops._shapes import flag, integer, normalize_axis, probability
 from ..ops.conversion import stop_gradient
 from ..ops.elementwise import equal, where
-from ..ops.gather import take
+from ..ops.gather import rows_of_ids
 from ..ops.linear import ACTIVATIONS, Activation, linear
 from ..ops.random import Generator, dropout
 from ..ops.shape import expand_dims, reshape
@@ -206,7 +206,8 @@ class Embedding(Module):
 
     Args:
         num_embeddings: the number of rows of the table. embedding_dim: the length of a row.
-        padding_idx: a row that starts at 0 and gets no gradient. A negative number counts from the last row.
+        padding_idx: a row that starts at 0 and gets no gradient. A negative number counts from the last row; negative indices do
+            not, and are an IndexError.
 
     The weight has shape (num_embeddings, embedding_dim) and is drawn from N(0, 1), as in torch.nn.Embedding.
     """
@@ -234,7 +235,7 @@ class Embedding(Module):
         indices = as_tensor(indices)
         if dtypes.is_float(indices.dtype):
             raise DTypeError(f"Embedding: indices have dtype {indices.dtype}; they must be integers. Use .astype(pb.int64).")
-        rows = take(self.weight, indices, axis=0)
+        rows = rows_of_ids("Embedding", self.weight, indices)
         if self.padding_idx is None:
             return rows
         return where(expand_dims(equal(indices, self.padding_idx), axis=-1), stop_gradient(rows), rows)

@@ -6,14 +6,17 @@ import math
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from ..errors import DTypeError, PullbackError, ShapeError
+import numpy as np
+
+from ..autodiff.batching import Batched
+from ..errors import ArgumentError, DTypeError, PullbackError, ShapeError
 from ..interop.wrong_calls import explain_call
 from ..launch import capturing
 from ..ops._shapes import integer, real
 from ..ops.by_name import in_float
 from ..ops.conversion import same_dtype
 from ..ops.elementwise import abs, exp, less, log, log1p, not_equal, softplus as _softplus, square, where
-from ..ops.gather import take, take_along_axis
+from ..ops.gather import in_int64, take, take_along_axis
 from ..ops.losses import cross_entropy_rows, divide_by_count, squared_error
 from ..ops.reduce import mean, sum
 from ..ops.rows import log_softmax
@@ -129,15 +132,34 @@ def binary_cross_entropy(
     """Returns -(z log x + (1 - z) log(1 - x)), reduced, for probabilities x and the target z, both in [0, 1].
 
     The logarithms are at least -100, as in PyTorch; below, the derivative is 0. weight scales each element and broadcasts. For
-    logits, bce_with_logits is more accurate. Raises ShapeError if x and target differ in shape.
+    logits, bce_with_logits is more accurate.
+
+    Raises ShapeError if x and target differ in shape; ArgumentError for a number outside of [0, 1]. On a GPU and in a captured
+    function, where nothing waits for the numbers, the loss is NaN instead.
     """
     x, z, dtype = _pair("binary_cross_entropy", x, target)
+    _check_shares("x", x, "For logits use bce_with_logits.")
+    if not _check_shares("target", z, "The target is the probability of the class 1."):
+        z = where(z * (1 - z) < 0, math.nan, z)  # x outside of [0, 1] is NaN already, by its logarithms
     yes, no = [where(y > -100.0, y, where(y != y, y, -100.0)) for y in (log(x), log1p(-x))]
     loss = -(z * yes + (1 - z) * no)
     if weight is not None:
         weight = as_tensor(weight)
         loss, dtype = loss * _wide(weight), dtypes.promote(dtype, weight.dtype)
     return _reduced("binary_cross_entropy", loss, reduction, dtype)
+
+
+def _check_shares(argument: str, x: Tensor, remedy: str) -> bool:
+    """Raises ArgumentError if a number of x is outside of [0, 1]; NaN is not. Returns False if the host cannot see them now."""
+    while isinstance(x, Batched):
+        x = x.value
+    if capturing.thread.recording is not None or not devices.on_host(x.array):
+        return False
+    all_inside = not x.size or (x.array.min() >= 0 and x.array.max() <= 1)
+    for position in [] if all_inside else np.argwhere((x.array < 0) | (x.array > 1)).tolist():
+        found = f"{argument} is {x.array[tuple(position)]} at position {position}"
+        raise ArgumentError(f"binary_cross_entropy: {found}; it must be from 0 to 1. {remedy}")
+    return True
 
 
 @explain_call
@@ -236,12 +258,17 @@ def cross_entropy(
         reduction: "mean" (over the rows that count), "sum" or "none".
 
     Returns: a scalar, or with "none" a tensor of the shape of the class numbers, as torch.nn.functional.cross_entropy does.
-    Raises: ShapeError, DTypeError; IndexError naming a class out of range.
+    Raises: ShapeError, also for logits of one class; DTypeError; IndexError naming a class out of range.
     """
     logits, target = as_tensor(logits), as_tensor(target)
     _known("cross_entropy", reduction)
     if not 0 <= real("cross_entropy", "label_smoothing", label_smoothing) <= 1:
         raise PullbackError(f"cross_entropy: label_smoothing={label_smoothing} is not a share; it must be from 0 to 1.")
+    if dtypes.is_float(logits.dtype) and (logits.shape[1:2] or logits.shape) == (1,):
+        raise ShapeError(
+            f"cross_entropy: the logits {logits.shape} have one class, whose probability is always 1: the loss is 0, and nothing "
+            f"learns. If one output decides between two classes, use bce_with_logits; otherwise give one logit for each class."
+        )
     if dtypes.is_float(target.dtype):
         return _with_probabilities(logits, target, weight, label_smoothing, reduction)
     rows, labels = _rows_and_labels("cross_entropy", logits, target, ignore_index)
@@ -291,7 +318,7 @@ def _rows_and_labels(name: str, x: Tensor, target: Tensor, ignore_index: int) ->
         )
     if target.dtype.kind not in "iu":
         raise DTypeError(f"{name}: class numbers have dtype {target.dtype}; they must be integers. Use .astype(pb.int64).")
-    numbers = (target if target.ndim == 1 else reshape(target, (target.size,))).astype(dtypes.int64)
+    numbers = in_int64(target if target.ndim == 1 else reshape(target, (target.size,)))
     return _as_rows(x), _Labels(numbers, integer(name, "ignore_index", ignore_index), target.shape)
 
 

@@ -73,15 +73,20 @@ def numbered(indices: Tensor, length: int, *, from_end: bool = True) -> Tensor:
 LARGEST_INT64: Final = 2**63 - 1
 
 
+def in_int64(indices: Tensor) -> Tensor:
+    """Returns the indices as int64. Those of 2^63 or more, which would become negative, become the largest int64."""
+    if indices.dtype == dtypes.uint64:
+        indices = minimum(indices, LARGEST_INT64)
+    return indices.astype(dtypes.int64)
+
+
 def within(indices: Tensor, length: int, beyond: int, *, from_end: bool = True) -> Tensor:
     """Returns the indices as int64, with those from the end counted from the front.
 
     Indices on a GPU have not been checked yet, nor have those of a replay. Those out of range become `beyond`, because the kernel
     checks them against the longer axis of the joined tables (or of joined axes), where they could be valid.
     """
-    if indices.dtype == dtypes.uint64:  # a number of 2^63 or more would become negative
-        indices = minimum(indices, LARGEST_INT64)
-    indices = indices.astype(dtypes.int64)
+    indices = in_int64(indices)
     if indices.device == "cpu" and capturing.thread.recording is None:
         return indices
     if from_end:
@@ -100,14 +105,14 @@ def indexed_first(updates: Tensor, axis: int, count: int) -> Tensor:
 
 
 def _take_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """For take(x, indices, axis)."""
-    (x, indices), (axis,) = xs, params
+    """For take(x, indices, axis, from_end)."""
+    (x, indices), (axis, from_end) = xs, params
     if not on[1]:
-        return apply(op, (x, indices), (axis + 1,))
+        return apply(op, (x, indices), (axis + 1, from_end))
     if not on[0]:
-        return moveaxis(apply(op, (x, indices), (axis,)), axis, 0)
+        return moveaxis(apply(op, (x, indices), (axis, from_end)), axis, 0)
     rows, length = tables(x, axis)
-    y = apply(op, (rows, numbered(indices, length)), (0,))
+    y = apply(op, (rows, numbered(indices, length, from_end=from_end)), (0, from_end))
     there = list(range(axis + 1, axis + indices.ndim))
     return moveaxis(y, list(range(1, indices.ndim)), there)
 
@@ -127,12 +132,13 @@ def _scatter_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], para
 # ---- ops. Indices are integer tensors that `checked` has found in range; no gradient flows through them.
 
 
-def _reads(x: Any, indices: Any, axis: int, y: Any) -> dict[str, int]:
+def _reads(*values: Any) -> dict[str, int]:
     """Returns the cost of a gather: it reads the indices and as many bytes as it writes, but at most the whole table."""
+    x, indices, y = values[0], values[1], values[-1]
     return {"bytes_read": int(min(y.nbytes, x.nbytes) + indices.nbytes)}
 
 
-def _table_factors(of_all: Any, g: Tensor, x_shape: Shape, indices: Tensor, axis: int) -> Any:
+def _table_factors(of_all: Any, g: Tensor, x_shape: Shape, indices: Tensor, axis: int, from_end: bool) -> Any:
     if axis:
         return None
     at, values = of_all(indices), of_all(g)
@@ -140,10 +146,10 @@ def _table_factors(of_all: Any, g: Tensor, x_shape: Shape, indices: Tensor, axis
     return Rows(at, reshape(values, (*at.shape, math.prod(x_shape[1:]))), x_shape[0])
 
 
-_take = op("take", example=normal((4, 3), np.array([[0, 3], [1, 0]]), params=(0,)), inputs=2, batch=_take_each,
+_take = op("take", example=normal((4, 3), np.array([[0, 3], [1, 0]]), params=(0, True)), inputs=2, batch=_take_each,
            factors={0: _table_factors},
-           kind=LINEAR, reference=lambda xp, x, indices, axis: xp.take(x, indices, axis=axis), cost=_reads,
-           pullback=(lambda g, x_shape, indices, axis: scatter_add(g, indices, x_shape, axis), None))  # fmt: skip
+           kind=LINEAR, reference=lambda xp, x, indices, axis, from_end: xp.take(x, indices, axis=axis), cost=_reads,
+           pullback=(lambda g, x_shape, indices, axis, from_end: scatter_add(g, indices, x_shape, axis), None))  # fmt: skip
 _scatter_add = op("scatter_add", example=normal((2, 2, 3), np.array([[0, 3], [0, 1]]), params=((4, 3), 0)),
                   kind=LINEAR, inputs=2, batch=_scatter_each,
                   pullback=(lambda g, indices, axis: gathered(g, indices, axis), None),
@@ -185,7 +191,7 @@ class Rows:
 
 def gathered(x: Tensor, indices: Tensor, axis: int) -> Tensor:
     """Runs take with indices that are already checked."""
-    return apply(_take, (x, indices), (axis,))
+    return apply(_take, (x, indices), (axis, True))
 
 
 def gathered_along(x: Tensor, indices: Tensor, axis: int) -> Tensor:
@@ -205,14 +211,18 @@ def along_axis_add(updates: Tensor, indices: Tensor, shape: Shape, axis: int) ->
 
 # ---- public functions
 
+_NO_LAST_ID: Final = " Negative ids and classes do not count from the end: give missing ones a number of their own."
 
-def checked(name: str, indices: Any, length: int, axis: int, device: str) -> Tensor:
+
+def checked(name: str, indices: Any, length: int, axis: int, device: str, *, from_end: bool = True) -> Tensor:
     """Returns integer indices on the device, in [0, length). Raises DTypeError, or IndexError naming the first invalid index.
 
     Indices on a GPU are checked by the kernel that uses them, so that the host does not wait.
+
+    from_end: negative indices count from the end. Otherwise they are out of range.
     """
     if isinstance(indices, Batched):
-        return over_all(indices, lambda all_of_them: checked(name, all_of_them, length, axis, device))
+        return over_all(indices, lambda all_of_them: checked(name, all_of_them, length, axis, device, from_end=from_end))
     array = indices.array if isinstance(indices, Tensor) else indices if devices.on_device(indices) else as_indices(indices)
     if capturing.thread.recording is not None and array.dtype.kind in "iu":
         return over(indices, devices.move(array, device))  # the kernel checks them at every replay
@@ -224,12 +234,13 @@ def checked(name: str, indices: Any, length: int, axis: int, device: str) -> Ten
         once = array  # one copy of each element: a broadcast view can be larger than memory
         if 0 in array.strides:
             once = array[tuple([slice(None) if stride else slice(1) for stride in array.strides])]
-        low, high = int(once.min()), int(once.max())
-        if low < -length or high >= length:
-            wrong = np.argwhere((once < -length) | (once >= length))[0].tolist()
+        low, high, least = int(once.min()), int(once.max()), -length if from_end else 0
+        if low < least or high >= length:
+            wrong = np.argwhere((once < least) | (once >= length))[0].tolist()
+            index = int(once[tuple(wrong)])
             raise IndexError(
-                f"{name}: index {once[tuple(wrong)]} at position {wrong} is out of range for axis {axis} of length {length} "
-                f"(from {-length} to {length - 1})."
+                f"{name}: index {index} at position {wrong} is out of range for axis {axis} of length {length} "
+                f"(from {least} to {length - 1}).{_NO_LAST_ID if index < 0 and not from_end else ''}"
             )
         if low < 0:
             array = np.broadcast_to(np.where(once < 0, once.astype(np.int64) + length, once), array.shape)
@@ -249,7 +260,16 @@ def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None, **unknown: N
             raise ShapeError(f"take: axis= is needed for a tensor of shape {x.shape}.")
         axis = 0
     axis = normalize_axis("take", axis, x.ndim)
-    return apply(_take, (x, checked("take", steady(indices), x.shape[axis], axis, x.device)), (axis,))
+    return gathered(x, checked("take", steady(indices), x.shape[axis], axis, x.device), axis)
+
+
+def rows_of_ids(name: str, table: Tensor, ids: ArrayLike) -> Tensor:
+    """Returns the rows of a table (n, …) at ids from 0 to n - 1. Negative ids do not count from the end.
+
+    name: that of the caller, for errors. Raises IndexError naming the id, DTypeError.
+    """
+    found = checked(name, steady(ids), table.shape[0], 0, table.device, from_end=False)
+    return apply(_take, (as_tensor(table), found), (0, False))
 
 
 def take_along_axis(x: ArrayLike, indices: ArrayLike, axis: int = -1, **unknown: NoReturn) -> Tensor:
@@ -275,11 +295,12 @@ def _but(shape: Shape, axis: int) -> Shape:
 def one_hot(indices: ArrayLike, depth: int, *, dtype: DTypeLike | None = None) -> Tensor:
     """Returns 1 at the index and 0 elsewhere, along a new last axis of length `depth`; float32 if no dtype is given.
 
-    Raises IndexError naming the index, ShapeError for a negative depth, DTypeError.
+    Raises IndexError naming the index, also a negative one: classes do not count from the end. Raises ShapeError for a negative
+    depth, DTypeError.
     """
     depth = checked_length("one_hot", "depth", depth)
     place = indices.device if isinstance(indices, Tensor) else devices.default_device()
     check_room("one_hot", (depth,), 4)
-    found = checked("one_hot", indices, depth, -1, place)
+    found = checked("one_hot", indices, depth, -1, place, from_end=False)
     wanted = dtypes.DEFAULT if dtype is None else dtypes.as_dtype(dtype)
     return apply(_one_hot, (found,), (depth, wanted))

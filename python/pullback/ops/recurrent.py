@@ -92,17 +92,21 @@ def _gru_reference(xp: Any, x: Any, h: Any, weight: Any, bias: Any, reverse: boo
 # product, and of the state that the step reads directly.
 
 
-def _walk(pull_step: Any, g: Tensor, y: Tensor, state: int, first: Tensor, weight: Tensor, reverse: bool, wide: bool) -> Any:
+def _walk(
+    pull_step: Any, g: Tensor, y: Tensor, state: int, first: Tensor, weight: Tensor, reverse: bool, wide: bool, of_h: bool
+) -> Any:
     """Returns the cotangents of x, of the hidden products, and of the states before the first step.
 
-    state: the place in y of the state that each step reads directly; `first` is the one before the first step.
+    state: the place in y of the state that each step reads directly; `first` is the one before the first step. of_h: the cotangent
+    of h before the first step is needed; otherwise the product that gives it is left out, and None is returned for it.
     """
     of_x: list[Any] = [None] * g.shape[1]
     of_product, before = list(of_x), _earlier(first, y[state], reverse)
     later = carry = zeros_like(first)
-    for t in reversed(_steps(g.shape[1], reverse)):
+    steps = _steps(g.shape[1], reverse)
+    for t in reversed(steps):
         of_x[t], of_product[t], carry = pull_step(unstack(g[:, t]), unstack(y[:, t]), before[t], later, carry)
-        later = (exact_product if wide else matmul)(of_product[t], weight)
+        later = (exact_product if wide else matmul)(of_product[t], weight) if of_h or t != steps[0] else None
     if not of_x:
         nothing = zeros((0, g.shape[2], weight.shape[0]), dtype=g.dtype, device=g.device)
         return nothing, nothing, later, carry
@@ -147,7 +151,7 @@ def _earlier(first: Tensor, states: Tensor, reverse: bool) -> Tensor:
 
 def _rnn_pullback(g: Tensor, h: Tensor, weight: Tensor, y: Tensor, reverse: bool, relu: bool, needs: Sequence[bool]) -> Any:
     wide, (g, h, w, z) = g.array.itemsize == 2, map(widened, (g, h, weight, y))
-    gx, _, gh, _ = _walk(_pull_relu if relu else _pull_tanh, g, z, 0, h, w, reverse, wide)
+    gx, _, gh, _ = _walk(_pull_relu if relu else _pull_tanh, g, z, 0, h, w, reverse, wide, needs[1])
     return _narrowed(y.dtype, (gx, gh, *_of_weights(gx, _earlier(h, z[0], reverse), needs)), needs)
 
 
@@ -155,14 +159,14 @@ def _lstm_pullback(
     g: Tensor, h: Tensor, c: Tensor, weight: Tensor, y: Tensor, reverse: bool, needs: Sequence[bool]
 ) -> list[Tensor | None]:
     wide, (g, h, c, w, z) = g.array.itemsize == 2, map(widened, (g, h, c, weight, y))
-    gx, _, gh, gc = _walk(_pull_lstm, g, z, 1, c, w, reverse, wide)
+    gx, _, gh, gc = _walk(_pull_lstm, g, z, 1, c, w, reverse, wide, needs[1])
     return _narrowed(y.dtype, (gx, gh, gc, *_of_weights(gx, _earlier(h, z[0], reverse), needs)), needs)
 
 
 def _gru_pullback(g: Tensor, h: Tensor, weight: Tensor, y: Tensor, reverse: bool, needs: Sequence[bool]) -> list[Tensor | None]:
     wide, (g, h, w, z) = g.array.itemsize == 2, map(widened, (g, h, weight, y))
-    gx, gp, gh, carry = _walk(_pull_gru, g, z, 0, h, w, reverse, wide)
-    return _narrowed(y.dtype, (gx, gh + carry, *_of_weights(gp, _earlier(h, z[0], reverse), needs)), needs)
+    gx, gp, gh, carry = _walk(_pull_gru, g, z, 0, h, w, reverse, wide, needs[1])
+    return _narrowed(y.dtype, (gx, gh + carry if needs[1] else None, *_of_weights(gp, _earlier(h, z[0], reverse), needs)), needs)
 
 
 def _narrowed(dtype: Any, gradients: Sequence[Any], needs: Sequence[bool]) -> list[Tensor | None]:
@@ -222,7 +226,8 @@ def _fused(name: str, carries: int, splits: bool) -> Any:
     def fused(g: Tensor, *kept: Any) -> list[Tensor | None]:
         *given, needs = kept
         h, weight, y, reverse = given[0], given[carries], given[carries + 1], given[carries + 2]
-        found = [Tensor(array) for array in kernel(g.array, *[v.array if isinstance(v, Tensor) else v for v in given])]
+        arrays = kernel(g.array, *[v.array if isinstance(v, Tensor) else v for v in given], needs[1])
+        found: list[Any] = [None if array is None else Tensor(array) for array in arrays]
         gp = found.pop() if splits else found[0]
         if not needs[-2] and not needs[-1]:
             return [*found, None, None]
