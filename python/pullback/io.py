@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from .errors import DTypeError, FileFormatError, PullbackError
+from .errors import FileFormatError, PullbackError
 from .interop.wrong_calls import explain_call
-from .tensors import devices, dtypes
+from .safetensors_files import METADATA, read, tensors_of
+from .tensors import devices
 from .tensors.creation import asarray
 from .tensors.tensor import Tensor
 from .tree import is_unicode
@@ -26,18 +27,13 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-METADATA = "__metadata__"  # a name that the format reserves, so no tensor in the file may have it
 STRUCTURE = "pullback.structure"  # the key of the file's metadata that holds how tensors nest, as JSON
-ELSEWHERE = (b"PK\x03\x04", b"\x93NUMPY", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"\x89HDF")  # zip, npy, pickle, HDF5
-MOST_HEADER = 100_000_000  # the format's limit in bytes
-DTYPES = {  # the format's codes
-    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32", "I16": "int16",
-    "I8": "int8", "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
-}  # fmt: skip
 
 
 def save(path: str | os.PathLike[str], tree: Any) -> None:
     """Writes nested dicts, lists and tuples of tensors, arrays, numbers, strings and None to a safetensors file.
+
+    Tensors of other libraries, such as PyTorch and JAX, are saved as pullback's: with their values, without gradients.
 
     Tensors keep dtype and shape, and their names in the file are their paths ("layers.0.weight"), so other programs can read them
     too. The file is replaced atomically: save writes a temporary file in the same folder, flushes it to the disk and renames it.
@@ -77,7 +73,7 @@ def _take_apart(tree: Any, path: str, tensors: dict[str, Any], around: tuple[int
     """
     if isinstance(tree, str) or tree is None or type(tree) in (bool, int, float):
         return {"value": tree}
-    if isinstance(tree, (Tensor, np.ndarray, np.generic)):
+    if isinstance(tree, (Tensor, np.ndarray, np.generic)) or hasattr(tree, "__dlpack__"):
         name = path or "tensor"
         while name in tensors or name == METADATA:  # A key that contains a dot can equal the path of another tensor.
             name += "_"
@@ -93,6 +89,8 @@ def _take_apart(tree: Any, path: str, tensors: dict[str, Any], around: tuple[int
         items = [(key, _take_apart(x, _join(path, key), tensors, around, versions)) for key, x in entries]
         return {"dict": items} if isinstance(tree, dict) else {type(tree).__name__: [x for _, x in items]}
     what = f'what is at "{path}"' if path else "what was given"
+    if hasattr(tree, "__array__"):  # such as a Series of pandas, whose index a tensor would not keep
+        raise PullbackError(f"save: {what} is a {type(tree).__name__}, not an array or tensor. Save its array: np.asarray(x).")
     raise PullbackError(
         f"save: {what} is a {type(tree).__name__}; only tensors, arrays, numbers, strings and None can be saved, in "
         f"dicts, lists and tuples. Of a Module or an optimizer, save x.state_dict()."
@@ -111,11 +109,14 @@ def _join(path: str, key: Any) -> str:
 
 
 def _array_of(x: Any, path: str) -> Any:
-    if isinstance(x, np.ma.MaskedArray):
-        raise DTypeError(f'save: the array at "{path}" has a mask, which no tensor has. Save x.filled(...), or x.data and x.mask.')
-    array = devices.move(x.array, "cpu") if isinstance(x, Tensor) else np.asarray(x)
-    if not dtypes.is_supported(array.dtype):
-        raise DTypeError(f'save: the array at "{path}" has dtype {array.dtype}, which no tensor has. Convert it first, by .astype.')
+    """Returns a tensor or an array of any library as an array of the host in C order. Raises PullbackError."""
+    if isinstance(x, Tensor):
+        return np.array(devices.move(x.array, "cpu"), order="C")
+    try:
+        array = asarray(x.detach() if getattr(x, "requires_grad", False) else x, device="cpu").array
+    except PullbackError as error:
+        what = f'the array at "{path}"' if path else "the array"
+        raise type(error)(f"save: {what} cannot be saved: {str(error).removeprefix('save: tree: ')}") from error
     return np.array(array, order="C")
 
 
@@ -226,18 +227,13 @@ def _like_the_old(descriptor: int, place: str) -> None:
 def load(path: str | os.PathLike[str], *, device: str | None = None) -> Any:
     """Reads a file that `save` wrote, and returns the same structure. Another program's safetensors file becomes a dict of tensors.
 
+    The path may also be that of the index of a model that is split into several files ("model.safetensors.index.json"). The result
+    is then a dict of all its tensors, which are read from the files that the index names, in the folder of the index.
+
     Raises: FileNotFoundError; FileFormatError naming the file and what is wrong with it; DeviceError.
     """
     path = _path("load", path)
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError as error:
-        raise FileNotFoundError(error.errno, "load: there is no such file. Check the path", str(path)) from None
-    except IsADirectoryError:
-        raise FileFormatError(f'load: "{path}" is a folder. Give the path of a file in it.') from None
-    except OSError as error:
-        raise FileFormatError(f'load: "{path}" cannot be read: {error.strerror or error}.') from error
-    tensors, metadata = _parse(path, data)
+    tensors, metadata = tensors_of(path, read(path))
     placed = {name: asarray(array, device=device) for name, array in tensors.items()}
     if STRUCTURE not in metadata:
         return placed
@@ -245,41 +241,6 @@ def load(path: str | os.PathLike[str], *, device: str | None = None) -> Any:
         return _put_together(json.loads(metadata[STRUCTURE]), placed)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FileFormatError(f'load: "{path}": how its tensors nest is damaged in its metadata ({error!r}).') from error
-
-
-def _parse(path: Path, data: bytes) -> tuple[dict[str, Any], dict[str, str]]:
-    """Returns the arrays by name, and the metadata. The safetensors library checks the format; the messages are pullback's."""
-    from safetensors import SafetensorError, deserialize  # safetensors.numpy does not support bfloat16
-
-    length = int.from_bytes(data[:8], "little")
-    if len(data) < 9 or data[8:9] != b"{" or length > MOST_HEADER:
-        what = "is empty" if not data else f"begins with {data[:12]!r}"
-        hint = "Give one that pb.save or safetensors wrote."
-        if data.startswith(ELSEWHERE):
-            hint = (
-                "torch.save, np.save, np.savez, pickle and Keras write such files. Read it with the library that wrote it, and "
-                "save the arrays: pb.save(path, {name: array, ...})."
-            )
-        raise FileFormatError(f'load: "{path}" is not a safetensors file: it {what}. {hint}')
-    if 8 + length > len(data):
-        raise FileFormatError(f'load: "{path}" is cut off: its header takes {8 + length} bytes, the file has {len(data)}.')
-    try:
-        found = deserialize(data)
-    except (SafetensorError, ValueError, OverflowError) as error:
-        raise FileFormatError(
-            f'load: "{path}" ({len(data)} bytes) is not a whole safetensors file: it was cut off or damaged ({error}).'
-        ) from error
-    arrays: dict[str, Any] = {}
-    for name, facts in found:
-        if facts["dtype"] not in DTYPES:
-            raise FileFormatError(f'load: "{path}": tensor "{name}" has dtype {facts["dtype"]}, which pullback does not have.')
-        dtype = dtypes.as_dtype(DTYPES[facts["dtype"]])
-        try:
-            array = np.frombuffer(facts["data"], dtype).reshape(facts["shape"])
-        except (ValueError, OverflowError) as error:
-            raise FileFormatError(f'load: "{path}": tensor "{name}" has shape {facts["shape"]}, which no array has.') from error
-        arrays[name] = array.view(np.uint8) != 0 if dtype == dtypes.bool_ else array.copy()
-    return arrays, json.loads(data[8 : 8 + length]).get("__metadata__") or {}
 
 
 def _put_together(structure: Any, tensors: dict[str, Tensor]) -> Any:

@@ -47,7 +47,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("ops",),
     (
         "transforms", "replays", "check", "debug", "interop.numpy_signatures", "interop.dispatch", "interop.einops_backend",
-        "linalg", "random", "profiling", "io", "report", "hashing", "outputs",
+        "linalg", "random", "profiling", "io", "safetensors_files", "report", "hashing", "outputs",
     ),
     ("nn", "optim", "solve", "data"),
     ("amp", "examples", "info", "resume"),

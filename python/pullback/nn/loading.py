@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,18 +30,47 @@ def load(
     given = {path: name for path, name in paths.items() if path in state}
     found = set(given.values())
     missing, unexpected = [n for n in own if n not in found], [str(n) for n in state if n not in paths]
-    if strict and (missing or unexpected):
+    instead = _renamed(own, paths, state) if missing and unexpected else ""
+    if (strict and (missing or unexpected)) or (instead and not found):
         told = [f"{what} {', '.join(names)}" for what, names in (("missing", missing), ("unexpected", unexpected)) if names]
-        raise PullbackError(
-            f"load_state_dict: the names do not match those of {title}: {'; '.join(told)}. Load it into the same network, or pass "
-            f"strict=False to take what fits."
-        )
+        remedy = "Load it into the same network, or pass strict=False to take what fits."
+        raise PullbackError(f"load_state_dict: the names do not match those of {title}: {'; '.join(told)}. {instead or remedy}")
     values: dict[str, Any] = {}
     for path, name in given.items():
         _add_value(values, name, path, _array_of(path, state[path]), own[name].shape)
     for name, value in values.items():
         own[name].assign(Tensor(value))
     return missing, unexpected
+
+
+def _renamed(own: Mapping[str, Any], paths: Mapping[str, Any], state: Mapping[Any, Any]) -> str:
+    """Returns how a state gets names that fit, or "" if there is no simple way.
+
+    Wrappers of networks, such as DataParallel and torch.compile, put a name of theirs before, or into, the names of the weights,
+    and a checkpoint holds the state among other things.
+    """
+    for key, inside in state.items():
+        if isinstance(inside, Mapping) and any([name in paths for name in inside]):
+            return f"The weights are in the state's entry {key!r}: pass state[{key!r}]."
+    names = [name for name in state if isinstance(name, str)]
+    if head := _prefix(names, paths):
+        return f'The names begin with "{head}". Strip it: {{name.removeprefix("{head}"): x for name, x in state.items()}}.'
+    if head := _prefix(list(own), state):
+        return f'The names lack "{head}". Put it before them: {{"{head}" + name: x for name, x in state.items()}}.'
+    for part in ("_orig_mod.", "module."):
+        if any([part in name and name.replace(part, "") in paths for name in names]):
+            return f'The names contain "{part}". Remove it: {{name.replace("{part}", ""): x for name, x in state.items()}}.'
+    return ""
+
+
+def _prefix(names: Sequence[str], others: Mapping[Any, Any]) -> str:
+    """Returns the words, with their dots, that all these names begin with, and behind which one has another name; "" if none."""
+    parts = names[0].split(".") if names else []
+    for k in range(1, len(parts)):
+        head = ".".join(parts[:k]) + "."
+        if all([name.startswith(head) for name in names]) and any([name.removeprefix(head) in others for name in names]):
+            return head
+    return ""
 
 
 def _add_value(values: dict[str, Any], name: str, path: str, value: Any, shape: tuple[int, ...]) -> None:

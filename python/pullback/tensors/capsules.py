@@ -27,7 +27,16 @@ def exported(array: Any, **options: Any) -> Any:
 
 
 def device_type(obj: Any) -> int:
-    """Returns DLPack's number of the device type of an object. Raises ArgumentError if the object's own library has none."""
+    """Returns DLPack's number of the device type of an object.
+
+    Raises ArgumentError if its own library does not export it, and for a tensor of torch whose numbers are those of its memory,
+    negated, such as the imaginary part of a conjugate: torch exports the memory only.
+    """
+    if (is_negated := getattr(obj, "is_neg", None)) is not None and is_negated():
+        raise ArgumentError(
+            f"a {type(obj).__name__} of torch is a view of its numbers' negatives, which torch does not export. Call "
+            f".resolve_neg() on it, and give the result."
+        )
     try:
         return int(obj.__dlpack_device__()[0])
     except (RuntimeError, BufferError, ValueError) as error:
