@@ -338,12 +338,6 @@ def sized(op: Op, rng: Any) -> Iterator[Case]:
             yield Case(f"{dtype} {n}", *SIZED[op.name](rng, dtype_of(dtype), n), light=n < SHARED)
 
 
-def quotients(op: Op, rng: Any) -> Iterator[Case]:
-    """Yields quotients of numbers with every special value among them."""
-    for dtype in takes(op):
-        yield Case(f"{dtype} special", tuple([special(rng, draw(op, dtype_of(dtype), (40, 33), rng)) for _ in "ab"]))
-
-
 # ---- the makers of each op's cases
 
 BY_KIND: Final[dict[str, Callable[[Op, Any], Iterator[Case]]]] = {
@@ -357,5 +351,5 @@ MAKERS: Final = {
     "matmul": products, "linear": layers, "linear_activated": layers, **dict.fromkeys(("rnn", "lstm", "gru"), recurrent),
     **dict.fromkeys(("convolution", "convolution_input", "convolution_weight"), convolutions),
     **dict.fromkeys(("max_pool", "max_pool_indices", "avg_pool", "avg_unpool"), pools),
-    "channel_norm": channels, "attention": attentions, "quotient": quotients,
+    "channel_norm": channels, "attention": attentions,
 }  # fmt: skip

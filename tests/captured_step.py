@@ -23,7 +23,6 @@ needs_kernels = pytest.mark.skipif(REASON is not None, reason=f"no native kernel
 UNREPEATABLE = (
     "nextafter", "place", "to_device", *(
         "cholesky", "solve", "solve_triangular", "det", "slogdet", "cofactors", "qr", "eigh", "eigvalsh", "svd", "svdvals", "pinv",
-        "quotient",
     ) * (devices.default_device() != "cpu"),
 )  # fmt: skip
 ROWS, CLASSES = 12, 4

@@ -8,7 +8,6 @@ import numpy as np
 
 import pullback as pb
 from conftest import FLOATS, dtype_of
-from pullback.autodiff.primitive import OPS, apply
 from random_calls import Call, laid_out, shape_of, tensor, with_gradients
 
 # The counting build has no LAPACK, whose work nothing counts.
@@ -43,11 +42,6 @@ def solve_triangular(rng: Any) -> None:
     with_gradients(rng, lambda a, b: pb.linalg.solve_triangular(a, b, upper=upper, unitriangular=unit), *matrices(rng))
 
 
-def quotient(rng: Any) -> None:
-    shape, dtype = shape_of(rng), rng.choice(FLOATS)
-    apply(OPS["quotient"], (tensor(rng, shape, dtype, 1, 2), tensor(rng, shape, dtype, 1, 2)))
-
-
 LINALG: dict[str, Call] = {
-    "cholesky": cholesky, "solve": solve, "solve_triangular": solve_triangular, "quotient": quotient,
+    "cholesky": cholesky, "solve": solve, "solve_triangular": solve_triangular,
 }  # fmt: skip

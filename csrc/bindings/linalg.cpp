@@ -45,13 +45,13 @@ const Unary kUnary[] = {
     {&Linalg::cofactors, true, false, [](int64_t m, int64_t n, bool) { return Shape{2, m, n}; }},
     {&Linalg::det, true, false, [](int64_t, int64_t, bool) { return Shape{0, 0, 0}; }},
     {&Linalg::slogdet, true, false, [](int64_t, int64_t, bool) { return Shape{1, 2, 0}; }},
-    {&Linalg::eigh, true, false, [](int64_t m, int64_t n, bool) { return Shape{2, m + 1, n}; }},
-    {&Linalg::eigvalsh, true, false, [](int64_t m, int64_t, bool) { return Shape{1, m, 0}; }},
-    {&Linalg::svdvals, false, true, [](int64_t m, int64_t n, bool) { return Shape{1, std::min(m, n), 0}; }},
+    {&Linalg::eigh, true, false, [](int64_t m, int64_t n, bool) { return Shape{2, m + 2, n}; }},
+    {&Linalg::eigvalsh, true, false, [](int64_t m, int64_t, bool) { return Shape{2, 2, m}; }},
+    {&Linalg::svdvals, false, true, [](int64_t m, int64_t n, bool) { return Shape{2, 2, std::min(m, n)}; }},
     {&Linalg::qr, false, true,
      [](int64_t m, int64_t n, bool complete) { return Shape{2, m + n, complete ? m : std::min(m, n)}; }},
     {&Linalg::svd, false, true,
-     [](int64_t m, int64_t n, bool full) { return Shape{2, m + 1 + n, full ? std::max(m, n) : std::min(m, n)}; }},
+     [](int64_t m, int64_t n, bool full) { return Shape{2, m + 2 + n, full ? std::max(m, n) : std::min(m, n)}; }},
 };
 
 // op(x) or op(x, flag)
@@ -138,25 +138,6 @@ PyObject* call_pinv(const void*, PyObject* const* args, Py_ssize_t count) {
   return result.hand_out();
 }
 
-// quotient(a, b)
-PyObject* call_quotient(const void*, PyObject* const* args, Py_ssize_t count) {
-  expect_count(count, 2);
-  View views[3];
-  View &a = views[1], &b = views[2];
-  a = view_or_refuse(args[0]), b = view_or_refuse(args[1]);
-  if (!is_float(a.dtype) || a.dtype != b.dtype) throw Refused{"not floats of one dtype"};
-  const int ndim = std::max(a.ndim, b.ndim);
-  int64_t shape[kMaxDims];
-  for (int d = 0; d < ndim; ++d) {
-    const int64_t here = d < ndim - a.ndim ? 1 : a.shape[d - (ndim - a.ndim)];
-    shape[d] = here == 1 && d >= ndim - b.ndim ? b.shape[d - (ndim - b.ndim)] : here;
-  }
-  if (!broadcast_to(a, ndim, shape) || !broadcast_to(b, ndim, shape)) throw Refused{"shapes do not broadcast"};
-  Result result(a.dtype, ndim, shape, views[0]);
-  run_released({&kernels::linalg()->quotient, 1, 2, views, {}, {}, nullptr}, 4 * views[0].size());
-  return result.hand_out();
-}
-
 }  // namespace
 
 void bind_linalg(PyObject* module) {
@@ -167,7 +148,6 @@ void bind_linalg(PyObject* module) {
   define(module, table->solve_triangular.name, call_system<&Linalg::solve_triangular, 3>, nullptr);
   define(module, table->solve_pullback.name, call_solve_pullback, nullptr);
   define(module, table->pinv.name, call_pinv, nullptr);
-  define(module, table->quotient.name, call_quotient, nullptr);
 }
 
 }  // namespace pb

@@ -193,18 +193,6 @@ template <class T> struct Slogdet {
   static void run(const Launch& launch) { determinants<T, true>(launch); }
 };
 
-template <class T> struct Quotient {
-  static void run(const Launch& launch) {
-    Operands<T> all(launch);
-    const T *const a = all.in(0), *const b = all.in(1);
-    T* const y = all.y;
-    parallel_for(launch.out().size(), 16 * 1024, [=](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) y[i] = a[i] == T(0) && b[i] == T(0) ? T(0) : a[i] / b[i];
-    });
-    all.finish();
-  }
-};
-
 }  // namespace
 }  // namespace pb::cpu
 
@@ -226,7 +214,6 @@ const Linalg* linalg() {
       {"svd", run_svd, cost_of_svd},
       {"svdvals", run_svdvals, cost_of_svdvals},
       {"pinv", run_pinv, cost_of_pinv},
-      {"quotient", run_in_dtype<Quotient>, cost_of_quotient},
   };
   return &table;
 }

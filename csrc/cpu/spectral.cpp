@@ -55,7 +55,8 @@ template <class T, bool kVectors> void eigenvalues(const Launch& launch) {
     Scratch scratch;
     T *const a = scratch.take<T>(n * n), *const near = scratch.take<T>(sizes.numbers);
     int* const integers = scratch.take<int>(sizes.integers);
-    T* const w = all.y + i * (kVectors ? n + 1 : 1) * n;
+    T *const mark = all.y + i * (kVectors ? n + 2 : 2) * n, *const w = mark + n;
+    std::fill_n(mark, n, T(0));
     symmetric_part(false, n, from + i * n * n, a);
     if (!all_finite(a, n * n)) return faults.note(i, Fault::not_finite);
     if (Lapack<T>::syevd(kVectors, int(n), a, w, near, integers, sizes)) return faults.note(i, Fault::not_converged);
@@ -105,7 +106,7 @@ template <class T> struct SvdRows {
     Faults faults(count);
     if (least == 0) {  // the vectors of a matrix without elements are those of the identity
       for (int64_t i = 0; i < count; ++i)
-        for (int64_t j = 0; j < width; ++j) all.y[(i * all_rows + (m ? 0 : 1) + j) * width + j] = T(1);
+        for (int64_t j = 0; j < width; ++j) all.y[(i * all_rows + 2 + j) * width + j] = T(1);
       return all.finish();
     }
     const Svd<T> svd(launch.ints[0] ? 'A' : 'S', m, n);
@@ -116,9 +117,9 @@ template <class T> struct SvdRows {
       T* const v = scratch.take<T>(n * svd.rows_of_v());
       T* const y = all.y + i * all_rows * width;
       transpose(m, n, from + i * m * n, a, m);
-      if (!svd(a, y + m * width, u, v)) return faults.note(i, Fault::not_converged);
-      transpose(svd.columns_of_u(), m, u, y, width);
-      for (int64_t j = 0; j < n; ++j) std::copy_n(v + j * svd.rows_of_v(), svd.rows_of_v(), y + (m + 1 + j) * width);
+      if (!svd(a, y + width, u, v)) return faults.note(i, Fault::not_converged);
+      transpose(svd.columns_of_u(), m, u, y + 2 * width, width);
+      for (int64_t j = 0; j < n; ++j) std::copy_n(v + j * svd.rows_of_v(), svd.rows_of_v(), y + (m + 2 + j) * width);
     });
     faults.check(launch);
     all.finish();
@@ -138,7 +139,9 @@ template <class T> struct Svdvals {
       T* const a = scratch.take<T>(length);
       std::copy_n(from + i * length, length, a);
       if (!all_finite(a, length)) return faults.note(i, Fault::not_finite);
-      if (!svd(a, all.y + i * svd.least, nullptr, nullptr)) faults.note(i, Fault::not_converged);
+      T *const mark = all.y + i * 2 * svd.least, *const s = mark + svd.least;
+      std::fill_n(mark, svd.least, T(0));
+      if (!svd(a, s, nullptr, nullptr)) faults.note(i, Fault::not_converged);
     });
     faults.check(launch);
     all.finish();

@@ -87,6 +87,4 @@ void cost_of_pinv(const Launch& launch, Cost& cost) {
   cost.fmas = count * (thin_svd(m, n) + m * n * n), cost.special = count * n;
 }
 
-void cost_of_quotient(const Launch& launch, Cost& cost) { cost.special = launch.out().size(); }
-
 }  // namespace pb::kernels

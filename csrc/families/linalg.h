@@ -18,17 +18,16 @@ namespace pb::kernels {
 // det: out: one number for each matrix. slogdet: out: the sign and the logarithm along the last axis. in: x.
 // cofactors: out: the matrices of cofactors. in: x.
 // qr: out: q, and below it the transposed r. in: x. ints: the complete q.
-// eigh: out: the eigenvalues as the first row, and the eigenvectors below. eigvalsh: the eigenvalues. in: x, as in cholesky.
-// svd: out: u, the singular values as one row, and v, one above the other; zeros fill the rows that are shorter. in: x. ints: the
-//   full u and v. svdvals: out: the singular values. in: x. ints: the caller.
+// eigh: out: a row of zeros, the eigenvalues as a row, and the eigenvectors below. eigvalsh: the first two rows. in: x, as in
+//   cholesky.
+// svd: out: a row of zeros, the singular values as a row, u and v, one above the other; zeros fill the rows that are shorter. in: x.
+//   ints: the full u and v. svdvals: out: the first two rows. in: x. ints: the caller.
 // pinv: out: the pseudo-inverse, and if the int, a caller, is not 0, below it one row with the singular values and zeros. in: x, and
 //   one relative tolerance for each matrix, up to which singular values count as zero.
-// quotient: out: a / b with 0 / 0 = 0, which has any axes. in: a, b.
 //
 // A caller is a number of at least 1, which is the first of `ints`.
 struct Linalg {
-  Kernel cholesky, solve_triangular, solve, solve_pullback, det, slogdet, cofactors, qr, eigh, eigvalsh, svd, svdvals, pinv,
-      quotient;
+  Kernel cholesky, solve_triangular, solve, solve_pullback, det, slogdet, cofactors, qr, eigh, eigvalsh, svd, svdvals, pinv;
 };
 
 // Functions of Python that run the kernels of other ones. If `ints` begins with a caller c of at least 2, errors have the name
@@ -51,7 +50,6 @@ void cost_of_eigvalsh(const Launch& launch, Cost& cost);
 void cost_of_svd(const Launch& launch, Cost& cost);
 void cost_of_svdvals(const Launch& launch, Cost& cost);
 void cost_of_pinv(const Launch& launch, Cost& cost);
-void cost_of_quotient(const Launch& launch, Cost& cost);
 
 // The rows and columns of an operand's matrices, and their number.
 struct Matrices {

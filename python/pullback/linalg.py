@@ -13,5 +13,6 @@ from .ops.qr import qr
 from .ops.shape import matrix_transpose
 from .ops.solves import cholesky, inv, solve, solve_triangular
 from .ops.spectral import eigh, eigvalsh, svd, svdvals
+from .transforms.matrix_functions import matrix_function
 
 __all__ = _exported(globals())

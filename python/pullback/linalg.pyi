@@ -28,3 +28,4 @@ from .ops.spectral import eigh as eigh
 from .ops.spectral import eigvalsh as eigvalsh
 from .ops.spectral import svd as svd
 from .ops.spectral import svdvals as svdvals
+from .transforms.matrix_functions import matrix_function as matrix_function

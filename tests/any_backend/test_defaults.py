@@ -178,6 +178,7 @@ ROWS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     **{f"linalg.{name}": (of(S), getattr(np.linalg, name)(S)) for name in words("cholesky det eigh eigvalsh inv qr slogdet")},
     **{f"linalg.{name}": (of(A), getattr(np.linalg, name)(A)) for name in words("matrix_rank pinv svd svdvals")},
     "linalg.matrix_power": (of(S, 3), S @ S @ S),
+    "linalg.matrix_function": (of(S, pb.square), S @ S),
     "linalg.solve": (of(S, V[:3]), np.linalg.solve(S, V[:3])),
     "linalg.solve_triangular": (lambda f: f(pb.tensor(S), pb.tensor(V[:3]), upper=True), np.linalg.solve(np.triu(S), V[:3])),
     "linalg.lstsq": (of(B.T, V[:3]), [x[0] if i == 1 else x for i, x in enumerate(np.linalg.lstsq(B.T, V[:3]))]),

@@ -212,10 +212,9 @@ def test_second_derivatives_are_those_of_the_document(function: str, at: str, cu
 def kinks(op: Op) -> bool:
     """True if the op's result has a kink or a jump near points whose inputs are equal, zero or integers.
 
-    False for factorisations, and for the division in their rules, where 0 / 0 = 0: `docs/derivatives.md` describes their
-    degenerate matrices, and test_linalg.py tests them.
+    False for factorisations: `docs/derivatives.md` describes their degenerate matrices, and test_degenerate_matrices.py tests them.
     """
-    if op.name == "quotient" or FROM_LAPACK in str(op.same_bits):
+    if FROM_LAPACK in str(op.same_bits):
         return False
     inputs, params = example(op, np.float64)
     free = [i for i, x in enumerate(inputs) if isinstance(x, np.ndarray) and x.dtype == np.float64]

@@ -83,6 +83,7 @@ GOOD: dict[str, dict[str, Any]] = {
     **{name: {"a": SQUARE, "b": VECTOR} for name in ("solve", "solve_triangular", "lstsq")},
     **{name: {"a": VECTOR, "b": VECTOR} for name in ("cross", "outer", "vecdot")},
     **{name: {"a": SQUARE, "b": SQUARE} for name in ("matmul", "tensordot")}, "matrix_power": {"x": SQUARE, "n": 2},
+    "matrix_function": {"x": SQUARE, "f": pb.exp},
 }  # fmt: skip
 NEVER: dict[str, Any] = {
     "a string": "a", "None": None, "a ragged list": [[1.0, 2.0], [3.0]], "complex": np.ones((3, 3)) * 1j, "a complex": [1j, 2.0],

@@ -185,32 +185,38 @@ def svd_where_finite(xp: Any, x: Any) -> tuple[Any, Any, Any]:
 # ---- results packed into one array
 
 
+def _with_mark(xp: Any, values: Any, *below: Any) -> Any:
+    """Returns a row of zeros, the values as a row, and what belongs below."""
+    row = values[..., None, :]
+    return xp.concatenate([xp.zeros_like(row), row, *below], -2)
+
+
 def eigh(xp: Any, x: Any) -> Any:
-    """Returns the eigenvalues of the symmetric parts as the first row, and the eigenvectors below."""
+    """Returns a row of zeros, the eigenvalues of the symmetric parts, and the eigenvectors below."""
     a = symmetric(x)
     require_finite(xp, "eigh", a)
     with failures(xp):
         w, v = xp.linalg.eigh(a)
-    return xp.concatenate([w[..., None, :], v], -2)
+    return _with_mark(xp, w, v)
 
 
 def eigvalsh(xp: Any, x: Any) -> Any:
-    """Returns the eigenvalues of the symmetric parts."""
+    """Returns a row of zeros and the eigenvalues of the symmetric parts."""
     a = symmetric(x)
     require_finite(xp, "eigvalsh", a)
     with failures(xp):
-        return xp.linalg.eigvalsh(a)
+        return _with_mark(xp, xp.linalg.eigvalsh(a))
 
 
 def svd(xp: Any, x: Any, full: Any) -> Any:
-    """Returns u, the singular values as one row, and v, one above the other; zeros fill the rows that are shorter."""
+    """Returns a row of zeros, the singular values as a row, u and v, one above the other; zeros fill the rows that are shorter."""
     require_finite(xp, "svd", x)
     with failures(xp):
         u, s, v = xp.linalg.svd(x, full_matrices=bool(full))
-    parts = [u, s[..., None, :], mT(v)]
+    parts = [s[..., None, :], u, mT(v)]
     columns = max(part.shape[-1] for part in parts)
-    y = xp.zeros((*x.shape[:-2], sum(part.shape[-2] for part in parts), columns), x.dtype)
-    row = 0
+    y = xp.zeros((*x.shape[:-2], 1 + sum(part.shape[-2] for part in parts), columns), x.dtype)
+    row = 1
     for part in parts:
         y[..., row : row + part.shape[-2], : part.shape[-1]] = part
         row += part.shape[-2]
@@ -218,10 +224,10 @@ def svd(xp: Any, x: Any, full: Any) -> Any:
 
 
 def svdvals(xp: Any, x: Any, called: Any) -> Any:
-    """Returns the singular values. called: see `caller`."""
+    """Returns a row of zeros and the singular values. called: see `caller`."""
     require_finite(xp, named("svdvals", called), x)
     with failures(xp):
-        return xp.linalg.svd(x, compute_uv=False)
+        return _with_mark(xp, xp.linalg.svd(x, compute_uv=False))
 
 
 def qr(xp: Any, x: Any, complete: Any) -> Any:

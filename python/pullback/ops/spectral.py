@@ -1,10 +1,13 @@
 """Eigenvalues of symmetric matrices, and singular values: eigh, eigvalsh, svd, svdvals.
 
-An op has one result, so `eigh` and `svd` pack theirs into the rows of one array, and the functions return views of it.
+An op has one result, so these pack theirs into the rows of one array: a row of zeros (the mark), a row of values, then the vectors
+as columns. The functions return views of it.
 
-If two eigenvalues or singular values are equal, the derivatives of their vectors divide by zero. As in PyTorch and JAX the result
-is then infinite or NaN. Where the cotangent does not depend on the choice of these vectors, 0 / 0 counts as 0, so derivatives of
-the values alone are always finite.
+If two values are equal up to rounding, their vectors are arbitrary, and the derivatives of these vectors divide by zero. A
+derivative then is NaN, unless no vector of the pair has a cotangent. The mark tells apart two functions whose vectors have a
+cotangent of zero: that of the values alone, which has a derivative at equal values, and one such as v log(w) vᵀ at w = 1, whose
+derivative the rules do not know. (`matrix_function` knows it.) A cotangent of the mark is -0 if it comes from `_values` alone, and
+otherwise 0 or more, because slices fill with 0 and -0 + 0 is 0.
 
 References for the rules: M. Giles, "Collected matrix derivative results for forward and reverse mode algorithmic differentiation"
 (2008); J. Townsend, "Differentiating the singular value decomposition" (2016).
@@ -12,58 +15,113 @@ References for the rules: M. Giles, "Collected matrix derivative results for for
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from ..autodiff.primitive import apply
 from ..interop.unknown_names import attach_hints
 from ..interop.wrong_calls import explain_call
-from ..tensors.creation import eye
+from ..tensors.creation import eye, zeros, zeros_like
+from ..tensors.dtypes import finfo
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from . import lapack
-from ._shapes import flag
-from .by_name import aligned
-from .declare import normal, op
-from .elementwise import where
-from .kinds import OWN, OWN_OF_TWO, leading
+from ._shapes import Shape, flag
+from .by_name import padded, view
+from .declare import no_flops, normal, op
+from .elementwise import abs as absolute, less_equal, logical_and, logical_not, logical_or, not_equal, signbit, sqrt, where
+from .kinds import OWN, VIEW, leading
 from .lapack import FROM_LAPACK
 from .linalg import matmul
+from .movement import concat, pad
+from .reduce import any as any_of, max as max_of, sum as sum_of
 from .shape import expand_dims, matrix_transpose
 from .solves import count, matrix, square as square_matrix
 
 
+def _rows(x: Tensor) -> Tensor:
+    return expand_dims(x, axis=-2)
+
+
+def _columns(x: Tensor) -> Tensor:
+    return expand_dims(x, axis=-1)
+
+
 def _diagonal(s: Tensor) -> Tensor:
     """Returns the diagonal matrices with these elements."""
-    return where(eye(s.shape[-1], dtype="bool", device=s.device), expand_dims(s, axis=-1), 0.0)
+    return where(eye(s.shape[-1], dtype="bool", device=s.device), _columns(s), 0.0)
 
 
-def _apart(gaps: Tensor) -> Tensor:
-    """Returns the gaps between all pairs of values, with 1 in place of the 0 between a value and itself."""
-    return gaps + eye(gaps.shape[-1], dtype=gaps.dtype, device=gaps.device)
+def _on_diagonal(x: Tensor) -> Tensor:
+    """Returns the elements on the diagonal of each square matrix."""
+    return sum_of(where(eye(x.shape[-1], dtype="bool", device=x.device), x, 0.0), axis=-1)
 
 
-# ---- division
+def _off_diagonal(x: Tensor) -> Tensor:
+    """Returns square matrices with zeros in place of their diagonals."""
+    return where(eye(x.shape[-1], dtype="bool", device=x.device), 0.0, x)
 
 
-def _quotient(xp: Any, a: Any, b: Any) -> Any:
-    return xp.where((a == 0) & (b == 0), xp.zeros((), a.dtype), xp.divide(a, b))
+def between(left: Tensor, values: Tensor, right: Tensor) -> Tensor:
+    """Returns left diag(values) rightᵀ."""
+    return matmul(left * _rows(values), matrix_transpose(right))
 
 
-def _divisors(rng: Any, dtype: Any) -> Any:
-    return (rng.standard_normal((3, 4)).astype(dtype), rng.uniform(1, 2, (3, 4)).astype(dtype)), ()
+def _product(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """Returns a b cᵀ."""
+    return matmul(matmul(a, b), matrix_transpose(c))
 
 
-_divided = op(
-    "quotient", kind=OWN_OF_TWO, takes="float", inputs=2, reference=_quotient, example=_divisors,
-    same_bits="on a GPU CuPy computes it, and keeps denormal numbers",
-    batch=lambda op, size, xs, on, params: apply(op, tuple(aligned(xs, on))),
-    pullback=(lambda g, b: quotient(g, b), lambda g, b, y: -quotient(g * y, b)), cost=lambda a, b, y: {"special_ops": y.size},
+def _spread(g: Tensor, y_shape: Shape) -> Tensor:
+    return pad(_rows(g), [*((0, 0),) * (len(y_shape) - 2), (1, y_shape[-2] - 2), (0, 0)], constant_values=-0.0)
+
+
+_row_of_values = op(
+    "row_of_values", kind=VIEW, reference=lambda xp, x: x[..., 1, :], pullback=lambda g, x_shape: _spread(g, x_shape),
+    cost=no_flops, example=normal((2, 4, 3)),
 )  # fmt: skip
 
 
-def quotient(a: Tensor, b: Tensor) -> Tensor:
-    """Returns a / b with 0 / 0 = 0. Unlike in a masked division, the derivative at 0 / 0 is infinite unless its cotangent is 0."""
-    return apply(_divided, (a, b))
+def _values(y: Tensor) -> Tensor:
+    """Returns the row of values, whose cotangent fills the mark with -0."""
+    return view(_row_of_values, y)
+
+
+# ---- pairs of equal values
+
+
+def _bound(values: Tensor, size: int) -> Tensor:
+    """Returns the gap up to which values may be equal but for rounding. size: the larger side of the matrix."""
+    if not values.shape[-1]:
+        return zeros((*values.shape[:-1], 1), dtype=values.dtype, device=values.device)
+    return max_of(absolute(values), axis=-1, keepdims=True) * (4.0 * math.sqrt(size) * finfo(values.dtype).eps)
+
+
+def _pairs(values: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns halves of the gaps between all pairs of values and of their sums, with 1 if these are not to be divided by; and where
+    two different values are equal up to rounding. Products and whole sums of values could overflow.
+    """
+    half, own = 0.5 * values, eye(values.shape[-1], dtype="bool", device=values.device)
+    gaps = _rows(half) - _columns(half)
+    close = logical_and(less_equal(absolute(gaps), 0.5 * _columns(_bound(values, size))), logical_not(own))
+    skipped = logical_or(close, own)
+    return where(skipped, 1.0, gaps), where(skipped, 1.0, _rows(half) + _columns(half)), close
+
+
+def _has_cotangent(mark: Tensor, of_values: Tensor, of_vectors: Tensor | None = None) -> Tensor:
+    """Returns which of the values have a vector with a cotangent, or a cotangent themselves in a function that uses vectors."""
+    marked = logical_or(logical_not(signbit(mark)), not_equal(mark, 0))
+    found = logical_and(marked, not_equal(of_values, 0))
+    return found if of_vectors is None else logical_or(found, any_of(not_equal(of_vectors, 0), axis=-2))
+
+
+def _each_pair(of: Any, x: Tensor) -> Tensor:
+    return of(_rows(x), _columns(x))
+
+
+def _trap(has_cotangent: Tensor, cotangent: Tensor) -> Tensor:
+    """Returns NaN where there is a cotangent, and otherwise 0, whose derivative by the cotangent is NaN."""
+    return sqrt(where(has_cotangent, math.nan, 0.0 * cotangent))
 
 
 # ---- eigh
@@ -71,32 +129,59 @@ def quotient(a: Tensor, b: Tensor) -> Tensor:
 
 def _eigh_pullback(g: Tensor, y: Tensor) -> Tensor:
     """Section 3.1 of Giles's paper, for the symmetric part of x."""
-    w, v = y[..., 0, :], y[..., 1:, :]
-    turned = matmul(matrix_transpose(v), g[..., 1:, :])
-    gaps = _apart(expand_dims(w, axis=-2) - expand_dims(w, axis=-1))
-    inside = quotient(0.5 * (turned - matrix_transpose(turned)), gaps) + _diagonal(g[..., 0, :])
-    return matmul(matmul(v, inside), matrix_transpose(v))
+    (w, v), (gw, gv) = [(t[..., 1, :], t[..., 2:, :]) for t in (y, g)]
+    gaps, _, close = _pairs(w, v.shape[-1])
+    turned, live, total = matmul(matrix_transpose(v), gv), _has_cotangent(g[..., 0, :], gw, gv), sum_of(gv, axis=-2)
+    trap = _trap(_each_pair(logical_or, live), _each_pair(Tensor.__add__, total))
+    inside = where(close, trap, 0.25 * (turned - matrix_transpose(turned)) / gaps) + _diagonal(gw)
+    return _product(v, inside, v)
+
+
+def _eigh_tangent(op: Any, inputs: Any, y: Tensor, params: Any, tangents: Any) -> Tensor:
+    w, v = y[..., 1, :], y[..., 2:, :]
+    gaps, _, close = _pairs(w, v.shape[-1])
+    turned = _product(matrix_transpose(v), tangents[0], matrix_transpose(v))
+    turned = 0.5 * (turned + matrix_transpose(turned))
+    inside = where(close, _trap(not_equal(turned, 0), turned), 0.5 * turned / gaps)
+    return concat([zeros_like(y[..., :1, :]), _rows(_on_diagonal(turned)), matmul(v, _off_diagonal(inside))], axis=-2)
 
 
 _eigh = op(
     "eigh", kind=OWN, takes="float", batch=leading, reference=lapack.eigh, same_bits=FROM_LAPACK, ulp=64,
-    example=normal((2, 4, 4)), pullback=_eigh_pullback, cost=lambda x, y: {"fmas": count(x.shape) * (9 * x.shape[-1] ** 3 // 2)},
+    example=normal((2, 4, 4)), pullback=_eigh_pullback, tangent=_eigh_tangent,
+    cost=lambda x, y: {"fmas": count(x.shape) * (9 * x.shape[-1] ** 3 // 2)},
 )  # fmt: skip
 
 
-def between(left: Tensor, values: Tensor, right: Tensor) -> Tensor:
-    """Returns left diag(values) rightᵀ."""
-    return matmul(left * expand_dims(values, axis=-2), matrix_transpose(right))
+def _marked(vectors: Tensor, y: Tensor) -> Tensor:
+    """Returns the vectors as they are. If a derivative of them is pulled back, the mark of the values y has a cotangent of 0."""
+    mark = y[..., :1, :]
+    return vectors - (mark - mark)
 
 
-def _eigvalsh_pullback(g: Tensor, x: Tensor) -> Tensor:
-    vectors = apply(_eigh, (x,))[..., 1:, :]
-    return between(vectors, g, vectors)
+def _without_derivative(g: Tensor, values: Tensor, size: int, tiny: bool) -> Tensor:
+    """Returns the cotangents of the values, with NaN where a function that uses vectors has no derivative. tiny: also at 0."""
+    live, (_, _, close) = _has_cotangent(g[..., 0, :], g[..., 1, :]), _pairs(values, size)
+    bad = any_of(logical_and(close, _each_pair(logical_or, live)), axis=-1)
+    if tiny:
+        bad = logical_or(bad, logical_and(live, less_equal(values, _bound(values, size))))
+    return where(bad, math.nan, g[..., 1, :])
+
+
+def _eigvalsh_pullback(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    vectors = _marked(apply(_eigh, (x,))[..., 2:, :], y)
+    return between(vectors, _without_derivative(g, y[..., 1, :], x.shape[-1], False), vectors)
+
+
+def _eigvalsh_tangent(op: Any, inputs: Any, y: Tensor, params: Any, tangents: Any) -> Tensor:
+    vectors = matrix_transpose(_marked(apply(_eigh, tuple(inputs))[..., 2:, :], y))
+    moved = _rows(_on_diagonal(_product(vectors, tangents[0], vectors)))
+    return concat([zeros_like(moved), moved], axis=-2)
 
 
 _eigvalsh = op(
     "eigvalsh", kind=OWN, takes="float", batch=leading, reference=lapack.eigvalsh, same_bits=FROM_LAPACK, ulp=64,
-    example=normal((2, 4, 4)), pullback=_eigvalsh_pullback,
+    example=normal((2, 4, 4)), pullback=_eigvalsh_pullback, tangent=_eigvalsh_tangent,
     cost=lambda x, y: {"fmas": count(x.shape) * (2 * x.shape[-1] ** 3 // 3)},
 )  # fmt: skip
 
@@ -104,24 +189,61 @@ _eigvalsh = op(
 # ---- svd
 
 
-def _svd_pullback(g: Tensor, x_shape: tuple[int, ...], y: Tensor, full: bool) -> Tensor:
-    """Townsend's rule. The cotangents of the additional columns of full matrices count as zero, because these are arbitrary."""
+def _factors(y: Tensor, x_shape: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the u, s and v of the thin decomposition."""
     m, n = x_shape[-2:]
     k = min(m, n)
-    (u, s, v), (gu, gs, gv) = [(t[..., :m, :k], t[..., m, :k], t[..., m + 1 :, :k]) for t in (y, g)]
-    row, column = expand_dims(s, axis=-2), expand_dims(s, axis=-1)
-    gaps = _apart((row - column) * (row + column))
-    inside = _diagonal(gs)
+    return y[..., 2 : m + 2, :k], y[..., 1, :k], y[..., m + 2 :, :k]
+
+
+def _svd_pullback(g: Tensor, x_shape: tuple[int, ...], y: Tensor, full: bool) -> Tensor:
+    """Townsend's rule, with quotients by differences and by sums of the singular values in place of those by both.
+
+    The cotangents of the additional columns of full matrices count as zero, because these are arbitrary.
+    """
+    (u, s, v), (gu, gs, gv) = _factors(y, x_shape), _factors(g, x_shape)
+    (m, n), k = x_shape[-2:], s.shape[-1]
+    gaps, sums, close = _pairs(s, max(m, n))
+    live = _has_cotangent(g[..., 0, :k], gs, concat([gu, gv], axis=-2))
+    total = sum_of(gu, axis=-2) + sum_of(gv, axis=-2)
     turned_u, turned_v = matmul(matrix_transpose(u), gu), matmul(matrix_transpose(v), gv)
-    inside = inside + quotient(turned_u - matrix_transpose(turned_u), gaps) * row
-    inside = inside + column * quotient(turned_v - matrix_transpose(turned_v), gaps)
-    left = matmul(u, inside)
+    of_u, of_v = turned_u - matrix_transpose(turned_u), turned_v - matrix_transpose(turned_v)
+    apart = 0.25 * (of_u + of_v) / gaps + 0.25 * (of_u - of_v) / sums
+    trap = _trap(_each_pair(logical_or, live), _each_pair(Tensor.__add__, total))
+    left = matmul(u, where(close, trap, apart) + _diagonal(gs))
+    tiny = less_equal(s, _bound(s, max(m, n)))
+
+    def outside(vectors: Tensor, cotangents: Tensor, turned: Tensor) -> Tensor:
+        quotients = (cotangents - matmul(vectors, turned)) / _rows(where(tiny, 1.0, s))
+        return where(_rows(tiny), _rows(_trap(live, total)), quotients)
+
     if m > k:
-        left = left + quotient(gu - matmul(u, turned_u), row)
+        left = left + outside(u, gu, turned_u)
     gx = matmul(left, matrix_transpose(v))
-    if n > k:
-        gx = gx + matmul(u, matrix_transpose(quotient(gv - matmul(v, turned_v), row)))
-    return gx
+    return gx + matmul(u, matrix_transpose(outside(v, gv, turned_v))) if n > k else gx
+
+
+def _svd_tangent(op: Any, inputs: Any, y: Tensor, params: Any, tangents: Any) -> Tensor:
+    """Townsend's rule in forward mode. The additional columns of full matrices count as constant."""
+    (t,), (m, n) = tangents, inputs[0].shape[-2:]
+    (u, s, v), k = _factors(y, (m, n)), min(m, n)
+    gaps, sums, close = _pairs(s, max(m, n))
+    by_v, by_u = matmul(t, v), matmul(matrix_transpose(t), u)
+    turned = matmul(matrix_transpose(u), by_v)
+    even, odd = 0.5 * (turned + matrix_transpose(turned)), 0.5 * (turned - matrix_transpose(turned))
+    even = where(close, _trap(not_equal(even, 0), even), 0.5 * even / gaps)
+    odd = 0.5 * odd / sums
+    tiny = less_equal(s, _bound(s, max(m, n)))
+
+    def outside(vectors: Tensor, moved: Tensor, turned: Tensor) -> Tensor:
+        rest = moved - matmul(vectors, turned)
+        return where(_rows(tiny), _trap(not_equal(moved, 0), moved), rest / _rows(where(tiny, 1.0, s)))
+
+    tu, tv = matmul(u, _off_diagonal(even + odd)), matmul(v, _off_diagonal(even - odd))
+    tu = tu + outside(u, by_v, turned) if m > k else tu
+    tv = tv + outside(v, by_u, matrix_transpose(turned)) if n > k else tv
+    moved = concat([_rows(zeros_like(s)), _rows(_on_diagonal(turned)), tu, tv], axis=-2)
+    return padded(moved, (0,) * y.ndim, (*(0,) * (y.ndim - 1), y.shape[-1] - k))
 
 
 def svd_cost(x: Any, full: bool, y: Any) -> dict[str, int]:
@@ -134,20 +256,26 @@ def svd_cost(x: Any, full: bool, y: Any) -> dict[str, int]:
 
 _svd = op(
     "svd", kind=OWN, takes="float", batch=leading, reference=lapack.svd, same_bits=FROM_LAPACK, ulp=64,
-    example=normal((2, 5, 3), params=(False,)), pullback=_svd_pullback, cost=svd_cost,
+    example=normal((2, 5, 3), params=(False,)), pullback=_svd_pullback, tangent=_svd_tangent, cost=svd_cost,
 )  # fmt: skip
 
 
 def thin_svd(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the u, s and v of x = u diag(s) vᵀ, where u and v have as many columns as there are singular values."""
-    y = apply(_svd, (x,), (False,))
-    m = x.shape[-2]
-    return y[..., :m, :], y[..., m, :], y[..., m + 1 :, :]
+    return _factors(apply(_svd, (x,), (False,)), x.shape)
 
 
-def _svdvals_pullback(g: Tensor, x: Tensor) -> Tensor:
-    u, _, v = thin_svd(x)
-    return between(u, g, v)
+def _svdvals_pullback(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    (u, _, v), (m, n) = thin_svd(x), x.shape[-2:]
+    gs = _without_derivative(g, y[..., 1, :], max(m, n), m != n)
+    return between(_marked(u, y), gs, v)
+
+
+def _svdvals_tangent(op: Any, inputs: Any, y: Tensor, params: Any, tangents: Any) -> Tensor:
+    u, _, v = thin_svd(inputs[0])
+    moved = matmul(matrix_transpose(_marked(u, y)), matmul(tangents[0], v))
+    moved = _rows(_on_diagonal(moved))
+    return concat([zeros_like(moved), moved], axis=-2)
 
 
 def _svdvals_cost(x: Any, called: int, y: Any) -> dict[str, int]:
@@ -158,13 +286,13 @@ def _svdvals_cost(x: Any, called: int, y: Any) -> dict[str, int]:
 
 _svdvals = op(
     "svdvals", kind=OWN, takes="float", batch=leading, reference=lapack.svdvals, same_bits=FROM_LAPACK, ulp=64,
-    example=normal((2, 5, 3), params=(1,)), pullback=_svdvals_pullback, cost=_svdvals_cost,
+    example=normal((2, 5, 3), params=(1,)), pullback=_svdvals_pullback, tangent=_svdvals_tangent, cost=_svdvals_cost,
 )  # fmt: skip
 
 
 def singular_values(name: str, x: ArrayLike) -> Tensor:
     """Returns the singular values for the function with this name, which errors tell."""
-    return apply(_svdvals, (matrix(name, x),), (lapack.caller(name),))
+    return _values(apply(_svdvals, (matrix(name, x),), (lapack.caller(name),)))
 
 
 # ---- public functions
@@ -183,11 +311,12 @@ def eigh(x: ArrayLike, /) -> EighResult:
     """Returns the eigenvalues of each symmetric matrix in ascending order, and its orthonormal eigenvectors as columns.
 
     As in JAX, x stands for its symmetric part (x + xᵀ) / 2, so the gradient is symmetric. The derivative is that of Giles (2008).
-    The sign of an eigenvector is arbitrary, and the derivative is that of the vectors returned. It is infinite or NaN for the
-    vectors of equal eigenvalues. Raises ShapeError if x is not square, LinAlgError if it is not finite. Cost: about 9 n³ FLOPs.
+    The sign of an eigenvector is arbitrary, and the derivative is that of the vectors returned. It is NaN for the vectors of
+    eigenvalues that are equal up to rounding; `matrix_function` has the derivative of V f(W) Vᵀ there. Raises ShapeError if x is
+    not square, LinAlgError if it is not finite. Cost: about 9 n³ FLOPs.
     """
     y = apply(_eigh, (square_matrix("eigh", x),))
-    return EighResult(y[..., 0, :], y[..., 1:, :])
+    return EighResult(_values(y), y[..., 2:, :])
 
 
 @explain_call
@@ -197,7 +326,7 @@ def eigvalsh(x: ArrayLike, /) -> Tensor:
     The derivative is finite for equal eigenvalues, too; it computes the eigenvectors. Raises ShapeError if x is not square,
     LinAlgError if it is not finite. Cost: 4 n³ / 3 FLOPs.
     """
-    return apply(_eigvalsh, (square_matrix("eigvalsh", x),))
+    return _values(apply(_eigvalsh, (square_matrix("eigvalsh", x),)))
 
 
 @attach_hints
@@ -216,17 +345,17 @@ def svd(x: ArrayLike, /, *, full_matrices: bool = True) -> SVDResult:
     full_matrices: U is (m, m) and Vh is (n, n). Otherwise they have only the min(m, n) columns and rows that belong to S.
 
     The derivative is that of Townsend, "Differentiating the singular value decomposition" (2016). The signs of the singular vectors
-    are arbitrary, and the derivative is that of the vectors returned. It is infinite or NaN for the vectors of equal singular
-    values, and for those of a zero singular value if m is not n. As in PyTorch, the cotangents of the additional columns of full
-    matrices are ignored. Raises ShapeError for fewer than two axes, LinAlgError if x is not finite. Cost: figure 8.6.1 of Golub &
-    Van Loan's Matrix Computations (4th ed.).
+    are arbitrary, and the derivative is that of the vectors returned. It is NaN for the vectors of singular values that are equal
+    up to rounding, and for those of a zero singular value if m is not n. As in PyTorch, the cotangents of the additional columns of
+    full matrices are ignored. Raises ShapeError for fewer than two axes, LinAlgError if x is not finite. Cost: figure 8.6.1 of
+    Golub & Van Loan's Matrix Computations (4th ed.).
     """
     full = flag("svd", "full_matrices", full_matrices)
     x = matrix("svd", x)
     m, n = x.shape[-2:]
     y = apply(_svd, (x,), (full,))
     k, left, right = min(m, n), m if full else min(m, n), n if full else min(m, n)
-    return SVDResult(y[..., :m, :left], y[..., m, :k], matrix_transpose(y[..., m + 1 :, :right]))
+    return SVDResult(y[..., 2 : m + 2, :left], _values(y)[..., :k], matrix_transpose(y[..., m + 2 :, :right]))
 
 
 @explain_call
@@ -237,7 +366,7 @@ def svdvals(x: ArrayLike, /) -> Tensor:
     of the vectors that LAPACK chooses. Raises ShapeError for fewer than two axes, LinAlgError if x is not finite. Cost: figure
     8.6.1 of Golub & Van Loan's Matrix Computations (4th ed.).
     """
-    return apply(_svdvals, (matrix("svdvals", x),), (1,))
+    return _values(apply(_svdvals, (matrix("svdvals", x),), (1,)))
 
 
 __all__ = ["eigh", "eigvalsh", "svd", "svdvals"]
