@@ -68,6 +68,17 @@ def test_a_default_that_is_replaced() -> None:
     follows(lambda x: helper(x), lambda: setattr(helper, "__defaults__", (3.0,)))
 
 
+@pytest.mark.parametrize("under", [lambda f: f, pb.vmap, pb.grad, lambda f: lambda x: pb.jvp(f, (x,), (x,))[1]])
+def test_a_default_of_the_captured_function_that_is_replaced(under: Any) -> None:
+    def f(x: Any, gain: float = 2.0, *, offset: float = 1.0) -> Any:
+        return pb.sum(x * gain * x + offset * x)
+
+    captured = under(pb.capture(f))
+    for gain, offset in ((2.0, 1.0), (3.0, 1.0), (3.0, -1.0)):
+        f.__defaults__, f.__kwdefaults__ = (gain,), {"offset": offset}
+        same(captured(X), under(f)(X))
+
+
 def test_attributes_of_self() -> None:
     class Model:
         gain = 2.0

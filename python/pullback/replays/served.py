@@ -37,10 +37,10 @@ class Served:
         alike: for each argument leaf, the position of the first leaf that is the same object.
     """
 
-    __slots__ = ("__name__", "_alike", "_function", "now")
+    __slots__ = ("__name__", "_alike", "function", "now")
 
     def __init__(self, function: Callable[..., Any], alike: Sequence[int]) -> None:
-        self._function, self._alike = function, alike
+        self.function, self._alike = function, alike
         self.now = Now()  # the listener that is being served, as `listener`
         self.__name__ = getattr(function, "__name__", "f")
 

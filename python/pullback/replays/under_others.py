@@ -39,7 +39,7 @@ class ForBatch(Served):
                 one: dict[int, Any] = {id(x): Batched(batch, x) for x, on in zip(leaves, self._on) if on}
                 inside = [one.get(id(x), x) for x in leaves]
                 args, options = unflatten(spec, inside)
-                told = Told(self._function(*args, **options), inside)
+                told = Told(self.function(*args, **options), inside)
             finally:
                 drawn.alike = before
         told.marks = [belongs(y, batch) for y in told.results]
@@ -106,7 +106,7 @@ class ForForward(Served):
             for x, t in zip([*[x for x, on in zip(leaves, self._on) if on], *self._parameters], tangents):
                 inside.give(x, t)
             given = inside.bytes
-            told = Told(self._function(*args, **options), leaves)
+            told = Told(self.function(*args, **options), leaves)
             found = [inside.of(y) for y in told.results]
         guard(self, [], list(inside.unknown.values()))
         told.marks = [t is not None for t in found]
@@ -147,7 +147,7 @@ class ForReads(Served):
         leaves, spec = self._leaves(args, options)
         args, options = unflatten(spec, leaves)
         with Noticed() as noticed:
-            told = Told(self._function(*args, **options), leaves)
+            told = Told(self.function(*args, **options), leaves)
         places = {id(x): i for i, x in enumerate(leaves)}
         told.more = (
             [(places[key], live) for key, live in noticed.live.items() if key in places],

@@ -36,7 +36,7 @@ class ForTape(Served):
         args, options = unflatten(spec, leaves)
         inside = Inside(self.now.listener)
         with inside, Heard((*listeners.stack, Within(inside))):
-            outputs, form = flatten(self._function(*args, **options))
+            outputs, form = flatten(self.function(*args, **options))
         trace = Trace(self.__name__, inside, leaves, outputs, form)
         given = {x.serial for x in leaves if isinstance(x, Tensor)}
         ids = {id(x) for x in leaves}

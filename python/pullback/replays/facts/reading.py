@@ -25,6 +25,7 @@ from ...tensors.attached import attached
 from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor
 from . import hosts
+from ..served import Served
 from .facts import (
     ATTRIBUTE,
     CELL,
@@ -91,7 +92,7 @@ class Reading:
         self.generators = hosts.States()
         self.iterators: list[tuple[Place, str]] = []
         self.arrays: dict[int, tuple[Any, bytes, str]] = {}  # by id, small arrays with their contents when they were met
-        self._know(function)
+        self._know(function.function if isinstance(function, Served) else function)
 
     def seen(self, frame: FrameType) -> bool:
         """Reads what a function that begins names. Returns False if its code is never looked into."""
