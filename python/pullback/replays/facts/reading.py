@@ -24,8 +24,8 @@ from ...launch import capturing
 from ...tensors.attached import attached
 from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor
-from . import hosts
 from ..served import Served
+from . import hosts
 from .facts import (
     ATTRIBUTE,
     CELL,
