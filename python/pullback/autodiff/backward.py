@@ -123,9 +123,9 @@ def walk(
         g = cotangents.pop(y, None)
         if g is None:
             continue
-        g = g if g.__class__ is Tensor else total(g)
+        g = g if g.__class__ is Tensor or op.takes_sums else total(g)
         if shown and y in shown:
-            g = run_hooks(hooks.pop(y, ()), g)
+            g = run_hooks(hooks.pop(y, ()), total(g))
             if y in sources:
                 cotangents[y] = g
         if scopes:  # a profile runs

@@ -126,12 +126,14 @@ class Op:
         replay: for the call of a captured function, the object that pulls back through it (replays/replayed.py).
         apart: CALL for a call of which not every output depends on every input, OUTPUT for its outputs. The inputs of such an
             output are the call, and the inputs of the call that it depends on.
+        takes_sums: True for the call of a checkpoint and for its outputs, which pass the sums of cotangents on as they are, so that
+            the ops inside add to them as if there were no call.
     """
 
     __slots__ = (
         "apart", "batch", "cost", "dead", "domain", "edges", "example", "factors", "issue", "joint", "kernel", "kind", "name",
         "names", "native", "params", "pullback", "recompute", "reference", "replay", "rules", "same_bits", "shown", "takes",
-        "tangent", "ulp", "variadic", "why_reference",
+        "takes_sums", "tangent", "ulp", "variadic", "why_reference",
     )  # fmt: skip
 
     def __init__(
@@ -172,7 +174,7 @@ class Op:
         self.factors: dict[int, Callable[..., Any]] = factors or {}
         self.dead = tuple([i for i, rule in enumerate(rules) if rule is None]) if dead is None else dead
         self.edges = edges or edges_of(self)
-        self.native, self.why_reference = kernel is not None, why_reference
+        self.native, self.why_reference, self.takes_sums = kernel is not None, why_reference, False
         alone = self.native or kind.name == "view"  # it runs no library
         self.same_bits: bool | str = (alone or BY_LIBRARY) if same_bits is None else same_bits
         self.reference: Callable[..., Any] = reference or _nothing_to_run

@@ -186,4 +186,6 @@ def under_reads(captured: Any, reads: Reads, leaves: list[Any], spec: Any) -> An
     for found, live in told.more[1]:
         if (x := found()) is not None:
             reads.see(x, live=live)
+    for y in results:
+        reads.make(y)
     return told.value(leaves, results)

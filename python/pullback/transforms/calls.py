@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
+from ..autodiff.backward import total
 from ..autodiff.batching import Batch, Batched, belongs
 from ..autodiff.kept import Heard
 from ..autodiff.listeners import listeners
@@ -31,6 +32,8 @@ INSIDE_VMAP: Final = "it was called for one example inside a vmap that this tape
 class Cotangents:
     """The cotangent (or tangent) of a call: the cotangents of its outputs received so far, by the outputs' positions.
 
+    They are tensors, or in a backward pass sums that have a total().
+
     Its `shape`, `size` and `itemsize` are those of the call's value, which is empty.
     """
 
@@ -38,14 +41,14 @@ class Cotangents:
     array: Final = _NOTHING
     shape, size, itemsize = _NOTHING.shape, _NOTHING.size, _NOTHING.itemsize
 
-    def __init__(self, of: dict[int, Tensor]) -> None:
+    def __init__(self, of: dict[int, Any]) -> None:
         self.of = of
 
     def add(self, more: Cotangents) -> None:
         self.of.update(more.of)  # each output sends its cotangent once, when it is complete
 
     def total(self) -> Cotangents:
-        return self
+        return Cotangents({place: total(g) for place, g in self.of.items()})
 
 
 class Again(NamedTuple):
@@ -112,7 +115,7 @@ class Call(Op):
             shown=sys.intern(name),  # interned, because scopes are looked up by it
             rules=(rule,), pullback=pull, joint=True, tangent=tangent, dead=tuple(dead), edges=edges, recompute=recompute,
         )  # fmt: skip
-        self.again, self.formula, self.closed = again, formula, closed
+        self.again, self.formula, self.closed, self.takes_sums = again, formula, closed, recompute is not None
 
     def copied(self, of: Callable[[Any], Any]) -> Call:
         """Returns this call with functions that refer to other values, to be walked back over: of(f) is such a copy of f."""
@@ -162,6 +165,7 @@ class Output(Op):
             tangent=lambda op, inputs, y, params, tangents: tangents[0].of[place],
             edges=lambda inputs, y, params, serials: ((serials[0], rule, (), None),),
         )  # fmt: skip
+        self.takes_sums = True
 
 
 _outputs: Final[list[Output]] = []
@@ -328,24 +332,30 @@ def called(f: Any) -> str:
 class Reads:
     """A listener that notes which earlier values the ops of a function read: arguments, Parameters, closures.
 
+    It gives each value that an op makes a serial, which is larger than `since`.
+
     Attributes:
         values: by serial, the tensors read that a tape may watch.
         live: the serials of the tensors that an op with a derivative has read.
+        members: for each batch, a value of one of its examples that an op has read.
     """
 
     def __init__(self) -> None:
         self.since = new_serial()
         self.values: dict[int, Tensor] = {}
         self.live: set[int] = set()
+        self.members: dict[int, Batched] = {}
         self._memories: dict[int, Tensor] = {}  # by storage: views of Parameters that no tape watches
 
     def add(self, op: Op, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
+        self.make(y)
         passes = op.pullback is not None and op.pullback is not ZERO
         for place, x in enumerate(inputs):
             self.see(x, live=passes and place not in op.dead)
 
     def see(self, x: Any, *, live: bool) -> None:
         if isinstance(x, Batched):
+            self.members[id(x.batch)] = x
             self.see(x.value, live=live)
         if 0 < x.serial < self.since:
             self.values[x.serial] = x
@@ -353,6 +363,14 @@ class Reads:
                 self.live.add(x.serial)
         elif x.storage is not None:
             self._memories.setdefault(id(x.storage), x)
+
+    def make(self, y: Tensor) -> None:
+        """Notes that an op of the function has made y."""
+        y.serial = y.serial or new_serial()
+
+    def made(self, y: Any) -> bool:
+        """True if an op of the function has made y. False for an argument, a Parameter or a constant."""
+        return isinstance(y, Tensor) and y.serial > self.since
 
     def on_escape(self, x: Tensor, how: str) -> None:
         """Does nothing: a value that leaves pullback has been read by an op before, or does not affect any gradient."""

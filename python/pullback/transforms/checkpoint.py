@@ -75,15 +75,15 @@ class Checkpointed(FunctionWrapper[P, R]):
         reads, states, modes = Reads(), States(), door.Modes()
         with Noted(states, modes):
             leaves, spec = flatten(with_listeners((*others, reads), run))
-        for y in leaves:
-            if isinstance(y, Tensor):
-                reads.see(y, live=True)  # f may return an argument
-        inputs = reads.inputs
-        outputs = with_listeners(others, lambda: [alias(y) if isinstance(y, Tensor) else y for y in leaves])
-        for level in levels([*inputs, *leaves]):
+        # A tensor that f returns twice is one output, and one that f has not made is returned as it is: then the tapes add up its
+        # cotangents as they do without the checkpoint.
+        places = list({id(y): place for place, y in enumerate(leaves) if reads.made(y)}.values())
+        inputs, made_inside = reads.inputs, [leaves[place] for place in places]
+        outputs = with_listeners(others, lambda: [alias(y) for y in made_inside])
+        for level in levels([*inputs, *made_inside, *reads.members.values()]):
             told = [tape for tape in tapes if tape in level.listeners]
             if told:
-                recompute = _recomputation(called(f), run, (dict(states), modes), len(leaves), level.above)
+                recompute = _recomputation(called(f), run, (dict(states), modes), len(leaves), places, level.above)
                 made = level.lowered(outputs)
                 node = Call(
                     f"checkpoint of {called(f)}",
@@ -96,7 +96,8 @@ class Checkpointed(FunctionWrapper[P, R]):
                     closed=not (states and [b for b in _running() if b not in level.above and not b.directions]),
                 )
                 tell(told, node, inputs, made)
-        return unflatten(spec, list(outputs))
+        output_of = {id(y): output for y, output in zip(made_inside, outputs)}
+        return unflatten(spec, [output_of.get(id(y), y) for y in leaves])
 
 
 Recompute = Callable[[Sequence[int], Sequence[Tensor]], tuple[Tape, list[Any]]]
@@ -113,9 +114,13 @@ def _pull(recompute: Recompute, inputs: Sequence[Tensor]) -> Callable[[list[Any]
 
 
 def _recomputation(
-    name: str, run: Callable[[], Any], noted: tuple[dict[Any, Any], door.Modes], count: int, above: Sequence[Batch]
+    name: str, run: Callable[[], Any], noted: tuple[dict[Any, Any], door.Modes], count: int, places: Sequence[int],
+    above: Sequence[Batch],
 ) -> Recompute:  # fmt: skip
-    """Returns the `recompute` function of a Call, for listeners outside of the batches `above`."""
+    """Returns the `recompute` function of a Call, for listeners outside of the batches `above`.
+
+    count: the number of values that run() returns. places: which of them are the outputs of the Call.
+    """
     precision, device, batches = modes.precision(), devices.default_device(), _running()
 
     def recompute(serials: Sequence[int], inputs: Sequence[Tensor]) -> tuple[Tape, list[Any]]:
@@ -132,7 +137,7 @@ def _recomputation(
                 f"checkpoint: {name} returned {count} values in the forward pass, and {len(values)} when it was computed again. "
                 f"It must do the same each time."
             )
-        return tape, values
+        return tape, [values[place] for place in places]
 
     return recompute
 
