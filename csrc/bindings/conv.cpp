@@ -1,18 +1,24 @@
 // Binds the three ops of convolutions.
 #include "families/conv.h"
 
+#include <algorithm>
+
 #include "bindings/result.h"
 #include "bindings/tables.h"
+#include "launch/memory.h"
 
 namespace pb {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 40;  // of a stride, a padding or a dilation, so that positions do not overflow
+// The most of a length, a stride, a padding, a dilation, and of the distance between the taps of a kernel, so that positions do not
+// overflow. Python refuses larger numbers of the caller's in words, so the others are lengths for which there is no memory.
+constexpr int64_t kMost = int64_t{1} << 42;
 
 View planes_or_refuse(PyObject* object) {
   const View v = view_or_refuse(object);
   if (!is_float(v.dtype)) throw Refused{"not a float dtype"};
   if (v.ndim != 4) throw Refused{"a convolution needs four axes"};
+  if (v.shape[2] > kMost || v.shape[3] > kMost) throw std::bad_alloc();
   return v;
 }
 
@@ -20,7 +26,8 @@ void read_pair(PyObject* object, int64_t least, int64_t* to, int apart) {
   int64_t pair[2];
   if (to_ints(object, pair, 2) != 2) throw Refused{"not one number for the height and one for the width"};
   for (int d = 0; d < 2; ++d) {
-    if (pair[d] < least || pair[d] > kMost) throw Refused{"a number outside its range"};
+    if (pair[d] < least) throw Refused{"a number outside its range"};
+    if (pair[d] > kMost) throw std::bad_alloc();
     to[d * apart] = pair[d];
   }
 }
@@ -45,7 +52,10 @@ void require_channels(const View& x, const View& w, const View& y, int64_t group
 }
 
 PyObject* run_conv(Launch& launch, const View& y, const View& w, Result& result) {
-  run_released(launch, y.size() * (w.shape[1] * w.shape[2] * w.shape[3] / 32 + 1));
+  for (int d = 0; d < 2; ++d)
+    if (elements_of(std::max<int64_t>(1, w.shape[2 + d]) - 1, launch.ints[3 + 3 * d]) > kMost) throw std::bad_alloc();
+  const double products = double(y.size()) * double(w.shape[1]) * double(w.shape[2]) * double(w.shape[3]);
+  run_released(launch, y.size() + int64_t(std::min(products / 32, 1e18)));
   return result.hand_out();
 }
 

@@ -33,8 +33,9 @@ template <class T> const T* turned(const ConvShape& s, const ConvProduct& p, con
 
 // Calls f(product, the first element) for each product of convolution_input.
 template <class F> void each_input_product(const ConvShape& s, const F& f) {
-  for (int64_t i = 0; i < std::min(s.axis[0].stride, s.axis[0].x); ++i)
-    for (int64_t j = 0; j < std::min(s.axis[1].stride, s.axis[1].x); ++j) f(input_product(s, i, j), i * s.axis[1].x + j);
+  const std::vector<kernels::InputTaps> down = kernels::input_taps(s.axis[0]), across = kernels::input_taps(s.axis[1]);
+  for (size_t i = 0; i < down.size(); ++i)
+    for (size_t j = 0; j < across.size(); ++j) f(input_product(s, down[i], across[j]), int64_t(i) * s.axis[1].x + int64_t(j));
 }
 
 // Calls run(the contiguous result) in the dtype of sums, and rounds the result once if it is of half precision.
@@ -84,6 +85,24 @@ template <class T> void weight(const Launch& launch) {
   into<T>(out, scratch, [&](T* gw) { run_weight(kernels::shape_of_convolution_weight(launch), x, g, gw); });
 }
 
+// Returns the positions along an axis, and makes their least offset 0. A tap that meets only zeros outside the source is moved: near
+// to the source it meets zeros too, and a patch has no room for what lies between.
+TapPositions positions(int64_t count, int64_t step, int64_t origin, int64_t length, std::vector<int64_t>& offsets) {
+  TapPositions found{count, step, origin, length, {}, 0};
+  if (offsets.empty()) return found;
+  const int64_t before = -origin - std::max<int64_t>(0, count - 1) * step - 1, after = length - origin;
+  for (int64_t& at : offsets) at = std::clamp(at, before, after);
+  const int64_t least = *std::min_element(offsets.begin(), offsets.end());
+  found.origin += least;
+  for (int64_t& at : offsets) {
+    at -= least;
+    found.phases.push_back(at % step), found.reach = std::max(found.reach, at / step);
+  }
+  std::sort(found.phases.begin(), found.phases.end());
+  found.phases.erase(std::unique(found.phases.begin(), found.phases.end()), found.phases.end());
+  return found;
+}
+
 bool in_single(const Launch& launch) { return compute_type(launch.out().dtype) == Compute::f32; }
 
 ConvProduct product_of(const ConvShape& s, bool forward) {
@@ -101,27 +120,18 @@ ConvProduct forward_product(const ConvShape& s) {
   for (int d = 0; d < 2; ++d) {
     const ConvAxis& a = s.axis[d];
     for (int64_t i = 0; i < a.w; ++i) p.taps_at[d].push_back(i), p.offsets[d].push_back(i * a.dilation);
-    p.axis[d] = {a.y, a.stride, -a.padding, a.x, std::max<int64_t>(0, a.w - 1) * a.dilation};
+    p.axis[d] = positions(a.y, a.stride, -a.padding, a.x, p.offsets[d]);
   }
   return p;
 }
 
-ConvProduct input_product(const ConvShape& s, int64_t down, int64_t across) {
+ConvProduct input_product(const ConvShape& s, const kernels::InputTaps& down, const kernels::InputTaps& across) {
   ConvProduct p = product_of(s, false);
   for (int d = 0; d < 2; ++d) {
-    const ConvAxis& a = s.axis[d];
-    const int64_t first = d == 0 ? down : across, moved = first + a.padding;
-    int64_t least = 0, most = 0;
-    for (int64_t i = 0; i < a.w; ++i) {
-      const int64_t rest = moved - i * a.dilation;
-      if (rest % a.stride != 0) continue;
-      const int64_t at = rest / a.stride;
-      if (p.offsets[d].empty()) most = at;
-      least = at;
-      p.taps_at[d].push_back(i), p.offsets[d].push_back(at);
-    }
-    for (int64_t& at : p.offsets[d]) at -= least;
-    p.axis[d] = {(a.x - first + a.stride - 1) / a.stride, 1, least, a.y, most - least};
+    const kernels::InputTaps& taps = d == 0 ? down : across;
+    for (int64_t i = 0; i < taps.count; ++i)
+      p.taps_at[d].push_back(taps.first + i * taps.step), p.offsets[d].push_back(taps.at + i * taps.move);
+    p.axis[d] = positions(taps.elements, 1, 0, s.axis[d].y, p.offsets[d]);
   }
   return p;
 }
@@ -150,6 +160,7 @@ void executed_convolution(const Launch& launch, Counts& work) {
 }
 void executed_convolution_input(const Launch& launch, Counts& work) {
   work = {};
+  if (launch.out().size() == 0) return;
   cpu::each_input_product(shape_of_convolution_input(launch), [&](const cpu::ConvProduct& p, int64_t) {
     work.add(cpu::in_single(launch) ? cpu::work_of_product<float>(p) : cpu::work_of_product<double>(p));
   });

@@ -27,10 +27,9 @@ struct ConvProduct {
   int64_t positions() const { return axis[0].count * axis[1].count; }
 };
 
-// The product that computes y, and the one that computes the elements (down, across) of gx, and all elements that are a multiple of
-// the strides after them.
+// The product that computes y, and the one that computes the elements of gx that these taps meet.
 ConvProduct forward_product(const kernels::ConvShape& s);
-ConvProduct input_product(const kernels::ConvShape& s, int64_t down, int64_t across);
+ConvProduct input_product(const kernels::ConvShape& s, const kernels::InputTaps& down, const kernels::InputTaps& across);
 
 // Computes the product. The source is contiguous. weights: (groups, rows, depth). bias: null, or one number for each row of each
 // group. `out` is the first element of the result that belongs to the product.

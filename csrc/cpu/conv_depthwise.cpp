@@ -53,14 +53,14 @@ template <class T> class Lanes {
   Lanes(const ConvShape& s, int64_t each, const T* x, const T* g, int64_t first)
       : s_(s), first_(first), lanes_(std::min<int64_t>(kWidth<T>, s.groups - first)), x_(x), g_(g), held_(s) {
     const ConvProduct p = forward_product(s);
-    patch_ = {{p.axis[0], p.axis[1]}, lanes_, held_.most(), s.axis[0].y};
+    patch_ = {{p.axis[0], p.axis[1]}, lanes_, s.axis[0].y};
     for (const int64_t down : p.offsets[0])
       for (const int64_t across : p.offsets[1]) offsets_.push_back(patch_.offset(down, across));
     image_ = scratch_.take<T>(patch_.image());
-    images_ = scratch_.take<T>(held_.most() * patch_.channel() * kWidth<T>);
-    packed_ = scratch_.take<T>(s.out * kConvSlice * kWidth<T>);
+    images_ = scratch_.take<T>(held_.most(), patch_.channel(), kWidth<T>);
+    packed_ = scratch_.take<T>(s.out, kConvSlice, kWidth<T>);
     places_ = scratch_.take<int64_t>(kConvSlice);
-    rooms_ = scratch_.take<T>(size() * rooms_for(each));
+    rooms_ = scratch_.take<T>(size(), rooms_for(each));
   }
   int64_t size() const { return s_.out * s_.taps() * kWidth<T>; }
 
@@ -110,7 +110,7 @@ template <class T> void run_depthwise_weight(const ConvShape& s, const T* x, con
   if (slices == 0) return (void)std::fill_n(gw, s.groups * lines, T(0));
   const int64_t each = slices_of_run(slices, vectors), runs = parts_of(slices, each);
   Scratch scratch;
-  T* const sums = scratch.take<T>(vectors * runs * size);
+  T* const sums = scratch.take<T>(vectors, runs, size);
   parallel_for(vectors * runs, 400000 / (each * kConvSlice * size) + 1, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
       const int64_t first = task % runs * each;

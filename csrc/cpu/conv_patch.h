@@ -2,9 +2,11 @@
 #pragma once
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "cpu/vector.h"
 #include "families/conv.h"
+#include "launch/memory.h"
 
 namespace pb::cpu {
 
@@ -12,27 +14,31 @@ namespace pb::cpu {
 // origin + p step + t, which is zero if it lies outside the source.
 struct TapPositions {
   int64_t count, step, origin, length;
-  int64_t reach;  // the largest offset of a tap
-
   // A patch stores the elements of each remainder of division by the step on their own, so that positions are neighbours.
-  int64_t phases() const { return std::min(step, reach + 1); }
-  int64_t stored(int64_t positions) const { return positions + reach / step; }
+  std::vector<int64_t> phases;  // the remainders of the offsets, in ascending order
+  int64_t reach;                // the largest quotient of an offset
+
+  int64_t stored(int64_t positions) const { return positions + reach; }
+  int64_t phase_of(int64_t offset) const {
+    return std::lower_bound(phases.begin(), phases.end(), offset % step) - phases.begin();
+  }
 };
 
-// A patch of consecutive images and rows of positions: (image, channel, phase of the height, phase of the width, row, column).
+// The patch of an image and consecutive rows of positions: (channel, phase of the height, phase of the width, row, column).
 struct PatchShape {
   TapPositions axis[2];
-  int64_t channels, images, rows;  // rows of positions
+  int64_t channels, rows;  // rows of positions
 
   int64_t height() const { return axis[0].stored(rows); }
   int64_t width() const { return axis[1].stored(axis[1].count); }
-  int64_t plane() const { return height() * width(); }
-  int64_t channel() const { return axis[0].phases() * axis[1].phases() * plane(); }
-  int64_t image() const { return channels * channel(); }
+  int64_t plane() const { return elements_of(height(), width()); }
+  int64_t channel() const { return elements_of(axis[0].phases.size(), axis[1].phases.size(), plane()); }
+  int64_t image() const { return elements_of(channels, channel()); }
   // Where the tap of these offsets reads for position 0 of the first image and channel.
   int64_t offset(int64_t down, int64_t across) const {
     const TapPositions &y = axis[0], &x = axis[1];
-    return (down % y.step * x.phases() + across % x.step) * plane() + down / y.step * width() + across / x.step;
+    return (y.phase_of(down) * int64_t(x.phases.size()) + x.phase_of(across)) * plane() + down / y.step * width() +
+           across / x.step;
   }
 };
 
@@ -53,8 +59,8 @@ template <class T> void fill_image(const PatchShape& p, const T* source, int64_t
   const TapPositions &y = p.axis[0], &x = p.axis[1];
   const int64_t height = p.height(), width = p.width(), area = y.length * x.length;
   for (int64_t c = 0; c < p.channels; ++c, source += area)
-    for (int64_t i = 0; i < y.phases(); ++i)
-      for (int64_t j = 0; j < x.phases(); ++j)
+    for (const int64_t i : y.phases)
+      for (const int64_t j : x.phases)
         for (int64_t r = 0; r < height; ++r, to += width) {
           const int64_t at = y.origin + (first + r) * y.step + i;
           if (at < 0 || at >= y.length) std::fill_n(to, width, T(0));

@@ -34,8 +34,8 @@ Strips strips_of(const ConvProduct& p) {
   if (all < kFewPositions) {
     s.images = std::clamp<int64_t>(kFewPositions / std::max<int64_t>(1, all), 1, std::max<int64_t>(1, p.images));
   } else {
-    const PatchShape one{{p.axis[0], p.axis[1]}, p.channels, 1, 1};
-    const int64_t row = p.channels * p.axis[0].phases() * p.axis[1].phases() * one.width();
+    const int64_t row =
+        elements_of(p.channels, p.axis[0].phases.size(), p.axis[1].phases.size(), p.axis[1].stored(p.axis[1].count));
     const int64_t fits = std::max<int64_t>(1, kPatchElements / std::max<int64_t>(1, row));
     const int64_t wanted = std::max(parts_of(kStripPositions, across), std::min(fits, parts_of(4 * kStripPositions, across)));
     s.of_rows = parts_of(s.rows, std::min(wanted, s.rows));
@@ -210,14 +210,14 @@ template <class T> bool all_finite(const T* x, int64_t n) {
 
 template <class T> void run_all_terms(const ConvProduct& p, const T* source, const T* weights, const T* bias, T* out) {
   const Strips strips = strips_of(p);
-  const PatchShape shape{{p.axis[0], p.axis[1]}, p.channels, strips.images, strips.rows};
+  const PatchShape shape{{p.axis[0], p.axis[1]}, p.channels, strips.rows};
   const std::vector<int64_t> offsets = offsets_in(p, shape);
   const int64_t depth = p.depth(), area = p.axis[0].length * p.axis[1].length, image = p.groups * p.channels * area;
   const int64_t each = strips.images * strips.rows * p.axis[1].count * strips.rows_of_part * std::max<int64_t>(1, depth);
   const StripPositions positions{p.axis[1].count, strips.rows, shape.image(), shape.width(), p.out};
   parallel_for(strips.count() * p.groups * strips.parts, kGrain / each + 1, [&](int64_t begin, int64_t end) {
     Scratch scratch;
-    T* const patch = scratch.take<T>(strips.images * shape.image() + kDirectVectors * kWidth<T>);
+    T* const patch = scratch.take<T>(elements_of(strips.images, shape.image()) + kDirectVectors * kWidth<T>);
     T* const packed = scratch.take<T>(is_direct(p) ? 1 : depth * kPanelColumns<T> + kWidth<T>);
     T* const sums = scratch.take<T>(kRowsAtATime * kPanelColumns<T>);
     std::fill_n(patch + strips.images * shape.image(), kDirectVectors * kWidth<T>, T(0));

@@ -85,16 +85,16 @@ template <class T> class Slices {
   Slices(const ConvShape& s, const Cuts& cuts, const T* x, const T* g, int64_t group, int64_t part)
       : s_(s), cuts_(cuts), channels_(std::min(cuts.channels, s.in - part * cuts.channels)), held_(s) {
     const ConvProduct p = forward_product(s);
-    patch_ = {{p.axis[0], p.axis[1]}, channels_, held_.most(), s.axis[0].y};
+    patch_ = {{p.axis[0], p.axis[1]}, channels_, s.axis[0].y};
     for (int64_t c = 0; c < channels_; ++c)
       for (const int64_t down : p.offsets[0])
         for (const int64_t across : p.offsets[1]) offsets_.push_back(c * patch_.channel() + patch_.offset(down, across));
     x_ = x + (group * s.in + part * cuts.channels) * s.pixels_of_x();
     g_ = g + group * s.out * s.pixels_of_y();
-    images_ = scratch_.take<T>(held_.most() * patch_.image());
-    packed_ = scratch_.take<T>(parts_of(s.out, kPanelChannels<T>) * kPanelChannels<T> * kConvSlice);
+    images_ = scratch_.take<T>(held_.most(), patch_.image());
+    packed_ = scratch_.take<T>(parts_of(s.out, kPanelChannels<T>), kPanelChannels<T>, kConvSlice);
     places_ = scratch_.take<int64_t>(kConvSlice);
-    rooms_ = scratch_.take<T>(size() * rooms_for(cuts.each));
+    rooms_ = scratch_.take<T>(size(), rooms_for(cuts.each));
   }
   // The number of sums: (channel of x, tap, channel of y).
   int64_t size() const { return channels_ * s_.taps() * s_.out; }
@@ -153,7 +153,7 @@ template <class T> void run_weight(const ConvShape& s, const T* x, const T* g, T
   const int64_t all = s.in * s.taps(), whole = all * s.out;
   if (cuts.total == 0) return (void)std::fill_n(gw, s.groups * whole, T(0));
   Scratch scratch;
-  T* const sums = scratch.take<T>(s.groups * cuts.runs * whole);
+  T* const sums = scratch.take<T>(s.groups, cuts.runs, whole);
   const auto place = [&](int64_t group, int64_t part) {
     return sums + group * cuts.runs * whole + part * cuts.runs * cuts.channels * s.taps() * s.out;
   };

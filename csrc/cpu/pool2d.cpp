@@ -19,10 +19,10 @@ constexpr int64_t kGrain = 16 * 1024;  // the fewest elements of windows per thr
 template <class C> using Position = std::conditional_t<sizeof(C) == 4, int32_t, int64_t>;
 
 int64_t elements_of_row(const PoolShape& p) {
-  const bool parts = p.h.adaptive;
-  const int64_t window =
-      parts ? (p.h.in / std::max<int64_t>(1, p.h.out) + 1) * (p.w.in / std::max<int64_t>(1, p.w.out) + 1) : p.h.size * p.w.size;
-  return std::max<int64_t>(1, p.w.out * window);
+  const auto window = [](const PoolAxis& a) {
+    return a.adaptive ? a.in / std::max<int64_t>(1, a.out) + 1 : std::min(a.size, a.in);
+  };
+  return std::max<int64_t>(1, p.w.out * window(p.h) * window(p.w));
 }
 
 // Calls f(stride) with the distance between windows, as a constant if it is 1 or 2, so that the loops over windows are vectorized.
@@ -32,17 +32,33 @@ template <class F> void with_stride(int64_t stride, const F& f) {
   else f(stride);
 }
 
+// Calls f(tap, first, last) for each element of windows that is in the plane for the windows from `first` to before `last`. Elements
+// that are in the padding of all windows take no time: the next element of a window is one of the window before `first`.
+template <class F> void each_tap(const PoolAxis& w, const F& f) {
+  for (int64_t tap = w.out ? w.first_tap(w.out - 1) : w.size; tap < w.size;) {
+    const int64_t first = w.first_with(tap), last = w.last_with(tap);
+    if (first < last) f(tap++, first, last);
+    else tap = first ? std::max(tap + 1, w.first_tap(first - 1)) : w.size;
+  }
+}
+// Calls f in the opposite order.
+template <class F> void each_tap_from_last(const PoolAxis& w, const F& f) {
+  for (int64_t tap = (w.out ? w.last_tap(0) : 0) - 1; tap >= 0;) {
+    const int64_t first = w.first_with(tap), last = w.last_with(tap);
+    if (first < last) f(tap--, first, last);
+    else tap = last < w.out ? std::min(tap, w.last_tap(last)) - 1 : -1;
+  }
+}
+
 // Finds the positions of the maxima of row i of windows of a plane. `top` is working memory for as many numbers. The maxima are read at
 // these positions: compilers may compare by an instruction that flushes a denormal maximum to zero in some lanes, and not in others.
 template <class C>
 void maxima_of_row(const PoolShape& p, int64_t i, const C* __restrict plane, C* __restrict top, Position<C>* __restrict at) {
   std::fill_n(top, p.w.out, m::lowest<C>());
   std::fill_n(at, p.w.out, Position<C>(-1));
-  for (int64_t row = 0; row < p.h.size; ++row) {
+  for (int64_t row = p.h.first_tap(i); row < p.h.last_tap(i); ++row) {
     const int64_t from = p.h.start(i) + row * p.h.dilation;
-    if (from < 0 || from >= p.h.in) continue;
-    for (int64_t tap = 0; tap < p.w.size; ++tap) {
-      const int64_t first = p.w.first_with(tap), last = p.w.last_with(tap);
+    each_tap(p.w, [&](int64_t tap, int64_t first, int64_t last) {
       const int64_t shift = from * p.w.in + tap * p.w.dilation - p.w.padding;
       with_stride(p.w.stride, [&](auto stride) {
 #pragma GCC ivdep
@@ -53,7 +69,7 @@ void maxima_of_row(const PoolShape& p, int64_t i, const C* __restrict plane, C* 
           at[j] = larger ? Position<C>(shift + j * stride) : at[j];
         }
       });
-    }
+    });
   }
 }
 
@@ -75,7 +91,7 @@ template <class F> void each_row(const PoolShape& p, const F& f) {
                [&](int64_t begin, int64_t end) { f(begin, end); });
 }
 template <class F> void each_plane(const PoolShape& p, const F& f) {
-  parallel_for(p.planes, std::max<int64_t>(1, kGrain / (elements_of_row(p) * std::max<int64_t>(1, p.h.out))), f);
+  parallel_for(p.planes, std::max<int64_t>(1, kGrain / elements_of_row(p) / std::max<int64_t>(1, p.h.out)), f);
 }
 
 // Calls f(k, plane, at) for each row of windows, with the positions of its maxima in the plane.
@@ -145,15 +161,15 @@ template <class C> void means_of_row(const PoolShape& p, int64_t i, const C* __r
         for (int64_t at = p.w.begin(j); at < p.w.end(j); ++at) sum[j] += x[at];
       continue;
     }
-    for (int64_t tap = 0; tap < p.w.size; ++tap) {
-      const int64_t first = p.w.first_with(tap), last = p.w.last_with(tap), shift = tap - p.w.padding;
+    each_tap(p.w, [&](int64_t tap, int64_t first, int64_t last) {
+      const int64_t shift = tap - p.w.padding;
       with_stride(p.w.stride, [&](auto stride) {
 #pragma GCC ivdep
         for (int64_t j = first; j < last; ++j) sum[j] += x[shift + j * stride];
       });
-    }
+    });
   }
-  for (int64_t j = 0; j < p.w.out; ++j) sum[j] = sum[j] / C(double(p.divided_by(i, j)));
+  for (int64_t j = 0; j < p.w.out; ++j) sum[j] = sum[j] / C(p.divided_by(i, j));
 }
 
 template <class C> void avg_pool(const Launch& launch) {
@@ -175,13 +191,13 @@ template <class C> void spread_row(const PoolAxis& w, const C* __restrict share,
       for (int64_t at = w.begin(j); at < w.end(j); ++at) to[at] += share[j];
     return;
   }
-  for (int64_t tap = w.size - 1; tap >= 0; --tap) {
-    const int64_t first = w.first_with(tap), last = w.last_with(tap), shift = tap - w.padding;
+  each_tap_from_last(w, [&](int64_t tap, int64_t first, int64_t last) {
+    const int64_t shift = tap - w.padding;
     with_stride(w.stride, [&](auto stride) {
 #pragma GCC ivdep
       for (int64_t j = first; j < last; ++j) to[shift + j * stride] += share[j];
     });
-  }
+  });
 }
 
 template <class C> void avg_unpool(const Launch& launch) {
@@ -197,7 +213,7 @@ template <class C> void avg_unpool(const Launch& launch) {
       std::fill_n(gx + k * plane, plane, C(0));
       for (int64_t i = 0; i < p.h.out; ++i) {
         const C* row = g + (k * p.h.out + i) * p.w.out;
-        for (int64_t j = 0; j < p.w.out; ++j) share[j] = row[j] / C(double(p.divided_by(i, j)));
+        for (int64_t j = 0; j < p.w.out; ++j) share[j] = row[j] / C(p.divided_by(i, j));
         for (int64_t at = p.h.begin(i); at < p.h.end(i); ++at) spread_row(p.w, share, gx + k * plane + at * p.w.in);
       }
     }

@@ -17,8 +17,11 @@ class Scratch {
     for (int k = 0; k < blocks_; ++k) pb::release(block_[k]);
   }
 
-  // Returns uninitialised memory for n elements, aligned to a cache line. It is valid until this object is destroyed.
-  template <class T> T* take(int64_t n) { return static_cast<T*>(take_bytes(size_t(n) * sizeof(T))); }
+  // Returns uninitialised memory for as many elements as the product of the lengths, aligned to a cache line. It is valid until this
+  // object is destroyed.
+  template <class T, class... N> T* take(N... lengths) {
+    return static_cast<T*>(take_bytes(size_t(elements_of(sizeof(T), lengths...))));
+  }
 
   void* take_bytes(size_t bytes) {
 #if !defined(PB_SANITIZE)  // a sanitizer only checks the ends of separate blocks

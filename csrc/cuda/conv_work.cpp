@@ -1,6 +1,5 @@
 // The products that a convolution consists of on a GPU, and the work of their tiles.
 #include <algorithm>
-#include <numeric>
 
 #include "cuda/conv.h"
 #include "families/executed.h"
@@ -8,7 +7,6 @@
 namespace pb::cuda {
 namespace {
 
-using kernels::ConvAxis;
 using kernels::ConvShape;
 
 int64_t whole(int64_t n, int64_t of) { return (n + of - 1) / of * of; }
@@ -27,20 +25,6 @@ void set_source(ConvGemm& p, const View& x, int64_t channels, bool images_in_n) 
   p.b_n = images_in_n ? x.stride[0] : x.stride[1];
   p.b_k = images_in_n ? x.stride[1] : x.stride[0];
   for (int d = 0; d < 2; ++d) p.length[d] = x.shape[2 + d], p.stride[d] = x.stride[2 + d];
-}
-
-// The taps along an axis that meet element `first` of x, and how the elements of y that they meet follow from their numbers.
-struct Meeting {
-  int64_t tap, step, count;  // the first tap, the distance between taps
-  int64_t at, move;          // the element of y of the first tap; what the next tap adds to it
-};
-Meeting meeting(const ConvAxis& a, int64_t first) {
-  Meeting m{0, a.stride / std::gcd(a.stride, a.dilation), 0, 0, -(a.dilation / std::gcd(a.stride, a.dilation))};
-  while (m.tap < std::min(a.w, m.step) && (first + a.padding - m.tap * a.dilation) % a.stride != 0) ++m.tap;
-  if (m.tap >= std::min(a.w, m.step)) return m;
-  m.count = (a.w - m.tap + m.step - 1) / m.step;
-  m.at = (first + a.padding - m.tap * a.dilation) / a.stride;
-  return m;
 }
 
 Counts work_of(const ConvGemm& p, DType dtype) {
@@ -76,9 +60,11 @@ std::vector<ConvGemm> gemms_of_convolution_input(const Launch& launch) {
   const View &gx = launch.out(), &g = launch.in(0), &w = launch.in(1);
   const ConvShape s = kernels::shape_of_convolution_input(launch);
   std::vector<ConvGemm> found;
-  for (int64_t i = 0; i < std::min(s.axis[0].stride, s.axis[0].x); ++i)
-    for (int64_t j = 0; j < std::min(s.axis[1].stride, s.axis[1].x); ++j) {
-      const int64_t first[2] = {i, j};
+  if (gx.size() == 0) return found;
+  const std::vector<kernels::InputTaps> taps[2] = {kernels::input_taps(s.axis[0]), kernels::input_taps(s.axis[1])};
+  for (size_t i = 0; i < taps[0].size(); ++i)
+    for (size_t j = 0; j < taps[1].size(); ++j) {
+      const size_t r[2] = {i, j};
       ConvGemm p{};
       p.groups = s.groups, p.m = s.in;
       set_source(p, g, s.out, true);
@@ -86,13 +72,12 @@ std::vector<ConvGemm> gemms_of_convolution_input(const Launch& launch) {
       p.a = w.data, p.a_row = w.stride[1], p.a_group = s.out * w.stride[0], p.a_k[0] = w.stride[0];
       p.n.count = s.images, p.k.count = s.out;
       for (int d = 0; d < 2; ++d) {
-        const ConvAxis& axis = s.axis[d];
-        const Meeting m = meeting(axis, first[d]);
-        p.n.length[d] = (axis.x - first[d] + axis.stride - 1) / axis.stride, p.k.length[d] = m.count;
+        const kernels::InputTaps& m = taps[d][r[d]];
+        p.n.length[d] = m.elements, p.k.length[d] = m.count;
         p.n.count *= p.n.length[d], p.k.count *= m.count;
         p.at[d] = m.at, p.by_n[d] = 1, p.by_k[d] = m.move;
-        p.a += m.tap * w.stride[2 + d], p.a_k[1 + d] = m.step * w.stride[2 + d];
-        p.out += first[d] * gx.stride[2 + d], p.out_n[1 + d] *= axis.stride;
+        p.a += m.first * w.stride[2 + d], p.a_k[1 + d] = m.step * w.stride[2 + d];
+        p.out += int64_t(r[d]) * gx.stride[2 + d], p.out_n[1 + d] *= s.axis[d].stride;
       }
       found.push_back(p);
     }

@@ -63,8 +63,10 @@ class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch();
-  // Returns uninitialized memory for n elements, aligned to 512 bytes.
-  template <class T> T* take(int64_t n) { return static_cast<T*>(take_bytes(size_t(n) * sizeof(T))); }
+  // Returns uninitialized memory for as many elements as the product of the lengths, aligned to 512 bytes.
+  template <class T, class... N> T* take(N... lengths) {
+    return static_cast<T*>(take_bytes(size_t(elements_of(sizeof(T), lengths...))));
+  }
   void* take_bytes(size_t bytes);
 
  private:

@@ -34,12 +34,11 @@ template <class C> __device__ inline int64_t maximum_of(const Pools& p, const Po
   const char* plane = p.x + o.plane * h.in * w.in * size_of<C>(p.dtype);
   int64_t at = -1;
   top = m::lowest<C>();
-  for (int64_t row = 0; row < h.size; ++row) {
+  const int64_t bottom = h.last_tap(o.i), left = w.first_tap(o.j), right = w.last_tap(o.j);
+  for (int64_t row = h.first_tap(o.i); row < bottom; ++row) {
     const int64_t i = h.start(o.i) + row * h.dilation;
-    if (i < 0 || i >= h.in) continue;
-    for (int64_t tap = 0; tap < w.size; ++tap) {
+    for (int64_t tap = left; tap < right; ++tap) {
       const int64_t j = w.start(o.j) + tap * w.dilation;
-      if (j < 0 || j >= w.in) continue;
       const C x = load_as<C>(p.dtype, plane + (i * w.in + j) * size_of<C>(p.dtype));
       if (x > top || x != x || at < 0) top = x, at = i * w.in + j;
     }
@@ -54,7 +53,7 @@ template <class C> __device__ inline C mean_of(const Pools& p, const Position& o
   C sum = C(0);
   for (int64_t i = top; i < bottom; ++i)
     for (int64_t j = left; j < right; ++j) sum = sum + load_as<C>(p.dtype, plane + (i * w.in + j) * size_of<C>(p.dtype));
-  return sum / C(double(p.shape.divided_by(o.i, o.j, bottom - top, right - left)));
+  return sum / C(p.shape.divided_by(o.i, o.j, bottom - top, right - left));
 }
 
 template <class C, Pool kPool> __global__ void __launch_bounds__(kThreads) pool_windows(const __grid_constant__ Pools p) {
@@ -89,7 +88,7 @@ template <class C, Pool kPool> __global__ void __launch_bounds__(kThreads) pull_
       }
       const C g = load_as<C>(p.dtype, p.g + window * size_of<C>(p.dtype));
       if constexpr (kPool == Pool::maximum) sum = sum + g;
-      else sum = sum + g / C(double(p.shape.divided_by(i, j)));
+      else sum = sum + g / C(p.shape.divided_by(i, j));
     }
   store_as<C>(p.dtype, p.out + k * size_of<C>(p.dtype), sum);
 }

@@ -9,6 +9,8 @@
 //   convolution_input:  o of the group, i, j; only those taps that meet a position of y, or would if y went on.
 //   convolution_weight: n, p, q.
 #pragma once
+#include <vector>
+
 #include "launch/door.h"
 
 namespace pb::kernels {
@@ -41,11 +43,22 @@ struct ConvShape {
   int64_t pixels_of_y() const { return axis[0].y * axis[1].y; }
 };
 
+// The taps along an axis that meet the elements r, r + stride, r + 2 stride, … of x, for a number r below the stride.
+struct InputTaps {
+  int64_t elements;            // the number of these elements
+  int64_t first, step, count;  // the first tap, and the distance between taps
+  int64_t at, move;            // the element of y that the first tap and element r meet; what the next tap adds to it
+};
+// Returns the taps for each r.
+std::vector<InputTaps> input_taps(const ConvAxis& axis);
+
+// Weights without elements count as a kernel without taps.
 inline ConvShape conv_shape(const Launch& launch, const View& x, const View& w, const View& y) {
   const int64_t* ints = launch.ints;
+  const bool empty = w.size() == 0;
   ConvShape s{x.shape[0], ints[0], w.shape[1], w.shape[0] / ints[0], {}};
   for (int d = 0; d < 2; ++d)
-    s.axis[d] = {x.shape[2 + d], w.shape[2 + d], y.shape[2 + d], ints[1 + 3 * d], ints[2 + 3 * d], ints[3 + 3 * d]};
+    s.axis[d] = {x.shape[2 + d], empty ? 0 : w.shape[2 + d], y.shape[2 + d], ints[1 + 3 * d], ints[2 + 3 * d], ints[3 + 3 * d]};
   return s;
 }
 inline ConvShape shape_of_convolution(const Launch& l) { return conv_shape(l, l.in(0), l.in(1), l.out()); }

@@ -62,6 +62,12 @@ struct PoolAxis {
   PB_HD int64_t last_of(int64_t i) const {
     return adaptive ? over((i + 1) * out, in) : least(ratio(i + padding, stride) + 1, out);
   }
+  // Returns the first element of window o that is in the plane, and one more than the last.
+  PB_HD int64_t first_tap(int64_t o) const { return over(most(-start(o), 0), dilation); }
+  PB_HD int64_t last_tap(int64_t o) const {
+    const int64_t room = in - 1 - start(o);
+    return room < 0 ? 0 : least(ratio(room, dilation) + 1, size);
+  }
   // Returns the windows, from `first` to before `last`, whose element number `tap` is in the plane.
   PB_HD int64_t first_with(int64_t tap) const {
     const int64_t before = padding - tap * dilation;
@@ -77,7 +83,7 @@ struct PoolShape {
   PoolAxis h, w;
   int64_t planes;
   bool padded;
-  int64_t divisor;  // 0: the number of elements
+  double divisor;  // 0: the number of elements
 
   // plane: the operand with the axes H and W; windows: the one with H' and W'.
   PoolShape(const Launch& launch, const View& plane, const View& windows, bool maxima) {
@@ -89,16 +95,14 @@ struct PoolShape {
     planes = 1;
     for (int k = 0; k + 2 < d; ++k) planes *= plane.shape[k];
     padded = !maxima && Divisor(n[6]) == Divisor::padded;
-    divisor = maxima ? 0 : n[7];
+    divisor = maxima ? 0 : double(n[7]);
   }
   // Returns what the sum of the window at (i, j) is divided by.
-  PB_HD int64_t divided_by(int64_t i, int64_t j) const {
-    return divided_by(i, j, h.end(i) - h.begin(i), w.end(j) - w.begin(j));
-  }
-  // rows, columns: those of the window that are in the plane.
-  PB_HD int64_t divided_by(int64_t i, int64_t j, int64_t rows, int64_t columns) const {
-    if (divisor) return divisor;
-    return padded ? (h.stop(i) - h.start(i)) * (w.stop(j) - w.start(j)) : rows * columns;
+  PB_HD double divided_by(int64_t i, int64_t j) const { return divided_by(i, j, h.end(i) - h.begin(i), w.end(j) - w.begin(j)); }
+  // rows, columns: those of the window that are in the plane. The number of elements of a window with its padding can exceed int64.
+  PB_HD double divided_by(int64_t i, int64_t j, int64_t rows, int64_t columns) const {
+    if (divisor != 0) return divisor;
+    return padded ? double(h.stop(i) - h.start(i)) * double(w.stop(j) - w.start(j)) : double(rows * columns);
   }
 };
 

@@ -2,8 +2,16 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <new>
 
 namespace pb {
+
+// Returns the product of lengths, which are not negative. Throws std::bad_alloc if it exceeds int64, because no memory is that large.
+template <class... N> int64_t elements_of(N... lengths) {
+  int64_t count = 1;
+  if ((... || __builtin_mul_overflow(count, int64_t(lengths), &count)) || count < 0) throw std::bad_alloc();
+  return count;
+}
 
 // The kinds of owners that reports of memory distinguish.
 enum class Holder : uint8_t {

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..interop.wrong_calls import explain_call
-from ..ops._shapes import flag, per_axis
+from ..ops._shapes import MOST, flag, per_axis
 from ..ops.conv import convolve, convolve_transposed
 from ..ops.conversion import same_dtype
 from ..ops.linear import ABSENT
@@ -68,8 +68,16 @@ def _finished(y: Tensor, axes: int, batched: bool) -> Tensor:
     return y if y.shape == shape else reshape(y, shape)
 
 
+def _reach(name: str, dilations: Sequence[int], kernel: Sequence[int]) -> list[int]:
+    """Returns the distance of a kernel's last tap from its first one along each axis. Raises ShapeError above MOST."""
+    reach = [d * (k - 1) for d, k in zip(dilations, kernel)]
+    if max(reach) > MOST:
+        raise ShapeError(f"{name}: a kernel of {tuple(kernel)} with dilation {tuple(dilations)} covers more than 2^40 elements.")
+    return reach
+
+
 def _paddings(name: str, padding: Any, stride: Sequence[int], reach: Sequence[int], axes: int) -> list[tuple[int, int]]:
-    """Returns the padding before and after each axis; `reach` is the distance of a kernel's last tap from its first one."""
+    """Returns the padding before and after each axis."""
     if isinstance(padding, str):
         if padding not in ("valid", "same"):
             raise ValueError(f'{name}: padding={padding!r} is not known; use "valid", "same", or numbers.')
@@ -92,7 +100,7 @@ def _convolve(
             f"the weight must be (out, channels / groups, ...)."
         )
     _check_bias(name, bias, out)
-    reach = [d * (k - 1) for d, k in zip(dilations, kernel)]
+    reach = _reach(name, dilations, kernel)
     pads = _paddings(name, padding, strides, reach, axes)
     size = []
     for n, (before, after), r, s in zip(x.shape[2:], pads, reach, strides):
@@ -124,8 +132,8 @@ def _transposed(
     _check_bias(name, bias, out * count)
     if any([m >= max(s, d) for m, s, d in zip(more, strides, dilations)]):
         raise ShapeError(f"{name}: output_padding={more} must be smaller than the stride {strides} or the dilation {dilations}.")
-    each = zip(x.shape[2:], strides, pads, dilations, kernel, more)
-    size = [(n - 1) * s - 2 * p + d * (k - 1) + m + 1 for n, s, p, d, k, m in each]
+    each = zip(x.shape[2:], strides, pads, _reach(name, dilations, kernel), more)
+    size = [(n - 1) * s - 2 * p + r + m + 1 for n, s, p, r, m in each]
     if min(size) < 1:
         raise ShapeError(
             f"{name}: x {x.shape} gives a result of {tuple(size)}, because padding {pads} takes away more than there is."

@@ -8,9 +8,9 @@ from typing import Any, Literal, overload
 
 from ..errors import ShapeError
 from ..interop.wrong_calls import explain_call
-from ..ops._shapes import flag, per_axis
+from ..ops._shapes import MOST, flag, per_axis
 from ..ops.by_name import in_float
-from ..ops.pools import ADAPTIVE, INSIDE, PADDED, Window, avg_pool, max_pool, max_pool_indices, taps
+from ..ops.pools import ADAPTIVE, INSIDE, PADDED, Window, avg_pool, max_pool, max_pool_indices
 from ..ops.reduce import mean
 from ..ops.shape import expand_dims, squeeze
 from ..tensors.operand import as_tensor
@@ -71,10 +71,15 @@ def _max(name: str, axes: int, x: Any, size: Any, stride: Any, padding: Any, dil
     (k, s, p, d), counts = _geometry(name, x, axes, ceil, size, stride, padding, dilation)
     window: Window = (*k, *s, *p, *d)
     for axis, count in enumerate(counts):
-        n = x.shape[axis - 2]
-        bad = [at for at in taps(window, axis, count) if not any([0 <= i < n for i in at])] if d[axis] > 1 else []
-        if bad:
-            raise ShapeError(f"{name}: the window of the elements {bad[0]} of {n} lies in the padding. Use less padding.")
+        if d[axis] == 1:
+            continue
+        n, first, reach = x.shape[axis - 2], -p[axis], (k[axis] - 1) * d[axis]
+        # Only windows that begin before x can miss it: they end before x, or their first element that is not before x is after it.
+        before = range(first, min(0, first + count * s[axis]), s[axis])
+        if bad := [start for start in before if start + reach < 0 or start % d[axis] >= n]:
+            raise ShapeError(
+                f"{name}: the window of the elements {bad[0]}, {bad[0] + d[axis]}, … of {n} lies in the padding. Use less padding."
+            )
     y = _out(max_pool(x, window, counts), axes)
     return (y, _out(max_pool_indices(x, window, counts), axes)) if flag(name, "return_indices", indices) else y
 
@@ -123,8 +128,9 @@ def max_pool2d(
 def _avg(name: str, axes: int, x: Any, size: Any, stride: Any, padding: Any, ceil: Any, padded: Any, divisor: Any) -> Tensor:
     x = _planes(name, x, axes)
     (k, s, p, _), counts = _geometry(name, x, axes, ceil, size, stride, padding, 1)
-    if divisor is not None and (isinstance(divisor, bool) or not hasattr(divisor, "__index__") or index(divisor) == 0):
-        raise ShapeError(f"{name}: divisor_override={divisor!r} must be an integer other than 0, or None.")
+    integral = hasattr(divisor, "__index__") and not isinstance(divisor, bool)
+    if divisor is not None and not (integral and 0 < abs(index(divisor)) <= MOST):
+        raise ShapeError(f"{name}: divisor_override={divisor!r} must be an integer other than 0, of at most 2^40, or None.")
     how = PADDED if flag(name, "count_include_pad", padded) else INSIDE
     return _out(avg_pool(x, (*k, *s, *p, how, 0 if divisor is None else index(divisor)), counts), axes)
 

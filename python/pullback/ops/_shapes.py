@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from operator import index
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from ..launch import capturing
 from ..tensors.tensor import Tensor
 
 Shape = tuple[int, ...]
+
+MOST: Final = 2**40  # of a kernel, stride, padding or dilation: kernels add and multiply such numbers in 64 bits
 
 
 def words(shapes: Sequence[Shape]) -> str:
@@ -51,11 +53,13 @@ def integer(name: str, what: str, value: Any) -> int:
 
 
 def per_axis(name: str, what: str, value: Any, axes: int, least: int) -> tuple[int, ...]:
-    """Returns one integer per axis, given one for all or one for each. Raises ShapeError if one is less than `least`."""
+    """Returns one integer per axis, given one for all or one for each. Raises ShapeError for one below `least` or above MOST."""
     given = list(value) if isinstance(value, (list, tuple)) else [value]
     if len(given) not in (1, axes) or any([isinstance(n, bool) or not hasattr(n, "__index__") or index(n) < least for n in given]):
         wanted = "an integer" if axes == 1 else "an integer, or one for each of two axes,"
         raise ShapeError(f"{name}: {what}={value!r} must be {wanted} of {least} or more.")
+    if max([index(n) for n in given]) > MOST:
+        raise ShapeError(f"{name}: {what}={value!r} is larger than 2^40, the most that kernels take.")
     return tuple([index(n) for n in given]) * (axes // len(given))
 
 

@@ -46,10 +46,15 @@ def spans(window: Window, axis: int, n: int, count: int) -> Span:
     return Span(begin, end, [b - a for a, b in (zip(starts, stops) if padded else zip(begin, end))])
 
 
-def taps(window: Window, axis: int, count: int) -> list[list[int]]:
-    """Returns the positions of each window of a maximum along the axis of H (0) or W (1). They may lie in the padding."""
+def _positions(xp: Any, window: Window, axis: int, n: int, count: int) -> Any:
+    """Returns the positions (count, elements) of the windows of a maximum along the axis of H (0) or W (1), whose length is n.
+
+    Some may lie in the padding. Elements that lie there in all windows are left out.
+    """
     size, stride, padding, dilation = window[axis::2]
-    return [[o * stride - padding + k * dilation for k in range(size)] for o in range(count)]
+    starts = xp.arange(count) * stride - padding
+    first, last = max(0, -((padding - (count - 1) * stride) // -dilation)), min(size, (n - 1 + padding) // dilation + 1)
+    return starts[:, None] + xp.arange(first, max(first, last)) * dilation
 
 
 # ---- references
@@ -59,10 +64,10 @@ def _maxima(xp: Any, x: Any, window: Window, lengths: Shape) -> tuple[Any, Any]:
     """Returns the maximum of each window and its position in the plane. The first of equal elements counts, and the last NaN."""
     h, w = x.shape[-2:]
     z = wide(xp, x)
-    rows, columns = [xp.asarray(taps(window, axis, n)).reshape(n, -1) for axis, n in enumerate(lengths)]
+    rows, columns = [_positions(xp, window, axis, x.shape[axis - 2], count) for axis, count in enumerate(lengths)]
     inside = ((rows >= 0) & (rows < h))[:, None, :, None] & ((columns >= 0) & (columns < w))[None, :, None, :]
     at = rows[:, None, :, None] * w + columns[None, :, None, :]
-    flat = (*lengths, window[0] * window[1])
+    flat = (*lengths, rows.shape[1] * columns.shape[1])
     at, inside = xp.where(inside, at, 0).reshape(flat), inside.reshape(flat)
     if not x.size:
         return xp.zeros((*x.shape[:-2], *lengths), x.dtype), xp.zeros((*x.shape[:-2], *lengths), xp.int64)
@@ -81,7 +86,8 @@ def _divisors(xp: Any, window: Window, shape: Shape, lengths: Shape, dtype: Any)
     h, w = [spans(window, axis, n, count) for axis, (n, count) in enumerate(zip(shape[-2:], lengths))]
     if window[7]:
         return h, w, xp.full(tuple(lengths), window[7], dtype)
-    return h, w, (xp.asarray(h.length)[:, None] * xp.asarray(w.length)[None, :]).reshape(tuple(lengths)).astype(dtype)
+    rows, columns = [xp.asarray(span.length, xp.float64) for span in (h, w)]  # their products may exceed int64
+    return h, w, (rows[:, None] * columns[None, :]).astype(dtype)
 
 
 def _avg_pool_reference(xp: Any, x: Any, window: Window, lengths: Shape) -> Any:
