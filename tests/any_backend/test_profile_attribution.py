@@ -176,3 +176,33 @@ def test_paths_are_those_of_the_network_that_is_called() -> None:
     inner[0].owner = inner  # a cycle
     inner.parameters()
     assert list(_products(lambda: outer(x))) == ["0.0", "0.1"]
+
+
+@pytest.mark.parametrize("captured", [False, pytest.param(True, marks=needs_kernels)], ids=["eager", "captured"])
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda: nn.BatchNorm1d(6), (8, 6)), (lambda: nn.BatchNorm1d(6, momentum=None), (8, 6)),
+        (lambda: nn.BatchNorm2d(6), (4, 6, 3, 3)), (lambda: nn.BatchNorm2d(6, track_running_stats=False), (4, 6, 3, 3)),
+        (lambda: nn.GroupNorm(2, 6), (4, 6, 3, 3)), (lambda: nn.InstanceNorm2d(6, affine=True), (4, 6, 3, 3)),
+        (lambda: nn.LayerNorm(6), (8, 6)), (lambda: nn.RMSNorm(6), (8, 6)),
+    ],
+)  # fmt: skip
+def test_a_norm_has_one_op_forward_and_backward(make: Callable[[], Any], shape: tuple[int, ...], captured: bool) -> None:
+    net, x = make(), pb.tensor(np.random.default_rng(0).standard_normal(shape), dtype="float32")
+
+    def step(x: Any) -> Any:
+        with pb.GradientTape() as tape:
+            y = net(x)
+        return y, tape.gradient(y, net.parameters(), output_gradients=pb.ones_like(y))
+
+    run = pb.capture(step) if captured else step
+    run(x)
+    with pb.profile() as prof:
+        run(x)
+    forward, backward = [
+        {group.name for group in prof.by("op") if phase in group.phases and group.phases[phase].special_ops}
+        for phase in ("forward", "backward")
+    ]
+    assert len(forward) == 1, forward
+    assert backward <= forward

@@ -113,6 +113,89 @@ def test_a_loop_whose_first_state_is_a_constant() -> None:
     assert reason.endswith(" run, for 25.0% of the FLOPs in products")
 
 
+def trained(net: Any, x: Any, *, times: int = 1, also: Any = (), only_forward: int = 0) -> str:
+    """Returns the reason for `times` sweeps back to the parameters and the tensors `also`."""
+
+    def run() -> None:
+        for _ in range(only_forward):
+            net(x)
+        with pb.GradientTape(persistent=times > 1) as tape:
+            tape.watch(list(also))
+            y = net(x)
+            loss = pb.sum(y[0] if isinstance(y, tuple) else y)
+        for _ in range(times):
+            tape.gradient(loss, [*net.parameters(), *also])
+
+    return told(run)
+
+
+def sequences(steps: int) -> Any:
+    return pb.tensor(RNG.standard_normal((steps, 4, 16)), dtype="float32")
+
+
+RECURRENT = pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
+
+
+@RECURRENT
+def test_recurrent_layers(kind: str) -> None:
+    """The input product is a third of the FLOPs, and the product by the weight is one step fewer than without a gradient of h."""
+    net, name = getattr(nn, kind)(16, 32), kind.lower()
+    of_x = f"no gradient of x was asked for in linear of {kind}, for 33.3% of the FLOPs in products"
+    of_h = f"no gradient of h was asked for in {name} of {kind}, for {{}} of the FLOPs in products"
+    for steps, share in ((1, "66.7%"), (2, "33.3%"), (5, "13.3%")):
+        assert trained(net, sequences(steps)).split(": ", 1)[1] == f"{of_x}; {of_h.format(share)}"
+    assert trained(net, sequences(20)).split(": ", 1)[1] == of_x
+    x = sequences(20)
+    assert "cotangents" not in trained(net, x, also=[x])
+    assert trained(net, x, also=[x], times=2).endswith(": several cotangents were pulled back")
+
+
+@RECURRENT
+def test_a_recurrent_layer_that_is_validated_too(kind: str) -> None:
+    reason = trained(getattr(nn, kind)(16, 32), sequences(20), only_forward=3)
+    assert "cotangents" not in reason
+    assert f"no backward pass ran in {kind.lower()} of {kind}, linear of {kind}" in reason
+
+
+def test_attention_without_some_gradients() -> None:
+    q, k, v = [pb.tensor(RNG.standard_normal((2, 4, 8, 16)), dtype="float32") for _ in range(3)]
+    for sources, missing in (([k, v], "query"), ([q, v], "key"), ([q, k], "value"), ([v], "query and key"), ([q], "key and value")):
+
+        def run(sources: Any = sources) -> None:
+            with pb.GradientTape() as tape:
+                tape.watch(sources)
+                loss = pb.sum(nn.functional.scaled_dot_product_attention(q, k, v))
+            tape.gradient(loss, sources)
+
+        reason = told(run)
+        assert f"no gradient of {missing} was asked for" in reason
+        assert "cotangents" not in reason
+
+
+def networks() -> dict[str, tuple[nn.Module, Any, str]]:
+    """Returns networks, their data, and the product that needs no gradient of the data."""
+    images = pb.tensor(RNG.standard_normal((4, 3, 8, 8)), dtype="float32")
+    convolutions = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.Flatten(), nn.Linear(64, 8)
+    )
+    return {
+        "MLP": (nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.Linear(32, 8)), sequences(1)[0], "linear of 0"),
+        "CNN": (convolutions, images, "convolution of 0"),
+        "GRU": (nn.GRU(16, 32, 2, bidirectional=True), sequences(20), "linear of GRU"),
+        "attention": (nn.MultiHeadAttention(16, 4), pb.swapaxes(sequences(8), 0, 1), "linear of"),
+    }
+
+
+@pytest.mark.parametrize("name", ["MLP", "CNN", "GRU", "attention"])
+def test_networks_whose_data_needs_no_gradient(name: str) -> None:
+    net, x, first = networks()[name]
+    reason = trained(net, x)
+    assert f"no gradient of x was asked for in {first}" in reason
+    assert "cotangents" not in reason
+    assert "no backward pass" not in reason
+    assert "several cotangents were pulled back" in trained(net, x, times=2)
+
+
 def test_without_products_the_costliest_op_is_named() -> None:
     w = pb.Parameter(RNG.standard_normal((64, 64)))
 

@@ -158,14 +158,14 @@ def walk(
 
 
 def _without(op: Op, edges: Sequence[Any], reach: Container[int]) -> tuple[str, ...]:
-    """Returns which of the op's first two inputs get no gradient. A profile then knows which gradients of a product ran."""
+    """Returns which factors of the op get no gradient. A profile then knows which gradients of a product ran."""
     if op.joint:
         got = [name for name, x in zip(op.names, edges[0][0]) if x in reach] if edges else []
     elif len(op.rules) > 1:
         got = [op.names[op.rules.index(rule)] for x, rule, *_ in edges if x in reach and rule in op.rules]
     else:
         return ()
-    return tuple([name for name in op.names[:2] if name not in got])
+    return tuple([name for name in op.multiplied if name not in got])
 
 
 def pull_jointly(edges: Sequence[Any], g: Tensor, reach: Container[int], sums: Sums) -> None:

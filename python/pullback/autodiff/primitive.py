@@ -115,6 +115,7 @@ class Op:
         same_bits: True if the op gives the same bits everywhere (docs/reproducibility.md), otherwise a sentence that says why not.
             If it is None, an op with a kernel gives them, as does a view, which computes nothing.
         shown: the name of the op in profiles.
+        multiplied: if the op computes products, the names of their factors: the first two inputs, unless its declaration says more.
         cost: `f(inputs…, params…, y) -> dict` of figures.
         example: `f(rng, dtype) -> (inputs, params)` for tests, benchmarks and docs.
         domain, ulp: the range of the inputs in tests, and the error that a test accepts.
@@ -131,9 +132,9 @@ class Op:
     """
 
     __slots__ = (
-        "apart", "batch", "cost", "dead", "domain", "edges", "example", "factors", "issue", "joint", "kernel", "kind", "name",
-        "names", "native", "params", "pullback", "recompute", "reference", "replay", "rules", "same_bits", "shown", "takes",
-        "takes_sums", "tangent", "ulp", "variadic", "why_reference",
+        "apart", "batch", "cost", "dead", "domain", "edges", "example", "factors", "issue", "joint", "kernel", "kind", "multiplied",
+        "name", "names", "native", "params", "pullback", "recompute", "reference", "replay", "rules", "same_bits", "shown",
+        "takes", "takes_sums", "tangent", "ulp", "variadic", "why_reference",
     )  # fmt: skip
 
     def __init__(
@@ -174,7 +175,7 @@ class Op:
         self.factors: dict[int, Callable[..., Any]] = factors or {}
         self.dead = tuple([i for i, rule in enumerate(rules) if rule is None]) if dead is None else dead
         self.edges = edges or edges_of(self)
-        self.native, self.why_reference, self.takes_sums = kernel is not None, why_reference, False
+        self.native, self.why_reference, self.takes_sums, self.multiplied = kernel is not None, why_reference, False, names[:2]
         alone = self.native or kind.name == "view"  # it runs no library
         self.same_bits: bool | str = (alone or BY_LIBRARY) if same_bits is None else same_bits
         self.reference: Callable[..., Any] = reference or _nothing_to_run

@@ -72,8 +72,7 @@ class Row(NamedTuple):
         phase: one of door.PHASES.
         known: true if a formula gives the cost.
         figures: the sums over these launches.
-        without: in a backward pass, those of the op's first two inputs (the factors, if it is a product) that got no gradient,
-            because none was asked for.
+        without: in a backward pass, the factors of the op (see Op.multiplied) that got no gradient, because none was asked for.
     """
 
     kernel: str

@@ -44,14 +44,53 @@ class _Product:
         """The number of gradients per product."""
         return self.backward.total() / self.forward
 
-    def once(self, factor: str) -> float:
-        """Returns the part of the products of which every gradient but that by this factor ran."""
-        return self.backward[(factor,)] / self.forward
+    def unasked(self) -> dict[str, float]:
+        """Returns for each factor the FLOPs of the products of which every gradient but that by this factor ran."""
+        return {names[0]: flops for names, flops in self.backward.items() if len(names) == 1}
 
     @property
     def pulled_back(self) -> float:
         """The part of the products that had a backward pass, and more than 1 if several cotangents were pulled back."""
         return sum([flops / (2 if not without else 1) for without, flops in self.backward.items()]) / self.forward
+
+
+class _Several(_Product):
+    """The products of an op that has several, such as the scores and the sums of attention, or those of recurrent steps.
+
+    A gradient by one input takes a part of them. If one was not asked for, what is missing is its share, because the parts are not
+    known.
+    """
+
+    def unasked(self) -> dict[str, float]:
+        missing = min(self.forward, 2 * self.forward * min(1.0, self.pulled_back) - self.backward.total())
+        names = dict.fromkeys([name for names in self.backward for name in names])
+        return {" and ".join(names): missing} if names and missing > 0 else {}
+
+    @property
+    def pulled_back(self) -> float:
+        if not any(self.backward):
+            return self.gradients / 2
+        return 1.0 if self.gradients < 2 else self.gradients
+
+
+class _Steps(_Several):
+    """The products of a recurrent op. Backward, they are those by the weight, which pass the cotangent of the state from step to
+    step, and one over all steps, which gives the gradient of the weight. A kernel computes the first ones, and they are one step
+    fewer if no gradient of the first state was asked for.
+
+    Attributes:
+        carried: the FLOPs of that kernel.
+    """
+
+    carried: int = 0
+
+    @property
+    def pulled_back(self) -> float:
+        of_weight = self.backward.total() - self.carried
+        return of_weight / self.forward if self.carried and of_weight else super().pulled_back
+
+
+_KINDS: Final[dict[str, type[_Product]]] = {"attention": _Several, "rnn": _Steps, "lstm": _Steps, "gru": _Steps}
 
 
 def short_line(line: str) -> str:
@@ -74,15 +113,17 @@ def ratio_explained(prof: Profile) -> str | None:
 def _products(rows: Sequence[Row]) -> list[_Product]:
     found: dict[tuple[str, str], _Product] = {}
     for row in rows:
-        if row.figures.matmul_flops and (row.phase == "forward" or (row.phase == "backward" and row.order == 1)):
-            product = found.setdefault(
-                (row.module or row.line, row.op), _Product(f"{row.op} of {row.module or short_line(row.line)}")
-            )
-            if row.phase == "forward":
-                product.forward += row.figures.matmul_flops
-            else:
-                product.backward[row.without] += row.figures.matmul_flops
-    return [product for product in found.values() if product.forward]
+        if row.phase == "forward" and row.figures.matmul_flops:
+            label = f"{row.op} of {row.module or short_line(row.line)}"
+            product = found.setdefault((row.module or row.line, row.op), _KINDS.get(row.op, _Product)(label))
+            product.forward += row.figures.matmul_flops
+    for row in rows:
+        product = found.get((row.module or row.line, row.op)) if row.phase == "backward" and row.order == 1 else None
+        if product is not None:
+            product.backward[row.without] += row.figures.matmul_flops
+            if isinstance(product, _Steps) and row.kernel == f"{row.op}_pullback":
+                product.carried += row.figures.matmul_flops
+    return list(found.values())
 
 
 def _higher(rows: Sequence[Row]) -> float:
@@ -99,8 +140,9 @@ def _of_products(products: Sequence[_Product], total: int, higher: float) -> lis
         reasons.append(f"{higher:.0%} of the backward pass are derivatives of second or higher order")
     if reasons:
         return reasons
-    for factor in dict.fromkeys([names[0] for p in products for names in p.backward if len(names) == 1]):
-        reasons += _in(f"no gradient of {factor} was asked for", {p.label: p.forward * p.once(factor) for p in products}, total)
+    unasked = [(p.label, p.unasked()) for p in products]
+    for factor in dict.fromkeys([factor for _, flops in unasked for factor in flops]):
+        reasons += _in(f"no gradient of {factor} was asked for", {label: flops.get(factor, 0) for label, flops in unasked}, total)
     alone = {p.label: p.forward * (1 - p.pulled_back) for p in products if p.pulled_back < 1}
     reasons += _in("no backward pass ran", alone, total)
     both = sum([p.forward for p in products if abs(p.gradients - 2) <= EXACT]) / total
