@@ -80,11 +80,12 @@ PyObject* call_softmax_pullback(const void* table, PyObject* const* args, Py_ssi
   return run_rows(*static_cast<const Kernel*>(table), 2, views, gx);
 }
 
-// logsumexp(x)
-PyObject* call_logsumexp(const void* table, PyObject* const* args, Py_ssize_t count) {
+// logsumexp(x), variance(x)
+PyObject* call_value_of_rows(const void* table, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
   View views[2];
   const View& x = views[1] = rows_or_refuse(args[0]);
+  if (table == &kernels::variance && kernels::row_length(x) == 0) throw Refused{"an empty row has no variance"};
   Result y(x.dtype, x.ndim - 1, x.shape, views[0]);
   views[0] = as_column(views[0]);
   return run_rows(*static_cast<const Kernel*>(table), 1, views, y);
@@ -246,7 +247,8 @@ void bind(PyObject* module, const Kernel& kernel, Call call) { define(module, ke
 void bind_rows(PyObject* module) {
   bind(module, kernels::softmax, call_softmax);
   bind(module, kernels::log_softmax, call_softmax);
-  bind(module, kernels::logsumexp, call_logsumexp);
+  bind(module, kernels::logsumexp, call_value_of_rows);
+  bind(module, kernels::variance, call_value_of_rows);
   bind(module, kernels::softmax_pullback, call_softmax_pullback);
   bind(module, kernels::log_softmax_pullback, call_softmax_pullback);
   bind(module, kernels::logsumexp_pullback, call_logsumexp_pullback);

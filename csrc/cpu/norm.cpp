@@ -1,4 +1,5 @@
-// Layer norm and RMS norm, and their pullbacks.
+// Layer norm and RMS norm, and their pullbacks; the variance of rows.
+#include "cpu/index.h"
 #include "cpu/rows.h"
 #include "families/executed.h"
 #include "families/order.h"
@@ -94,6 +95,23 @@ template <bool kCentred> void norm_pullback(const Launch& launch) {
   visit_row(launch.in(), [&](auto tag) { norm_pullback_as<kCentred, decltype(tag)>(launch); });
 }
 
+void variance(const Launch& launch) {
+  Scratch scratch;
+  const View x = contiguous_as(launch.in().dtype, launch.in(), scratch);  // the elements of a row may be far apart
+  visit_row(x, [&](auto tag) {
+    using C = decltype(tag);
+    for_rows(x, 1, [&](int64_t begin, int64_t end) {
+      Scratch near;
+      const Rows<C> in(x, near);
+      const RowsOut<C> out(launch.out(), near, kNontemporalBytes);
+      for (int64_t k = begin; k < end; ++k) {
+        kernels::Variance()(Loop{row_length(x)}, in.read(k), out.open(k));
+        out.close(k);
+      }
+    });
+  });
+}
+
 }  // namespace
 }  // namespace pb::cpu
 
@@ -112,5 +130,6 @@ void run_layer_norm(const Launch& launch) { cpu::norm<true>(launch); }
 void run_layer_norm_pullback(const Launch& launch) { cpu::norm_pullback<true>(launch); }
 void run_rms_norm(const Launch& launch) { cpu::norm<false>(launch); }
 void run_rms_norm_pullback(const Launch& launch) { cpu::norm_pullback<false>(launch); }
+void run_variance(const Launch& launch) { cpu::variance(launch); }
 
 }  // namespace pb::kernels

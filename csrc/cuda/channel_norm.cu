@@ -104,8 +104,8 @@ struct ChannelNormPullback : ChannelSet {
   __device__ __forceinline__ void pull(const Over& over, const Line* line, int64_t row, const G& g, const X& x) const {
     using C = acc_t<T>;
     const auto w = vector<T>(weight, row, C(1));
-    const kernels::Spread<C> s = kernels::spread_of(over, x, C(eps));
-    const C mean = s.mean, r = s.inverse;
+    const kernels::Spread<C> s = kernels::spread_of(over, x);
+    const C mean = s.mean, r = s.inverse(C(eps));
     const C along = over.mean(over.template fold<sum_reduce>([&](auto i) { return C(g[i] * w[i]); }));
     const C across = over.mean(over.template fold<sum_reduce>([&](auto i) { return C(g[i] * w[i] * ((x[i] - mean) * r)); }));
     if (!over.active) return;
@@ -244,7 +244,7 @@ void executed_channel_norm_pullback(const Launch& launch, Counts& work) {
   const int64_t written = r.rows() * r.length();
   work = {};
   work.adds = 2 * walks.elements + 4 * walks.combines + walks.walks + 3 * written + 2 * (written - r.channels);
-  work.multiplies = 5 * (walks.elements + written);
+  work.multiplies = 5 * (walks.elements + written) + 2 * walks.walks;
   work.special = 5 * walks.walks;
 }
 

@@ -1,4 +1,4 @@
-// Layer norm and RMS norm. A row is read once if registers can hold it.
+// Layer norm, RMS norm and the variance of rows. A row is read once if registers can hold it.
 #include "cuda/row_launch.cuh"
 
 namespace pb::cuda {
@@ -25,6 +25,21 @@ template <bool kCentred> struct NormRow {
   }
 };
 
+struct VarianceRow {
+  static constexpr int kOperands = 2;
+
+  template <class T> __device__ void operator()(const RegisterRow<T>& over, const Line* line, int64_t) const {
+    acc_t<T> x[kShare], y;
+    kernels::Variance()(over, over.load(line[1], x), &y);
+    over.store_one(line[0], y);
+  }
+  template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t) const {
+    acc_t<T> y;
+    kernels::Variance()(over, over.memory_row(line[1]), &y);
+    over.store_one(line[0], y);
+  }
+};
+
 template <bool kCentred> void norm(const Launch& launch) {
   const View& x = launch.in();
   if (kernels::row_length(x) == 0) return;
@@ -42,5 +57,6 @@ namespace pb::kernels {
 
 void run_layer_norm(const Launch& launch) { cuda::norm<true>(launch); }
 void run_rms_norm(const Launch& launch) { cuda::norm<false>(launch); }
+void run_variance(const Launch& launch) { cuda::run_rows(launch.operands, launch.in(), cuda::VarianceRow()); }
 
 }  // namespace pb::kernels

@@ -84,8 +84,8 @@ __global__ void __launch_bounds__(kMaxTeam)
   const auto g = over.memory_row(line[1]), x = over.memory_row(line[2]), w = over.memory_row(norm.weight, C(1));
   C mean = C(0), r, along = C(0);
   if constexpr (kCentred) {
-    const kernels::Spread<C> spread = kernels::spread_of(over, x, C(norm.eps));
-    mean = spread.mean, r = spread.inverse;
+    const kernels::Spread<C> spread = kernels::spread_of(over, x);
+    mean = spread.mean, r = spread.inverse(C(norm.eps));
     along = over.mean(over.template fold<sum_reduce>([=](auto i) { return C(g[i] * w[i]); }));
   } else {
     r = kernels::inverse_size(over, x, C(norm.eps));

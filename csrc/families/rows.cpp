@@ -141,6 +141,10 @@ template <bool kCentred> struct Backward {
   }
 };
 
+struct VarianceOfRows : SoftmaxLike<Variance, 1> {
+  static void executed(const Launch& launch, Counts& work) { work = row().of(walks_of_norm(launch)); }
+};
+
 // ---- cross entropy
 
 template <bool kLoss, bool kGradient> struct CrossEntropy {
@@ -216,6 +220,8 @@ const Kernel layer_norm = kernel_of<Forward<true>>("layer_norm", run_layer_norm)
 const Kernel layer_norm_pullback = kernel_of<Backward<true>>("layer_norm_pullback", run_layer_norm_pullback);
 const Kernel rms_norm = kernel_of<Forward<false>>("rms_norm", run_rms_norm);
 const Kernel rms_norm_pullback = kernel_of<Backward<false>>("rms_norm_pullback", run_rms_norm_pullback);
+
+const Kernel variance = kernel_of<VarianceOfRows>("variance", run_variance);
 
 const Kernel cross_entropy = kernel_of<CrossEntropy<true, false>>("cross_entropy", run_cross_entropy);
 const Kernel cross_entropy_pullback =

@@ -20,6 +20,9 @@ extern const Kernel softmax_pullback, log_softmax_pullback, logsumexp_pullback;
 // layer_norm_pullback, rms_norm_pullback: out: gx, gweight, gbias. in: g, x, weight. rms_norm_pullback has no gbias.
 extern const Kernel layer_norm, layer_norm_pullback, rms_norm, rms_norm_pullback;
 
+// variance: out: the mean squared distance from the mean, one value per row. in: x, whose rows are not empty.
+extern const Kernel variance;
+
 // cross_entropy: out: the loss of each row. in: logits (rows, classes), labels (rows,) of any integer dtype.
 // cross_entropy_pullback: out: glogits. in: g, logits, labels.
 // cross_entropy_with_gradient computes both at once, with the same bits. out: loss, glogits. in: g, logits, labels.
@@ -48,6 +51,7 @@ void run_layer_norm(const Launch& launch);
 void run_layer_norm_pullback(const Launch& launch);
 void run_rms_norm(const Launch& launch);
 void run_rms_norm_pullback(const Launch& launch);
+void run_variance(const Launch& launch);
 void run_cross_entropy(const Launch& launch);
 void run_cross_entropy_pullback(const Launch& launch);
 void run_cross_entropy_with_gradient(const Launch& launch);
@@ -192,21 +196,49 @@ PB_HD void affine(const Over& over, X x, A mean, A scale, W w, B b, Y y) {
 }
 
 // Two passes: the mean, then the squared deviations. One pass would lose a small variance next to a large mean.
+//
+// The rounding of the mean may exceed the deviations of a row that is nearly constant, and the sum of large numbers may overflow. A
+// row whose standard deviation is not above kNear roundings of its mean is measured again, from the differences to that mean, or to
+// the first element. The mean of equal elements is then that element, and their variance 0.
 template <class A> struct Spread {
-  A mean, variance, inverse;  // inverse: 1 / sqrt(variance + eps)
+  A mean, variance;
+  PB_HD A inverse(A eps) const { return m::rsqrt(A(variance + eps)); }
 };
+#if defined(PB_CUDA)
+#define PB_RARE PB_HD
+#else
+#define PB_RARE __attribute__((noinline, cold))  // keeps rare work out of the loops that are compiled around it
+#endif
+template <class A> constexpr double kNear = 4096 * (sizeof(A) == sizeof(float) ? 0x1p-24 : 0x1p-53);
 template <class Over, class X, class A, class... Next>
-PB_HD Spread<A> spread_of(const Over& over, X x, A eps, Next... next) {
-  const A mean = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(x[i]); }, x));
-  const A squares = over.template fold<sum_reduce>(
-      [=](auto i) {
-        const A z = x[i] - mean;
-        return A(z * z);
-      },
-      next...);
-  const A variance = over.mean(squares);
-  return {mean, variance, m::rsqrt(A(variance + eps))};
+PB_HD A variance_about(A mean, const Over& over, X x, Next... next) {
+  const auto squared = [=](auto i) {
+    const A z = x[i] - mean;
+    return A(z * z);
+  };
+  return over.mean(over.template fold<sum_reduce>(squared, next...));
 }
+// Measures a row again whose first mean is given. `near` is false for a row that is walked in step with such a row only.
+template <class Over, class X, class A> PB_RARE Spread<A> measured_again(A mean, bool near, const Over& over, X x) {
+  const A from = m::select(m::isfinite(mean), mean, A(over.at(x, 0)));
+  const A off = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(x[i] - from); }));
+  mean = m::select(near, A(from + off), mean);
+  return {mean, variance_about(mean, over, x)};
+}
+template <class Over, class X, class... Next> PB_HD auto spread_of(const Over& over, X x, Next... next) {
+  auto mean = over.mean(over.template fold<sum_reduce>([=](auto i) { return x[i]; }, x));
+  using A = decltype(mean);
+  const A variance = variance_about(mean, over, x, next...), deviation = mean * A(kNear<A>), square = deviation * deviation;
+  const bool near = mean != A(0) && !(variance > square);
+  return over.any(near) ? measured_again(mean, near, over, x) : Spread<A>{mean, variance};
+}
+
+struct Variance {
+  template <class Over, class X, class Y> PB_HD void operator()(const Over& over, X x, Y y) const {
+    y[0] = spread_of(over, x).variance;
+  }
+};
+
 template <class Over, class X, class A> PB_HD A inverse_size(const Over& over, X x, A eps) {
   return m::rsqrt(A(over.mean(over.template fold<sum_reduce>([=](auto i) { return A(x[i] * x[i]); }, x)) + eps));
 }
@@ -216,9 +248,9 @@ template <bool kCentred> struct Norm;
 template <> struct Norm<true> {
   template <class Over, class X, class W, class B, class A, class Y, class Visit = Ignore>
   PB_HD void operator()(const Over& over, X x, W w, B b, A eps, Y y, const Visit& visit = {}) const {
-    const Spread<A> s = spread_of(over, x, eps);
+    const Spread<A> s = spread_of(over, x);
     visit(s.mean, s.variance);
-    affine<true>(over, x, s.mean, s.inverse, w, b, y);
+    affine<true>(over, x, s.mean, s.inverse(eps), w, b, y);
   }
 };
 template <> struct Norm<false> {
@@ -234,8 +266,8 @@ template <bool kCentred> struct NormPullback;
 template <> struct NormPullback<true> {
   template <class Over, class G, class X, class W, class A, class GX, class S>
   PB_HD void operator()(const Over& over, G g, X x, W w, A eps, GX gx, S gw, S gb) const {
-    const Spread<A> s = spread_of(over, x, eps, g);
-    const A mean = s.mean, r = s.inverse;
+    const Spread<A> s = spread_of(over, x, g);
+    const A mean = s.mean, r = s.inverse(eps);
     const auto keep = [=](auto i) {
       if constexpr (is_given<W>) return A(gx[i] = g[i] * w[i]);
       else return A(g[i]);

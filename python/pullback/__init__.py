@@ -44,7 +44,7 @@ from .ops.nan_reductions import (
 )  # fmt: skip
 from .ops.operators import attach as _attach
 from .ops.quantiles import median, nanmedian, nanpercentile, nanquantile, percentile, quantile
-from .ops.reduce import all, any, argmax, argmin, count_nonzero, max, mean, min, prod, std, sum, trapezoid, var
+from .ops.reduce import all, any, argmax, argmin, count_nonzero, max, mean, min, prod, sum, trapezoid
 from .ops.rows import log_softmax, logsumexp, softmax
 from .ops.cumulative import cummax, cummin, cumulative_prod, cumulative_sum, diff, logcumsumexp
 from .ops.segment import segment_logsumexp, segment_max, segment_mean, segment_min, segment_softmax, segment_sum
@@ -53,6 +53,7 @@ from .ops.shape import (
     swapaxes, transpose, unfold, unstack,
 )  # fmt: skip
 from .ops.sort import argsort, searchsorted, sort, topk, unique_all, unique_counts, unique_inverse, unique_values
+from .ops.variance import std, var
 from .transforms.tape import GradientTape
 from .tensors.parameter import Parameter
 from .tensors.pickling import rebuilt as _rebuilt

@@ -210,10 +210,8 @@ from .ops.reduce import max as max
 from .ops.reduce import mean as mean
 from .ops.reduce import min as min
 from .ops.reduce import prod as prod
-from .ops.reduce import std as std
 from .ops.reduce import sum as sum
 from .ops.reduce import trapezoid as trapezoid
-from .ops.reduce import var as var
 from .ops.rows import log_softmax as log_softmax
 from .ops.rows import logsumexp as logsumexp
 from .ops.rows import softmax as softmax
@@ -252,6 +250,8 @@ from .ops.sort import unique_all as unique_all
 from .ops.sort import unique_counts as unique_counts
 from .ops.sort import unique_inverse as unique_inverse
 from .ops.sort import unique_values as unique_values
+from .ops.variance import std as std
+from .ops.variance import var as var
 from .transforms.tape import GradientTape as GradientTape
 from .tensors.parameter import Parameter as Parameter
 from .tensors.tensor import Tensor as Tensor

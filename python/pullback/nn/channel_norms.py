@@ -13,8 +13,9 @@ from ..ops.by_name import in_dtype, in_float, widened
 from ..ops.channels import channel_norm, norm_and_move
 from ..ops.conversion import same_dtype, stop_gradient
 from ..ops.elementwise import rsqrt
-from ..ops.reduce import mean, var
+from ..ops.reduce import mean
 from ..ops.shape import reshape
+from ..ops.variance import var
 from ..tensors.creation import ones, zeros
 from ..tensors.dtypes import int64
 from ..tensors.operand import as_tensor

@@ -7,7 +7,7 @@ The families build on each other in this order; each imports only families liste
     shape, gather, movement     views; reading at indices; moving elements into new memory
     cumulative, reduce          sums along an axis and over axes
     scatter, index              writing at indices; t[...]
-    linalg, linear, conv, rows, losses  matrix products; linear layers; convolutions; softmax and normalization of rows; losses
+    linalg, linear, conv, rows, variance, losses  matrix products; linear layers; convolutions; softmax and norms of rows; losses
     recurrent, linear_recurrence  all steps of a recurrent layer; y_t = a_t y_{t-1} + b_t
     attention                   scaled dot-product attention
     channels, pools             norms of channels; maxima and means of windows

@@ -20,7 +20,7 @@ from .declare import normal, op
 from .kinds import OWN
 from .linear import ABSENT
 from .reduce import sum
-from .rows import LAYER_NORM, fused, norm_pullback, norm_pullback_cost, rows_cost, wide
+from .rows import LAYER_NORM, centred_rows, fused, norm_pullback, norm_pullback_cost, rows_cost, wide
 from .shape import permute_dims, reshape
 
 # ---- rows: of the groups of each example, or, for 0 groups, of each channel over the batch
@@ -47,7 +47,7 @@ def _reference(xp: Any, x: Any, weight: Any, bias: Any, eps: float, groups: int)
     n, c, s = x.shape
     z = wide(xp, x)
     rows = z.reshape(n, groups, -1) if groups else z.transpose(1, 0, 2).reshape(c, -1)
-    centred = rows - rows.mean(axis=-1, keepdims=True)
+    centred = centred_rows(xp, rows)
     y = centred / xp.sqrt((centred * centred).mean(axis=-1, keepdims=True) + eps)
     y = y.reshape(n, c, s) if groups else y.reshape(c, n, s).transpose(1, 0, 2)
     y = y if weight is None else y * wide(xp, weight)[:, None]
@@ -122,7 +122,7 @@ def _pull_each(rule: Rule, size: int, values: Sequence[Any], on: Sequence[bool])
 
 
 def _cost(x: Any, weight: Any, bias: Any, eps: float, groups: int, y: Any) -> dict[str, int]:
-    return rows_cost(_flat_rows(x, groups), (4 + (bias is not None), 2 + (weight is not None), 0), (-1, 0, 3)) if x.size else {}
+    return rows_cost(_flat_rows(x, groups), (4 + (bias is not None), 2 + (weight is not None), 0), (-1, 2, 3)) if x.size else {}
 
 
 def _pull_cost(g: Any, x: Any, weight: Any, eps: float, groups: int, needs: Any) -> dict[str, int]:

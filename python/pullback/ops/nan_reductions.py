@@ -11,8 +11,9 @@ from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ._shapes import real
 from .by_name import in_dtype, in_float, widened
+from .conversion import stop_gradient
 from .cumulative import cumulative_prod, cumulative_sum
-from .elementwise import equal, greater, isnan, logical_not, sqrt, square, where
+from .elementwise import equal, greater, isfinite, isnan, logical_not, sqrt, square, where
 from .reduce import all, any, argmax, max, min, prod, sum
 from .shape import flatten
 
@@ -105,12 +106,22 @@ def _variance(name: str, x: Any, axis: Any, dtype: Any, ddof: float, keepdims: b
     given = as_tensor(x)
     result = in_float(given if dtype is None else in_dtype(given, dtype))
     x = widened(result)
-    distances = where(isnan(x), 0.0, x - _mean(x, axis, True))
+    distances = where(isnan(x), 0.0, _centred(x, axis))
     n = _count(x, axis, keepdims) - real(name, "ddof", ddof)
     enough = greater(n, 0)
     total = sum(square(distances), axis=axis, keepdims=keepdims)
     otherwise = math.nan if dtypes.is_float(given.dtype) else total * math.inf  # as NumPy, which takes var where there is no NaN
     return where(enough, total / where(enough, n, 1.0), otherwise), result.dtype
+
+
+def _centred(x: Tensor, axis: Any) -> Tensor:
+    """Returns x minus its mean, as `ops.reduce.centred` does; NaN takes no part in the mean."""
+    if not x.size:
+        return x
+    constant = stop_gradient(x)
+    first = _mean(constant, axis, True)
+    pivot = where(isfinite(first), first, max(_filled(constant, -math.inf), axis=axis, keepdims=True))
+    return x - (pivot + _mean(x - pivot, axis, True))
 
 
 # ---- places

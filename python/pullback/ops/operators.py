@@ -15,7 +15,7 @@ from ..tensors.dtypes import is_float
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, ShapeLike
-from . import by_name, conversion, diagonals, elementwise, index, linalg, movement, reduce, shape, sort, writing
+from . import by_name, conversion, diagonals, elementwise, index, linalg, movement, reduce, shape, sort, variance, writing
 from .accumulate import AGGREGATIONS
 
 BINARY: dict[str, Callable[..., Tensor]] = {
@@ -33,7 +33,8 @@ UNARY = {"neg": elementwise.negative, "pos": elementwise.positive, "abs": elemen
 # Methods, by the module of the function that each is: those that NumPy's arrays and PyTorch's tensors share, and PyTorch's of one
 # argument. Methods whose function only NumPy has are attached by `interop/dispatch.py`.
 METHODS: dict[ModuleType, str] = {
-    reduce: "all any argmax argmin max mean min prod std sum var",
+    reduce: "all any argmax argmin max mean min prod sum",
+    variance: "std var",
     elementwise: "abs acos acosh asin asinh atan atanh ceil clip cos cosh erf erfc erfinv exp exp2 expm1 floor isfinite isinf "
     "isnan log log10 log1p log2 reciprocal relu round rsqrt sigmoid sign sin sinh sqrt square tan tanh trunc",
     shape: "flatten squeeze swapaxes transpose",

@@ -17,11 +17,12 @@ from ..tensors import dtypes
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
-from ._shapes import Shape, kept_dims, normalize_axes, normalize_axis, real
+from ._shapes import Shape, kept_dims, normalize_axes, normalize_axis
 from .by_name import in_dtype, in_float, repeated, reshaped
+from .conversion import stop_gradient
 from .cumulative import diff, product_of_others
 from .declare import no_flops, op
-from .elementwise import equal, not_equal, sqrt, square, where
+from .elementwise import equal, isfinite, not_equal, where
 from .kinds import REDUCE, linear
 from .shape import flatten, inverse, part_of, permute_dims, reshape
 
@@ -260,44 +261,20 @@ def count_nonzero(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keep
     return sum(not_equal(as_tensor(x), 0), axis=axis, keepdims=keepdims)
 
 
-def var(
-    x: ArrayLike, axis: int | Sequence[int] | None = None, *, correction: float = 0.0, keepdims: bool = False, **unknown: NoReturn
-) -> Tensor:
-    """Returns the variance over the axes, in two passes: the sum of squared distances from the mean, over n - correction.
+def centred(x: Tensor, axes: Shape) -> Tensor:
+    """Returns x minus its mean over the axes, and exactly 0 where all elements are equal.
 
-    Half precision is computed in float32, because a mean rounded to half precision can be off by more than the deviations from
-    it. Raises ShapeError, DTypeError for a correction that is not a number.
+    The rounding of a mean may exceed the distances from it, and the sum of large numbers may overflow. The mean is therefore
+    computed again, from the distances to the first mean, or to the first element if that mean is not finite.
     """
-    if unknown:
-        raise unexpected(unknown)
-    x = as_tensor(x)
-    v = _variance(x, axis, correction, keepdims)
-    return in_dtype(v, x.dtype) if _is_half(x) else v
-
-
-def _is_half(x: Tensor) -> bool:
-    return x.dtype.itemsize == 2 and dtypes.is_float(x.dtype)
-
-
-def _variance(x: Tensor, axis: Any, correction: float, keepdims: bool) -> Tensor:
-    x = in_dtype(x, dtypes.float32) if _is_half(x) else x
-    axes = normalize_axes("var", axis, x.ndim)
-    n, correction = cells(x.shape, axes), real("var", "correction", correction)
-    spread = mean(square(x - mean(x, axis=axes, keepdims=True)), axis=axes, keepdims=keepdims)
-    return spread * (n / (n - correction) if n > correction else math.inf) if correction else spread
-
-
-def std(
-    x: ArrayLike, axis: int | Sequence[int] | None = None, *, correction: float = 0.0, keepdims: bool = False, **unknown: NoReturn
-) -> Tensor:
-    """Returns the square root of `var`. Its gradient is zero where all elements are equal. Raises ShapeError, DTypeError."""
-    if unknown:
-        raise unexpected(unknown)
-    x = as_tensor(x)
-    v = _variance(x, axis, correction, keepdims)
-    zero = equal(v, 0)
-    y = where(zero, 0.0, sqrt(where(zero, 1.0, v)))
-    return in_dtype(y, x.dtype) if _is_half(x) else y
+    if not x.size:
+        return x
+    element = constant = stop_gradient(x)
+    for axis in axes:
+        element = part_of(element, axis, slice(0, 1))
+    first = mean(constant, axis=axes, keepdims=True)
+    pivot = where(isfinite(first), first, element)
+    return x - (pivot + mean(x - pivot, axis=axes, keepdims=True))
 
 
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tensor:

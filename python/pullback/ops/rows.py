@@ -25,7 +25,7 @@ from .declare import normal, op
 from .elementwise import equal, exp, rsqrt, square, where
 from .kinds import OWN, ROWS
 from .linear import ABSENT
-from .reduce import mean, sum
+from .reduce import centred, mean, sum
 from .row_sums import repeated_rows, total_of_rows
 from .shape import expand_dims, inverse, permute_dims, reshape
 
@@ -69,8 +69,14 @@ def _logsumexp_reference(xp: Any, x: Any) -> Any:
 
 def _layer_norm_reference(xp: Any, x: Any, weight: Any, bias: Any, eps: float) -> Any:
     z = wide(xp, x)
-    centred = z - z.mean(axis=-1, keepdims=True) if x.shape[-1] else z
-    return _scaled(xp, x, centred, weight, bias, eps)
+    return _scaled(xp, x, centred_rows(xp, z) if x.shape[-1] else z, weight, bias, eps)
+
+
+def centred_rows(xp: Any, z: Any) -> Any:
+    """Returns rows minus their means, by the steps of ops.reduce.centred."""
+    first = z.mean(axis=-1, keepdims=True)
+    pivot = xp.where(xp.isfinite(first), first, z[..., :1])
+    return z - (pivot + (z - pivot).mean(axis=-1, keepdims=True))
 
 
 def _rms_norm_reference(xp: Any, x: Any, weight: Any, eps: float) -> Any:
@@ -107,7 +113,7 @@ def _logsumexp_pullback(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
 def _layer_norm_pullback(g: Tensor, x: Tensor, weight: Any, eps: float, needs: Sequence[bool]) -> list[Tensor | None]:
     """g * weight minus its mean and its projection on the normalized row, over the standard deviation, which is computed again."""
     z = widened(x)
-    gradients = _norm_pullback(g, z - mean(z, axis=-1, keepdims=True), weight, eps, needs, True)
+    gradients = _norm_pullback(g, centred(z, (z.ndim - 1,)), weight, eps, needs, True)
     return [_narrowed(gx, x.dtype) for gx in gradients]
 
 
@@ -140,7 +146,7 @@ def _over_rows(terms: Tensor, lead: int = 0) -> Tensor:
 
 def norm_pullback(g: Tensor, z: Tensor, eps: float) -> Tensor:
     """Returns the gradient of rows z, of float32 or float64, in the layer norm without a weight and a bias."""
-    gx = _norm_pullback(g, z - mean(z, axis=-1, keepdims=True), ABSENT, eps, (True, False, False), True)[0]
+    gx = _norm_pullback(g, centred(z, (z.ndim - 1,)), ABSENT, eps, (True, False, False), True)[0]
     assert gx is not None
     return gx
 
@@ -164,7 +170,7 @@ def _cost(element: tuple[int, int, int], row: tuple[int, int, int]) -> Callable[
 
 
 def _layer_norm_cost(x: Any, weight: Any, bias: Any, eps: float, y: Any) -> dict[str, int]:
-    return rows_cost(x, (4 + (bias is not None), 2 + (weight is not None), 0), (-1, 0, 3))  # x - mean is computed twice
+    return rows_cost(x, (4 + (bias is not None), 2 + (weight is not None), 0), (-1, 2, 3))  # x - mean is computed twice
 
 
 def _rms_norm_cost(x: Any, weight: Any, eps: float, y: Any) -> dict[str, int]:
@@ -176,7 +182,7 @@ def _rms_norm_cost(x: Any, weight: Any, eps: float, y: Any) -> dict[str, int]:
 
 def norm_pullback_cost(x: Any, weight: Any) -> dict[str, int]:
     """Returns the cost of the pullback of a layer norm."""
-    return rows_cost(x, (11, 7 + (weight is not ABSENT), 0), (-3, 0, 5))
+    return rows_cost(x, (11, 7 + (weight is not ABSENT), 0), (-3, 2, 5))
 
 
 def _rms_norm_pullback_cost(g: Any, x: Any, weight: Any, *_: Any) -> dict[str, int]:
@@ -270,6 +276,12 @@ def _at_end(name: str, x: Any, axis: Any) -> tuple[Tensor, tuple[int, ...] | Non
     return (x, None) if order == tuple(range(x.ndim)) else (permute_dims(x, order), order)
 
 
+def joined_rows(name: str, x: Tensor, axes: Shape) -> Tensor:
+    """Returns x with these axes, at least one, joined to a last one."""
+    rows, _ = _at_end(name, x, axes)
+    return _flat(rows, rows.shape[x.ndim - len(axes) :])
+
+
 def _along(op: Any, x: Any, axis: int, unknown: Mapping[str, NoReturn]) -> Tensor:
     if unknown:
         raise unexpected(unknown, depth=2)
@@ -298,8 +310,7 @@ def logsumexp(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims
     axes = normalize_axes("logsumexp", axis, x.ndim)
     if not axes:
         return settled(own(given))
-    rows, _ = _at_end("logsumexp", x, axes)
-    y = apply(_logsumexp, (_flat(rows, rows.shape[x.ndim - len(axes) :]),))
+    y = apply(_logsumexp, (joined_rows("logsumexp", x, axes),))
     return expand_dims(y, axis=axes) if keepdims else y
 
 

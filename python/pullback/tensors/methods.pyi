@@ -116,16 +116,16 @@ class Methods:
 
         dtype: that of the result, to which x is converted first. Raises ShapeError."""
 
-    def std(self, axis: int | Sequence[int] | None = None, *, correction: float = 0.0, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
-        """Returns the square root of `var`. Its gradient is zero where all elements are equal. Raises ShapeError, DTypeError."""
-
     def sum(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
         """Returns the sum over the axes (None: all axes). Integers are summed in 64 bits, half precision in float32.
 
         dtype: that of the result, to which x is converted first. Raises ShapeError for an axis that does not exist."""
 
+    def std(self, axis: int | Sequence[int] | None = None, *, correction: float = 0.0, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+        """Returns the square root of `var`. Its gradient is zero where all elements are equal. Raises ShapeError, DTypeError."""
+
     def var(self, axis: int | Sequence[int] | None = None, *, correction: float = 0.0, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
-        """Returns the variance over the axes, in two passes: the sum of squared distances from the mean, over n - correction.
+        """Returns the variance over the axes: the sum of squared distances from the mean, over n - correction; 0 if all are equal.
 
         Half precision is computed in float32, because a mean rounded to half precision can be off by more than the deviations from
         it. Raises ShapeError, DTypeError for a correction that is not a number."""
