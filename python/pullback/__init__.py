@@ -11,8 +11,7 @@ from typing import Any as _Any
 from . import config, debug, tree, typing
 from .check import check_gradients
 from .tensors.creation import (
-    arange, asarray, empty, empty_like, eye, from_dlpack, full, full_like, linspace, ones, ones_like, tensor, zeros,
-    zeros_like,
+    asarray, empty, empty_like, from_dlpack, full, full_like, ones, ones_like, tensor, zeros, zeros_like,
 )  # fmt: skip
 from .debug import debug_nans
 from .tensors.devices import cuda, use_device
@@ -20,6 +19,7 @@ from .exports import adopt as _adopt, exported as _exported
 from .interop.dispatch import attach as _attach_numpy
 from .interop.einops_backend import attach as _attach_einops
 from .interop.unknown_names import missing as _missing
+from .tensors.ranges import arange, eye, linspace
 from .tensors.dtypes import (
     bool_ as bool, can_cast, finfo, float16, float32, float64, iinfo, int8, int16, int32, int64, isdtype, result_type, uint8,
     uint16, uint32, uint64,

@@ -9,15 +9,12 @@ from . import debug as debug
 from . import tree as tree
 from . import typing as typing
 from .check import check_gradients as check_gradients
-from .tensors.creation import arange as arange
 from .tensors.creation import asarray as asarray
 from .tensors.creation import empty as empty
 from .tensors.creation import empty_like as empty_like
-from .tensors.creation import eye as eye
 from .tensors.creation import from_dlpack as from_dlpack
 from .tensors.creation import full as full
 from .tensors.creation import full_like as full_like
-from .tensors.creation import linspace as linspace
 from .tensors.creation import ones as ones
 from .tensors.creation import ones_like as ones_like
 from .tensors.creation import tensor as tensor
@@ -26,6 +23,9 @@ from .tensors.creation import zeros_like as zeros_like
 from .debug import debug_nans as debug_nans
 from .tensors.devices import cuda as cuda
 from .tensors.devices import use_device as use_device
+from .tensors.ranges import arange as arange
+from .tensors.ranges import eye as eye
+from .tensors.ranges import linspace as linspace
 bool: numpy.dtype[Any]
 from .tensors.dtypes import can_cast as can_cast
 from .tensors.dtypes import finfo as finfo

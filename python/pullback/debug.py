@@ -43,7 +43,7 @@ class debug_nans(Listening):  # The name is lower case because a context manager
             f"Look at its inputs there, or keep them away from this point (pb.clip, pb.where on the input, an eps)."
         )
 
-    def on_escape(self, x: Tensor, how: str) -> None:
+    def on_escape(self, x: Tensor, how: str, given: Any = None) -> None:
         """Ignores values that leave pullback."""
 
 

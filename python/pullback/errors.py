@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 class PullbackError(Exception):
@@ -86,6 +87,18 @@ class ZeroGradientWarning(UserWarning):
 
 class ConvergenceWarning(UserWarning):
     """A derivative was asked for at a point that is no solution, because the solver did not converge."""
+
+
+@contextmanager
+def unhidden() -> Iterator[None]:
+    """Raises an error of pullback that NumPy hides behind a ValueError of its own, as where an array stores a tensor that cannot be
+    read: "setting an array element with a sequence"."""
+    try:
+        yield
+    except ValueError as error:
+        if isinstance(error.__cause__, PullbackError):
+            raise error.__cause__ from None
+        raise
 
 
 def check_room(what: str, shape: Sequence[int], itemsize: int = 1) -> None:

@@ -111,21 +111,6 @@ def test_hvp_takes_and_explains_tuples_and_lists() -> None:
         pb.hvp(lambda x: cubes(x) + range("3"), (X,), (X,))
 
 
-def test_a_list_of_tensors_names_stack() -> None:
-    p = pb.Parameter([1.0, 2.0])
-    with pb.GradientTape() as tape:
-        y = pb.sum(pb.tensor([p[0], p[1]]))
-    with pytest.raises(
-        pb.UnconnectedError, match=r"cut by a list of tensors that became one array \(pb.stack keeps gradients\) at .*test_"
-    ):
-        tape.gradient(y, p)
-    with pytest.warns(pb.ZeroGradientWarning, match="pb.stack"):
-        pb.grad(lambda x: pb.sum(pb.asarray([x[0], x[1]])))(X)
-    close(pb.grad(lambda x: pb.sum(pb.stack([x[0], x[1]])))(X), [1.0, 1.0, 0.0])
-    if pb.tensor([p[0], 1.0]).device == "cpu":
-        assert pb.tensor([p[0], 1.0]).tolist() == [1.0, 1.0]
-
-
 def test_a_function_among_numbers_is_to_be_called() -> None:
     for choice in (lambda: X, cubes, X.sum):
         with pytest.raises(pb.DTypeError, match="a function is not made of numbers, but what it returns may be, so call it"):

@@ -36,7 +36,7 @@ class Batch(Listening):
     def __init__(self, size: int, *, directions: bool = False) -> None:
         self.size, self.directions = size, directions
 
-    def on_escape(self, x: Tensor, how: str) -> None:
+    def on_escape(self, x: Tensor, how: str, given: Any = None) -> None:
         """Does nothing: a batch keeps no record of values that leave pullback."""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from ..tensors.escape import LIST
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from .node import dependents, named
@@ -25,7 +24,7 @@ MINIMIZE_IF_MEANT: Final = (
 # belong here, and neither does stop_gradient, whose name says that gradients stop.
 NUMBERS: Final = frozenset((
     "numpy()", "item()", "tolist()", "int()", "float()", "complex()", "np.asarray()", "__dlpack__()", "__cuda_array_interface__",
-    "pickling", LIST,
+    "pickling",
 ))  # fmt: skip
 STOPPED: Final = frozenset(("stop_gradient",))  # cuts that the user asked for
 

@@ -79,6 +79,8 @@ class Kept:
 class Listening(Kept):
     """A listener that receives this thread's ops while entered."""
 
+    left: Any = None  # the Returned of a listener that notices values which left pullback and come back
+
     def _begin(self) -> None:
         listeners.enter(self)
 

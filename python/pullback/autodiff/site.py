@@ -11,8 +11,9 @@ from typing import Final
 Site = tuple[CodeType, int]
 current_frame: Final[Callable[[int], FrameType]] = sys._getframe  # pyright: ignore[reportPrivateUsage]
 # The modules whose frames are not the user's. Between the user's frame and pullback's there are frames of contextlib for
-# pullback's context managers, and a frame of PyTorch's Python code for `__dlpack__`.
-_OURS: Final = (__name__.partition(".")[0] + ".", "contextlib", "torch.utils.dlpack")
+# pullback's context managers, a frame of PyTorch's Python code for `__dlpack__`, and frames of NumPy that convert a tensor.
+_PACKAGE: Final = __name__.partition(".")[0] + "."
+_OURS: Final = (_PACKAGE, "contextlib", "torch.utils.dlpack", "numpy.")
 
 
 def user_frame(frame: FrameType) -> FrameType:
@@ -25,6 +26,19 @@ def user_frame(frame: FrameType) -> FrameType:
 def is_ours(frame: FrameType) -> bool:
     """True if the frame belongs to pullback or to another module of _OURS."""
     return bool(frame.f_globals.get("__name__", "").startswith(_OURS))
+
+
+def reading_frame(readers: frozenset[str]) -> FrameType | None:
+    """Returns the user's frame if it, or NumPy's code that it called, called one of pullback's modules `readers`.
+
+    Returns None if another module of pullback called it.
+    """
+    frame: FrameType | None = current_frame(1)
+    while frame is not None and frame.f_globals.get("__name__", "").removeprefix(_PACKAGE) in readers:
+        frame = frame.f_back
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("numpy."):
+        frame = frame.f_back
+    return None if frame is None or is_ours(frame) else frame
 
 
 def call_site() -> Site:

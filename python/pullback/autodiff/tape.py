@@ -21,6 +21,7 @@ from .kept import Kept, Listening
 from .listeners import listeners
 from .node import Recorded, only_call
 from .primitive import Op
+from .returned import Returned
 from .site import Site, call_site, current_frame, user_frame
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Tape(Listening):
         self.has_dead = False  # True if some node has a derivative that is zero everywhere
         self.scopes: dict[int, int] = {}  # by serial, while a profile runs: the scope that the pullback is attributed to
         self.cuts: list[tuple[int, str, Site]] = []  # where watched values left the tape: numpy(), stop_gradient, …
+        self.left: Returned | None = None  # in what they left, to notice it if it comes back
         self.derivatives: list[tuple[set[int], list[set[int]]]] = []  # the serials that `note_derivative` notes
         self.consumed = False
 
@@ -146,6 +148,8 @@ class Tape(Listening):
 
     def add(self, op: Op, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
         """Records an op if any of its inputs is watched."""
+        if self.left is not None:
+            self.left.check_numbers(inputs)
         values = self.values
         serials: list[int] = []
         watched = changeable = False
@@ -185,10 +189,13 @@ class Tape(Listening):
         versions = _versions(inputs, edges) if changeable else ()
         self.nodes.append((op, result, serials, edges, versions, code, offset, params))  # a Node
 
-    def on_escape(self, x: Tensor, how: str) -> None:
-        """Records the line where a watched value leaves pullback, so that an UnconnectedError can name it."""
+    def on_escape(self, x: Tensor, how: str, given: Any = None) -> None:
+        """Records the line where a watched value leaves pullback, so that messages can name it."""
         if self.knows(x):
             self.cuts.append((x.serial, how, call_site()))
+            if given is not None:
+                self.left = self.left or Returned()
+                self.left.add(x, how, given)
 
     # ---- walking back
 
@@ -289,9 +296,9 @@ def _versions(inputs: Sequence[Any], edges: Sequence[Any]) -> tuple[Any, ...]:
     return tuple([(x.storage, x.storage.version) for x in inputs if x.storage is not None and id(x) in held])
 
 
-def _on_escape(x: Tensor, how: str) -> None:
+def _on_escape(x: Tensor, how: str, given: Any) -> None:
     for listener in listeners.stack:
-        listener.on_escape(x, how)
+        listener.on_escape(x, how, given)
 
 
 escape_listeners.append(_on_escape)

@@ -18,8 +18,9 @@ from ..ops.conversion import copy
 from ..ops.movement import stack
 from ..ops.random import Generator
 from ..tensors import devices
-from ..tensors.creation import arange, asarray, can_change
+from ..tensors.creation import asarray, can_change
 from ..tensors.precision import remember, was_float64_array
+from ..tensors.ranges import arange
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from .position import Place, Position, Steps, after, now

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..autodiff.returned import report_store
 from ..tensors.tensor import Tensor
 from . import numpy_signatures
 
@@ -73,7 +74,10 @@ def array_function(self: Tensor, func: Any, types: Any, args: Any, options: Any)
     name, module = func.__name__, str(func.__module__)
     shown = f"np.{module.partition('.')[2]}.{name}" if module in ("numpy.linalg", "numpy.fft") else f"np.{name}"
     if name in FACTS:
-        return func(*_as_arrays(args), **_as_arrays(options))
+        found = func(*_as_arrays(args), **_as_arrays(options))
+        if name == "copyto":  # also by np.full
+            report_store(*args[:2], "np.copyto")
+        return found
     ours = module in ("numpy", "numpy.lib.stride_tricks") and name in numpy_signatures.__all__
     adapter = getattr(numpy_signatures, name) if ours else None
     if adapter is not None:

@@ -9,8 +9,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from ..ops import linalg, movement, shape
-from ..tensors.creation import arange, tensor
+from ..tensors.creation import tensor
 from ..tensors.dtypes import is_float
+from ..tensors.ranges import arange
 from ..tensors.tensor import Tensor
 
 if TYPE_CHECKING:

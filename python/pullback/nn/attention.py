@@ -19,8 +19,8 @@ from ..ops.movement import concat, stack
 from ..ops.random import dropout
 from ..ops.shape import expand_dims, squeeze
 from ..tensors import dtypes
-from ..tensors.creation import arange
 from ..tensors.operand import as_tensor
+from ..tensors.ranges import arange
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 

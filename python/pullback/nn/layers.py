@@ -19,9 +19,10 @@ from ..ops.linear import ACTIVATIONS, Activation, linear
 from ..ops.random import Generator, dropout
 from ..ops.shape import expand_dims, reshape
 from ..tensors import dtypes
-from ..tensors.creation import arange, empty
+from ..tensors.creation import empty
 from ..tensors.operand import as_tensor, own
 from ..tensors.parameter import Parameter
+from ..tensors.ranges import arange
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
 from . import init, paths

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import ArgumentError, PullbackError
 from ..tensors import devices
-from ..tensors.nested import as_array
+from ..tensors.nested import as_array, has_tensor
 from ..tensors.tensor import Tensor
 
 POWER: Final = """Returns a to the power of b, element by element, with broadcasting.
@@ -37,10 +37,10 @@ def _kind(x: Any) -> Any:
 
 
 def _known(x: Any) -> Any:
-    """Returns a number, a list or a NumPy array as an array, and an empty array of floats for everything else."""
+    """Returns a number, a NumPy array or a list without tensors as an array, and an empty array of floats for all else."""
     if isinstance(x, np.generic) or devices.on_host(x):
         return x
     try:
-        return as_array(x, None) if isinstance(x, (int, float, list, tuple)) else np.empty(0)
+        return np.empty(0) if has_tensor(x) or not isinstance(x, (int, float, list, tuple)) else as_array(x, None)
     except PullbackError:  # The op raises it again, with the name of the argument.
         return np.empty(0)

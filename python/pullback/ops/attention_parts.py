@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..tensors import dtypes
-from ..tensors.creation import arange, zeros, zeros_like
+from ..tensors.creation import zeros, zeros_like
+from ..tensors.ranges import arange
 from ..tensors.tensor import Tensor
 from .by_name import in_dtype, reshaped, unbroadcast, widened
 from .elementwise import equal, greater_equal, less, logical_and, not_equal, where

@@ -11,8 +11,9 @@ from ..autodiff.tape import Tape
 from ..errors import ShapeError
 from ..interop.unknown_names import unexpected
 from ..tensors import dtypes
-from ..tensors.creation import arange, full
+from ..tensors.creation import full
 from ..tensors.operand import as_tensor, own
+from ..tensors.ranges import arange
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
 from ._shapes import length, normalize_axis

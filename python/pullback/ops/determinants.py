@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from ..autodiff.primitive import apply
 from ..interop.unknown_names import attach_hints
 from ..interop.wrong_calls import explain_call
-from ..tensors.creation import eye
+from ..tensors.ranges import eye
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from . import lapack

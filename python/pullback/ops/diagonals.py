@@ -6,8 +6,8 @@ from typing import Any
 
 from ..errors import ShapeError
 from ..tensors import dtypes
-from ..tensors.creation import eye
 from ..tensors.operand import as_tensor
+from ..tensors.ranges import eye
 from ..tensors.tensor import Tensor
 from . import matrices
 from ._shapes import integer

@@ -15,9 +15,9 @@ from ..interop.unknown_names import unexpected
 from ..interop.wrong_calls import explain_call
 from ..launch import capturing
 from ..tensors import devices, dtypes
-from ..tensors.creation import arange
-from ..tensors.nested import as_indices
+from ..tensors.nested import as_indices, has_tensor
 from ..tensors.operand import as_tensor, over, steady
+from ..tensors.ranges import arange
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
 from ._shapes import Shape, broadcast_shapes, length as checked_length, normalize_axis
@@ -221,6 +221,8 @@ def checked(name: str, indices: Any, length: int, axis: int, device: str, *, fro
 
     from_end: negative indices count from the end. Otherwise they are out of range.
     """
+    if has_tensor(indices):
+        indices = as_tensor(indices)
     if isinstance(indices, Batched):
         return over_all(indices, lambda all_of_them: checked(name, all_of_them, length, axis, device, from_end=from_end))
     array = indices.array if isinstance(indices, Tensor) else indices if devices.on_device(indices) else as_indices(indices)

@@ -22,7 +22,7 @@ from ..interop.unknown_names import attach_hints
 from ..interop.wrong_calls import explain_call
 from ..launch import capturing, door
 from ..tensors import devices, dtypes
-from ..tensors.nested import as_indices
+from ..tensors.nested import as_indices, has_tensor
 from ..tensors.operand import as_tensor, converted, operand, steady
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, IndexLike
@@ -63,6 +63,8 @@ def _plain(item: Any) -> Any:
     In a captured function a 0-d array stays one, because its value may differ at a replay. A list's value does not, so that a list
     of bools stays a list, by which it can be told from a mask in an array.
     """
+    if has_tensor(item):
+        item = as_tensor(item)
     if isinstance(item, Batched):
         return item
     if isinstance(item, Tensor):
@@ -72,7 +74,7 @@ def _plain(item: Any) -> Any:
     elif hasattr(item, "__dlpack__") and not devices.on_device(item):  # an array of another library
         item = as_tensor(item).array
     if isinstance(item, list):
-        listed = as_indices([x.numpy() if isinstance(x, Tensor) else x for x in item])
+        listed = as_indices(item)
         if listed.dtype == bool:
             return item
         item = listed.astype(np.int64) if listed.size == 0 else listed

@@ -12,8 +12,8 @@ from ..backends.autocast import rounded
 from ..errors import ShapeError
 from ..interop.unknown_names import unexpected
 from ..interop.wrong_calls import explain_call
-from ..tensors.creation import arange
 from ..tensors.operand import as_tensor, own
+from ..tensors.ranges import arange
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from ._shapes import broadcast_shapes, integer, ints, normalize_axis

@@ -10,9 +10,9 @@ from typing import Any, Final, Literal
 
 from ..errors import AxisError, DTypeError, ShapeError
 from ..interop.wrong_calls import explain_call, one_of
-from ..tensors.creation import arange, eye
 from ..tensors.dtypes import as_dtype
 from ..tensors.operand import as_tensor, converted
+from ..tensors.ranges import arange, eye
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
 from ._shapes import broadcast_shapes, flag, integer, ints, normalize_axes

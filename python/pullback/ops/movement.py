@@ -16,11 +16,12 @@ from ..interop.wrong_calls import explain_call
 from ..launch import capturing
 from ..tensors import devices, dtypes
 from ..tensors.creation import kept as taken_in
+from ..tensors.nested import has_tensor
 from ..tensors.operand import Number, as_tensor, own
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from ._shapes import Shape, integer, ints, items, normalize_axis
-from .by_name import view
+from .by_name import in_dtype, view
 from .conversion import same_dtype, settled
 from .declare import no_flops, normal, op
 from .elementwise import where
@@ -146,32 +147,54 @@ def pad(
     widths = _widths(x, pad_width)
     if mode != "constant":
         return _pad_with_elements(x, widths, mode)
-    if not np.ndim(constant_values):  # type: ignore[arg-type]
-        return _pad_with(x, widths, value if constant_values is None else constant_values)
+    given: Any = value if constant_values is None else constant_values
+    if isinstance(given, (list, tuple)) and has_tensor(given):
+        given = as_tensor(given)
+    if not (given.ndim if isinstance(given, Tensor) else np.ndim(given)):
+        return _pad_with(x, widths, given)
     try:
-        values = np.broadcast_to(np.asarray(constant_values, dtype=object), (x.ndim, 2)).tolist()
-    except ValueError:
-        given = f"constant_values={constant_values!r}"
-        raise ShapeError(f"pad: {given} is no number, (before, after), or pair for each of {x.ndim} axes.") from None
+        if isinstance(given, Tensor):
+            values: Any = broadcast_to(given, (x.ndim, 2))
+        else:
+            values = np.broadcast_to(np.asarray(given, dtype=object), (x.ndim, 2))
+    except (ValueError, ShapeError):
+        shown = f"constant_values={given!r}"
+        raise ShapeError(f"pad: {shown} is no number, (before, after), or pair for each of {x.ndim} axes.") from None
     for axis, pair in enumerate(widths):
         for side in (0, 1):
             if pair[side]:
                 only = [[n if (i, k) == (axis, side) else 0 for k, n in enumerate(w)] for i, w in enumerate(widths)]
-                x = _pad_with(x, only, values[axis][side])
+                x = _pad_with(x, only, values[axis, side])
     return settled(x)
 
 
 def _pad_with(x: Tensor, widths: list[list[int]], value: Any) -> Tensor:
     """Surrounds x with a number. Raises DTypeError if it is not one, or does not fit the dtype of x."""
+    if isinstance(value, Tensor):
+        return _pad_with_tensor(x, widths, value)
     given: Any = value
     if x.dtype == dtypes.bool_ and given.__class__ is int and given in (0, 1):
         value = bool(given)
-    if not isinstance(given, (bool, int, float, np.generic, Tensor)):
+    if not isinstance(given, (bool, int, float, np.generic)):
         raise DTypeError(f"pad: value={value!r} is not a number.")
     if dtypes.with_number(x.dtype, value) != x.dtype:
-        raise DTypeError(f"pad: value {value!r} does not fit a tensor of dtype {x.dtype}. Convert the tensor with astype.")
+        raise _does_not_fit(x, value)
     check_numbers("pad", x.dtype, (Number(value),))
     return apply(_pad, (x,), (tuple([w[0] for w in widths]), tuple([w[1] for w in widths]), value))
+
+
+def _pad_with_tensor(x: Tensor, widths: list[list[int]], value: Tensor) -> Tensor:
+    """Surrounds x with the only element of a tensor, to which gradients pass. Raises ShapeError, DTypeError."""
+    if value.ndim:
+        raise ShapeError(f"pad: the value is a tensor of shape {value.shape}, and not one number.")
+    if dtypes.is_float(value.dtype) and not dtypes.is_float(x.dtype):
+        raise _does_not_fit(x, value)
+    outside = np.pad(np.zeros(x.shape, bool), widths, constant_values=True)
+    return where(Tensor(devices.move(outside, x.device)), in_dtype(value, x.dtype), _pad_with(x, widths, 0))
+
+
+def _does_not_fit(x: Tensor, value: Any) -> DTypeError:
+    return DTypeError(f"pad: value {value!r} does not fit a tensor of dtype {x.dtype}. Convert the tensor with astype.")
 
 
 def _widths(x: Tensor, pad_width: Any) -> list[list[int]]:

@@ -15,7 +15,9 @@ from ..tensors.dtypes import is_float
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, ShapeLike
-from . import by_name, conversion, diagonals, elementwise, index, linalg, movement, reduce, shape, sort, variance, writing
+from . import (
+    assembled, by_name, conversion, diagonals, elementwise, index, linalg, movement, reduce, shape, sort, variance, writing,
+)  # fmt: skip
 from .accumulate import AGGREGATIONS
 
 BINARY: dict[str, Callable[..., Tensor]] = {
@@ -104,6 +106,8 @@ def attach() -> None:
     _attach_operators()
     attach_hints(Tensor)
     attached.to, attached.converted, attached.assign = conversion.to, conversion.converted, writing.assign
+    attached.assembled, attached.filled = assembled.assembled, assembled.filled
+    attached.lerp, attached.progression = assembled.lerp, assembled.progression
     attached.reduced = pickling.reduced
     attached.padded, attached.unbroadcast, attached.aggregations = by_name.padded, by_name.unbroadcast, AGGREGATIONS
 

@@ -21,11 +21,12 @@ from ..interop.unknown_names import unexpected
 from ..launch import capturing
 from ..launch.made import MadeOutside
 from ..tensors import devices, dtypes
+from ..tensors.nested import has_tensor
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike, ShapeLike
-from ._shapes import Shape, flag, length, probability
-from .by_name import per_example
+from ._shapes import Shape, flag, length, probability, real
+from .by_name import in_dtype, per_example
 from .conversion import settled, to_device
 from .draws import (
     draw_bernoulli,
@@ -36,6 +37,7 @@ from .draws import (
     draw_uniform,
     drop,
 )  # fmt: skip
+from .elementwise import less
 
 STATES_AHEAD = 256  # number of states of a generator that are copied to a GPU at once
 
@@ -172,11 +174,14 @@ class Generator(MadeOutside):
     ) -> Tensor:
         """Draws from the uniform distribution over [low, high), up to rounding; float32 if no dtype is given.
 
+        Bounds may be tensors that broadcast to the shape. Gradients pass to them.
         Raises PullbackError, ShapeError, DTypeError.
         """
         if unknown:
             raise unexpected(unknown)
         lengths = _shape("uniform", shape)
+        if _has_tensor(low, high):
+            return _scaled("uniform", self.uniform(lengths, dtype=dtype), as_tensor(high) - low, low)
         low, high = _number("uniform", "low", low), _number("uniform", "high", high)
         if not low <= high:
             raise PullbackError(f"uniform: low={low} is above high={high}. {_ORDER.format('uniform', _PARAMETERS['uniform'])}")
@@ -187,11 +192,14 @@ class Generator(MadeOutside):
     ) -> Tensor:
         """Draws from the normal distribution with this mean and standard deviation; float32 if no dtype is given.
 
+        They may be tensors that broadcast to the shape. Gradients pass to them.
         Raises PullbackError, ShapeError, DTypeError.
         """
         if unknown:
             raise unexpected(unknown)
         lengths = _shape("normal", shape)
+        if _has_tensor(mean, std):
+            return _scaled("normal", self.normal(lengths, dtype=dtype), std, mean)
         mean, std = _number("normal", "mean", mean), _number("normal", "std", std)
         if std < 0:
             raise PullbackError(f"normal: std={std} is negative.")
@@ -210,11 +218,14 @@ class Generator(MadeOutside):
     ) -> Tensor:
         """Draws from the normal distribution truncated to [mean + low * std, mean + high * std]; float32 if no dtype is given.
 
+        mean and std may be tensors that broadcast to the shape. Gradients pass to them.
         Raises PullbackError, ShapeError, DTypeError.
         """
         if unknown:
             raise unexpected(unknown)
         lengths = _shape("truncated_normal", shape)
+        if _has_tensor(mean, std):
+            return _scaled("truncated_normal", self.truncated_normal(lengths, low=low, high=high, dtype=dtype), std, mean)
         names = ("mean", "std", "low", "high")
         params = [_number("truncated_normal", name, value) for name, value in zip(names, (mean, std, low, high))]
         mean, std, low, high = params
@@ -223,10 +234,15 @@ class Generator(MadeOutside):
         return self._draw(draw_truncated, (lengths, _float("truncated_normal", dtype)), *params)
 
     def bernoulli(self, shape: ShapeLike = (), p: float = 0.5, **unknown: NoReturn) -> Tensor:
-        """Draws bools that are True with probability p. Raises PullbackError, ShapeError, DTypeError."""
+        """Draws bools that are True with probability p, a number or a tensor that broadcasts to the shape.
+
+        Raises PullbackError, ShapeError, DTypeError.
+        """
         if unknown:
             raise unexpected(unknown)
         lengths = _shape("bernoulli", shape)
+        if _has_tensor(p):
+            return _of_shape("bernoulli", less(self.uniform(lengths), p), lengths)
         p = _number("bernoulli", "p", p)
         if not 0 <= p <= 1:
             raise PullbackError(f"bernoulli: p={p} is not a probability; it must be from 0 to 1.")
@@ -278,8 +294,25 @@ _ORDER = "The shape comes first, as one argument: pb.random.{}(shape, {})."
 _PARAMETERS = {"uniform": "low, high", "normal": "mean, std", "truncated_normal": "mean, std, low, high", "bernoulli": "p"}
 
 
+def _has_tensor(*values: Any) -> bool:
+    return any([isinstance(value, Tensor) or has_tensor(value) for value in values])
+
+
+def _scaled(name: str, drawn: Tensor, scale: Any, shift: Any) -> Tensor:
+    """Returns drawn * scale + shift in the shape and dtype of what was drawn. Raises ShapeError."""
+    return in_dtype(_of_shape(name, drawn * scale + shift, drawn.shape), drawn.dtype)
+
+
+def _of_shape(name: str, y: Tensor, shape: Shape) -> Tensor:
+    if y.shape != shape:
+        raise ShapeError(f"{name}: the parameters have the shape {y.shape}, which does not broadcast to {shape}.")
+    return y
+
+
 def _number(name: str, what: str, value: Any) -> float:
     """Returns a parameter of a distribution as a float. Raises DTypeError."""
+    if isinstance(value, Tensor):
+        return real(name, what, value)  # raises DTypeError
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..autodiff.primitive import Op, apply, same
-from ..tensors.creation import arange, zeros
+from ..tensors.creation import zeros
+from ..tensors.ranges import arange
 from ..tensors.tensor import Tensor
 from .by_name import all_on, in_dtype, reshaped
 from .declare import distinct, no_flops, normal, op

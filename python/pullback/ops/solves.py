@@ -19,8 +19,9 @@ from ..autodiff.primitive import Op, Rule, apply
 from ..backends import kernel_for
 from ..errors import ShapeError
 from ..interop.wrong_calls import explain_call
-from ..tensors.creation import eye, ones
+from ..tensors.creation import ones
 from ..tensors.operand import as_tensor
+from ..tensors.ranges import eye
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from . import lapack

@@ -201,5 +201,5 @@ class _Ops(Listening):
     def _expression(self, x: Any) -> Any:
         return next((expression for expression, value in self._scalars.known.items() if value is x), None)
 
-    def on_escape(self, x: Tensor, how: str) -> None:
+    def on_escape(self, x: Tensor, how: str, given: Any = None) -> None:
         """Ignores values that leave pullback: _Check refuses them."""

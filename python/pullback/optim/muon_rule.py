@@ -16,7 +16,7 @@ from ..ops.elementwise import maximum, minimum
 from ..ops.movement import concat
 from ..ops.writing import write
 from ..tensors import dtypes
-from ..tensors.creation import eye
+from ..tensors.ranges import eye
 from ..tensors.tensor import Tensor
 from . import arena, groups as grouping, sets as c
 from .auxiliary import WithAuxiliary

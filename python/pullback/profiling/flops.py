@@ -63,7 +63,7 @@ class _Used(Listening):
             if isinstance(x, Parameter) and not any([x is p for p in self.parameters]):
                 self.parameters.append(x)
 
-    def on_escape(self, x: Tensor, how: str) -> None:
+    def on_escape(self, x: Tensor, how: str, given: Any = None) -> None:
         """Ignores values that leave pullback."""
 
 

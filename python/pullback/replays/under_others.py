@@ -172,7 +172,7 @@ class Noticed(Listening):
                 self.live[id(x)] = self.live.get(id(x), False) or (passes and place not in op.dead)
         self._made[id(y)] = weakref.ref(y, partial(self._made.pop, id(y)))
 
-    def on_escape(self, x: Tensor, how: str) -> None:
+    def on_escape(self, x: Tensor, how: str, given: Any = None) -> None:
         """Does nothing: capture refuses what reads a value."""
 
 

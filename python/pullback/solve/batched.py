@@ -23,7 +23,8 @@ from ..ops.reduce import all as every, max as largest, sum
 from ..ops.shape import expand_dims, matrix_transpose, reshape
 from ..ops.solves import inverse_transposed
 from ..tensors import dtypes
-from ..tensors.creation import asarray, eye, full, ones_like, zeros_like
+from ..tensors.creation import asarray, full, ones_like, zeros_like
+from ..tensors.ranges import eye
 from ..tensors.tensor import Tensor
 from ..transforms.jacobian import Mode, jacobian
 from ..transforms.vmap import vmap

@@ -14,7 +14,8 @@ from ..autodiff.tape import Tape
 from ..ops.by_name import in_dtype, of_all
 from ..ops.movement import concat
 from ..ops.shape import broadcast_to, expand_dims, reshape
-from ..tensors.creation import asarray, eye
+from ..tensors.creation import asarray
+from ..tensors.ranges import eye
 from ..tensors.tensor import Tensor
 from ..transforms.jacobian import batched_pull
 from ..transforms.jvp import linearize, pushed

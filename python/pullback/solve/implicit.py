@@ -24,7 +24,8 @@ from ..ops.reduce import sum
 from ..ops.shape import expand_dims, reshape
 from ..ops.solves import solve
 from ..tensors import devices
-from ..tensors.creation import asarray, eye
+from ..tensors.creation import asarray
+from ..tensors.ranges import eye
 from ..tensors.tensor import Tensor
 from ..transforms.custom import with_pullback
 from ..transforms.jacobian import jacobian

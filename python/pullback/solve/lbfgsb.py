@@ -17,7 +17,8 @@ from ..ops.movement import concat
 from ..ops.reduce import argmax, min as smallest, sum as total
 from ..ops.shape import expand_dims, flip
 from ..ops.sort import argsort
-from ..tensors.creation import eye, full, zeros
+from ..tensors.creation import full, zeros
+from ..tensors.ranges import eye
 from ..tensors.tensor import Tensor
 from .lbfgs import LBFGS, State
 

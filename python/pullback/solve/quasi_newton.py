@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..ops.elementwise import abs as absolute, maximum, minimum, sqrt, where
 from ..ops.linalg import matmul, outer, vecdot
-from ..tensors.creation import eye, zeros
+from ..tensors.creation import zeros
+from ..tensors.ranges import eye
 from ..tensors.tensor import Tensor
 from .lbfgs import State
 from .line_search import Wolfe

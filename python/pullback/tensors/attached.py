@@ -18,6 +18,10 @@ class Attached:
     Attributes:
         to: `Tensor.to(target)`.
         converted: the recorded half of `asarray`, for an argument that is a tensor: (x, dtype, device, copy).
+        assembled: joins nested lists with tensors in them to one tensor: (lists, dtype, device).
+        filled: a tensor filled with the only element of a tensor: (x, shape, dtype, device).
+        lerp: the recorded half of `linspace`: (start, stop, the weight of stop for each number, dtype, device).
+        progression: the recorded half of `arange`: (start, step, count, dtype, device).
         assign: `Parameter.assign(value)`.
         reduced: the implementation of `Tensor.__reduce__`.
         expire: makes views stale after the memory of their Parameter has changed.
@@ -29,6 +33,10 @@ class Attached:
 
     to: Callable[[Tensor, Any], Tensor]
     converted: Callable[[Tensor, Any, str | None, bool | None], Tensor]
+    assembled: Callable[[Any, Any, str | None], Tensor]
+    filled: Callable[[Tensor, tuple[int, ...], Any, str | None], Tensor]
+    lerp: Callable[[Any, Any, Any, Any, str | None], Tensor]
+    progression: Callable[[Any, Any, int, Any, str | None], Tensor]
     assign: Callable[[Parameter, Any], Parameter]
     reduced: Callable[[Tensor], tuple[Any, ...]]
     expire: Callable[[set[ref[Tensor]]], None]

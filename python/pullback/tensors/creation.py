@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 from collections.abc import Mapping
 from operator import index
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
+from ..autodiff.listeners import listeners
+from ..autodiff.returned import check_return
 from ..errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, ShapeError, check_room
 from ..interop.unknown_names import unexpected
 from ..interop.wrong_calls import argument_named, explain_call
@@ -53,17 +54,24 @@ def asarray(
     wanted = None if dtype is None else dtypes.as_dtype(dtype)
     if isinstance(obj, Tensor):
         return attached.converted(obj, wanted, device, copy)
+    if nested.has_tensor(obj):
+        if copy is False:
+            raise ValueError(_NEEDS_A_COPY)
+        return attached.assembled(obj, wanted, device)
     array, moved = _placed(obj, wanted, device)
     if copy is False and moved is not obj and not _shares(moved, array, obj):
-        raise ValueError(
-            "asarray: this needs a copy (another dtype, device or type, or unaligned memory), but copy=False was asked for."
-        )
+        raise ValueError(_NEEDS_A_COPY)
     return Tensor(devices.copied(moved) if copy and moved is array else moved)
+
+
+_NEEDS_A_COPY: Final = (
+    "asarray: this needs a copy (another dtype, device or type, or unaligned memory), but copy=False was asked for."
+)
 
 
 def kept(obj: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """Like `asarray`, but copies if other code could write to the memory: for an array that a result or a tape keeps."""
-    if isinstance(obj, Tensor):
+    if isinstance(obj, Tensor) or nested.has_tensor(obj):
         return asarray(obj, dtype=dtype, device=device)
     array, moved = _placed(obj, None if dtype is None else dtypes.as_dtype(dtype), device)
     return Tensor(snapshot(moved) if moved is array and can_change(obj, array) else moved)
@@ -111,6 +119,8 @@ def snapshot(array: Any) -> Any:
 
 def _placed(obj: Any, wanted: Any, device: str | None) -> tuple[Any, Any]:
     """Returns obj as an array, and this array in dtype `wanted` on `device`: the same array if it has them already."""
+    if listeners.stack:
+        check_return(obj)
     try:
         array = _to_array(obj, wanted)
         if array.dtype.kind == "V" or not dtypes.is_supported(array.dtype):
@@ -192,7 +202,8 @@ def from_dlpack(x: SupportsDLPack, /, *, device: str | None = None, copy: bool |
 # ---- tensors filled with numbers
 
 
-def _shape(shape: ShapeLike) -> tuple[int, ...]:
+def as_shape(shape: ShapeLike) -> tuple[int, ...]:
+    """Returns the lengths of a shape's axes. Raises ShapeError."""
     try:
         given: Any = shape if shape.__class__ is tuple or np.iterable(shape) else (shape,)
         lengths = tuple([index(n) for n in given])
@@ -214,18 +225,22 @@ def full(
 ) -> Tensor:
     """Returns a tensor filled with one number. The dtype is by default that of the number (float32, int64, bool).
 
-    Raises DTypeError if `fill_value` is not a number or does not fit the dtype, ShapeError, DeviceError, OutOfMemoryError.
+    The number may be a tensor of one element, to which gradients pass. Raises DTypeError if `fill_value` is not a number or does
+    not fit the dtype, ShapeError, DeviceError, OutOfMemoryError.
     """
+    if isinstance(fill_value, Tensor) and math.prod(fill_value.shape) == 1:
+        if unknown:
+            raise unexpected(unknown)
+        return attached.filled(fill_value, as_shape(shape), fill_value.dtype if dtype is None else dtypes.as_dtype(dtype), device)
     number = _number("full", fill_value)
-    if dtype is None:
-        dtype = fill_value.dtype if isinstance(fill_value, Tensor) else dtypes.default_of(number)
+    dtype = dtypes.default_of(number) if dtype is None else dtype
     with np.errstate(over="ignore"):  # numbers that are too large become infinite, as in an op
         return _new("full", shape, number, dtype, device, unknown)
 
 
 def _number(op: str, value: Any) -> Any:
     """Returns the Python number that fills a tensor. Raises DTypeError if `value` is not one number."""
-    if isinstance(value, (Tensor, np.ndarray, np.generic)) and math.prod(value.shape) == 1:
+    if isinstance(value, (np.ndarray, np.generic)) and math.prod(value.shape) == 1:
         value = nested.unmasked(value).item()
     if isinstance(value, (bool, int, float)):
         return value
@@ -235,7 +250,7 @@ def _number(op: str, value: Any) -> Any:
 def _new(op: str, shape: ShapeLike, value: Any, dtype: Any, device: str | None, unknown: Mapping[str, NoReturn]) -> Tensor:
     if unknown:
         raise unexpected(unknown, depth=2)
-    return _filled(op, devices.check_device(device or devices.default_device()), _shape(shape), value, dtypes.as_dtype(dtype))
+    return _filled(op, devices.check_device(device or devices.default_device()), as_shape(shape), value, dtypes.as_dtype(dtype))
 
 
 def _filled(op: str, device: str, shape: tuple[int, ...], value: Any, dtype: Any) -> Tensor:
@@ -251,10 +266,10 @@ def _filled(op: str, device: str, shape: tuple[int, ...], value: Any, dtype: Any
         check_room(f"a tensor of dtype {dtype}", shape, dtype.itemsize)
         raise dtypes.out_of_range(str(value), dtype, "Use a wider dtype.") from None
     except MemoryError as error:
-        raise _no_room(f"a tensor of shape {shape} and dtype {dtype}", error) from error
+        raise no_room(f"a tensor of shape {shape} and dtype {dtype}", error) from error
 
 
-def _no_room(what: str, error: MemoryError) -> OutOfMemoryError:
+def no_room(what: str, error: MemoryError) -> OutOfMemoryError:
     return OutOfMemoryError(f"{what} does not fit in memory ({error}). Ask for fewer elements.")
 
 
@@ -283,7 +298,8 @@ def full_like(
 ) -> Tensor:
     """Returns a tensor filled with one number, with the shape of x and by default its dtype and device. Raises as `full` does."""
     if isinstance(fill_value, Tensor):
-        dtype = dtype or asarray(x).dtype
+        x = x if isinstance(x, Tensor) else asarray(x)
+        return full(x.shape, fill_value, dtype or x.dtype, device=device or x.device, **unknown)
     with np.errstate(over="ignore"):
         return _like("full_like", x, _number("full_like", fill_value), dtype, device, unknown)
 
@@ -310,85 +326,3 @@ def ones_like(x: ArrayLike, dtype: DTypeLike | None = None, *, device: str | Non
 def empty_like(x: ArrayLike, dtype: DTypeLike | None = None, *, device: str | None = None, **unknown: NoReturn) -> Tensor:
     """Returns zeros, as `empty` does, with the shape of x and by default its dtype and device. Raises as `zeros_like` does."""
     return _like("empty_like", x, 0, dtype, device, unknown)
-
-
-def arange(
-    start: float,
-    stop: float | None = None,
-    step: float = 1,
-    dtype: DTypeLike | None = None,
-    *,
-    device: str | None = None,
-    **unknown: NoReturn,
-) -> Tensor:
-    """Returns the numbers start, start + step, … that lie before `stop`. The default dtype is int64 for ints, otherwise float32.
-
-    Raises DTypeError if an argument is not a real number, ShapeError if the number of elements is not finite, and
-    OutOfMemoryError.
-    """
-    if unknown:
-        raise unexpected(unknown)
-    if stop is None:
-        start, stop = 0, start
-    given: list[Any] = [start, stop, step]
-    if not all([isinstance(x, (int, float, np.number, Tensor)) for x in given]):
-        raise DTypeError(f"arange: start={start!r}, stop={stop!r} and step={step!r} must be real numbers.")
-    if step == 0:
-        raise ShapeError("arange: step=0 never arrives. Use a positive or a negative step.")
-    wanted = dtypes.result_type(start, stop, step) if dtype is None else dtypes.as_dtype(dtype)
-    try:
-        check_room("arange", (builtins.max(math.ceil((stop - start) / step), 0),), 8)
-    except (OverflowError, ValueError):  # an argument or the count is infinite, or does not fit float64
-        raise ShapeError(f"arange: from {start} to {stop} by {step} there is no finite number of elements.") from None
-    try:
-        with np.errstate(over="ignore"):
-            return asarray(np.arange(start, stop, step).astype(wanted), device=device)
-    except MemoryError as error:
-        raise _no_room(f"arange from {start} to {stop} by {step}", error) from error
-
-
-@explain_call
-def linspace(
-    start: float, stop: float, num: int, *, dtype: DTypeLike | None = None, device: str | None = None, endpoint: bool = True
-) -> Tensor:
-    """Returns `num` evenly spaced numbers from `start` to `stop`; float32 unless a dtype or a tensor argument implies another.
-
-    endpoint=False leaves out `stop`. Raises ShapeError if `num` is not a non-negative integer, DTypeError, and OutOfMemoryError.
-    """
-    wanted = dtypes.result_type(start, stop, 1.0) if dtype is None else dtypes.as_dtype(dtype)
-    if np.iterable(num):
-        raise ShapeError(f"linspace: num={num!r} is not an integer.")
-    (count,) = _shape(num)
-    check_room("linspace", (count,), 8)
-    try:
-        with np.errstate(invalid="ignore", over="ignore"):  # start or stop may be infinite
-            numbers = np.linspace(float(start), float(stop), count, endpoint=endpoint, dtype=wanted)
-        return asarray(numbers, device=device)
-    except MemoryError as error:
-        raise _no_room(f"linspace of {count} numbers", error) from error
-
-
-def eye(
-    n_rows: int,
-    n_cols: int | None = None,
-    k: int = 0,
-    dtype: DTypeLike | None = None,
-    *,
-    device: str | None = None,
-    **unknown: NoReturn,
-) -> Tensor:
-    """Returns a matrix of shape (n_rows, n_cols) with ones on the k-th diagonal and zeros elsewhere, float32 by default.
-
-    `n_cols` is `n_rows` by default. Raises ShapeError, DTypeError, DeviceError, OutOfMemoryError.
-    """
-    if unknown:
-        raise unexpected(unknown)
-    wanted = dtypes.DEFAULT if dtype is None else dtypes.as_dtype(dtype)
-    rows, columns = shape = _shape((n_rows, n_rows if n_cols is None else n_cols))
-    check_room("eye", shape, wanted.itemsize)
-    try:
-        return asarray(np.eye(rows, columns, k=index(k), dtype=wanted), device=device)
-    except TypeError:
-        raise ShapeError(f"eye: k={k!r} is not an integer.") from None
-    except MemoryError as error:
-        raise _no_room(f"eye of shape {shape}", error) from error

@@ -29,13 +29,13 @@ def as_numpy(t: Tensor, dtype: Any, copy: bool | None) -> np.ndarray[Any, Any]:
     array = t.array
     if not devices.on_host(array):
         raise DeviceError(f'np.asarray: the tensor is on "{t.device}". Use t.numpy(), which copies it to the host.')
-    report_escape(t, "np.asarray()")
     other = dtype is not None and np.dtype(dtype) != array.dtype
-    if other and copy is False:
-        raise ValueError(f"np.asarray: {array.dtype} to {dtype} needs a copy, but copy=False was asked for.")
-    if other or copy or (copy is None and t.storage is not None):
-        return np.array(array, dtype=dtype)
-    return read_only(array)
+    copies = other or copy or (copy is None and t.storage is not None)
+    read = lambda: np.array(array, dtype=dtype) if copies else read_only(array)
+    if not (other and copy is False):
+        return report_escape(t, "np.asarray()", read)
+    report_escape(t, "np.asarray()")
+    raise ValueError(f"np.asarray: {array.dtype} to {dtype} needs a copy, but copy=False was asked for.")
 
 
 def as_dlpack(t: Tensor, stream: Any, max_version: Any, dl_device: Any, copy: bool | None) -> Any:

@@ -1,4 +1,4 @@
-"""Turns nested lists of numbers, arrays and tensors into one NumPy array."""
+"""Turns nested lists of numbers and arrays into one NumPy array. Lists with tensors in them are joined by ops/assembled.py."""
 
 from __future__ import annotations
 
@@ -9,15 +9,23 @@ import numpy as np
 
 from ..errors import DTypeError, ShapeError
 from ..function_wrapper import FunctionWrapper
-from . import devices, dtypes
+from . import dtypes
 from .capsules import not_exported
-from .escape import LIST, report_escape
 from .tensor import Tensor
 
 
+def has_tensor(obj: Any) -> bool:
+    """True if nested lists or tuples hold a tensor."""
+    if isinstance(obj, (list, tuple)):
+        for x in obj:
+            if x.__class__ is not float and (isinstance(x, Tensor) or has_tensor(x)):
+                return True
+    return False
+
+
 def as_array(obj: Any, dtype: Any) -> Any:
-    """Returns an array made from nested lists of numbers, arrays and tensors."""
-    plain = _without_tensors(obj)
+    """Returns an array made from nested lists of numbers and arrays."""
+    plain = _as_lists(obj)
     try:
         array = np.array(plain)
     except (ValueError, TypeError) as error:
@@ -77,12 +85,10 @@ def _fitting(array: Any, dtype: Any) -> Any:
         return array.astype(dtype)
 
 
-def _without_tensors(obj: Any) -> Any:
-    if isinstance(obj, Tensor):
-        report_escape(obj, LIST)
-        return devices.move(obj.array, "cpu")
+def _as_lists(obj: Any) -> Any:
+    """Returns nested lists and tuples as lists. Raises DTypeError for an array with a mask."""
     if isinstance(obj, (list, tuple)):
-        return [_without_tensors(x) for x in obj]
+        return [_as_lists(x) for x in obj]
     return unmasked(obj) if isinstance(obj, np.ndarray) else obj
 
 

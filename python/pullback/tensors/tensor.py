@@ -82,8 +82,8 @@ class Tensor(Methods):
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Returns a copy as a NumPy array, from any device. Gradients stop here. Raises CaptureError in a captured function."""
-        report_escape(self, "numpy()")
-        return devices.move(self.array, "cpu") if not devices.on_host(self.array) else np.array(self.array)
+        read = lambda: np.array(self.array) if devices.on_host(self.array) else devices.move(self.array, "cpu")
+        return report_escape(self, "numpy()", read)
 
     def item(self, *index: NoReturn) -> Any:
         """Returns the only element as a Python number. Gradients stop here.
@@ -94,12 +94,10 @@ class Tensor(Methods):
             raise TypeError(f"item() takes no index: write t[{', '.join(map(repr, index))}].item().")
         if self.array.size != 1:
             raise ShapeError(f"item(): the tensor has shape {self.shape}, not one element. Index it first, or use numpy().")
-        report_escape(self, "item()")
-        return devices.move(self.array, "cpu").item()
+        return report_escape(self, "item()", self._number)
 
     def tolist(self) -> Any:
-        report_escape(self, "tolist()")
-        return devices.move(self.array, "cpu").tolist()
+        return report_escape(self, "tolist()", lambda: devices.move(self.array, "cpu").tolist())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         """Returns a read-only NumPy array over the same memory; for a Parameter or a view of one a copy, unless copy=False."""
@@ -167,7 +165,9 @@ class Tensor(Methods):
                 f"{argument_named(self)}{what}: the tensor has shape {self.shape}; only one element has a truth value or a Python "
                 f"number. Reduce it first, with pb.all, pb.any, pb.sum..."
             )
-        report_escape(self, what)
+        return report_escape(self, what, self._number)
+
+    def _number(self) -> Any:
         return devices.move(self.array, "cpu").item()
 
     def __len__(self) -> int:

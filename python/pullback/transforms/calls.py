@@ -372,7 +372,7 @@ class Reads:
         """True if an op of the function has made y. False for an argument, a Parameter or a constant."""
         return isinstance(y, Tensor) and y.serial > self.since
 
-    def on_escape(self, x: Tensor, how: str) -> None:
+    def on_escape(self, x: Tensor, how: str, given: Any = None) -> None:
         """Does nothing: a value that leaves pullback has been read by an op before, or does not affect any gradient."""
 
     @property

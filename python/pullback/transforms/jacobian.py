@@ -19,7 +19,8 @@ from ..interop.unknown_names import unexpected
 from ..ops.by_name import of_all
 from ..ops.movement import concat
 from ..ops.shape import broadcast_to, moveaxis, permute_dims, reshape
-from ..tensors.creation import eye, zeros
+from ..tensors.creation import zeros
+from ..tensors.ranges import eye
 from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from ..typing import Derivative, P

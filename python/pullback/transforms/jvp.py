@@ -13,6 +13,7 @@ from ..autodiff.backward import note_derivative
 from ..autodiff.kept import Listening
 from ..autodiff.listeners import listeners
 from ..autodiff.primitive import ZERO
+from ..autodiff.returned import Returned
 from ..autodiff.site import Site, call_site, warn
 from ..autodiff.tape import Tape
 from ..errors import ShapeError, TapeError, ZeroGradientWarning
@@ -43,6 +44,7 @@ class Forward(Listening):
     def __init__(self) -> None:
         self._tangents: dict[int, tuple[Tensor, Any]] = {}
         self._cuts: list[tuple[str, Site]] = []  # the sites where values with a tangent left as numbers
+        self.left: Returned | None = None  # in what they left, to notice it if it comes back
         self.bytes = 0
         self.used = False
 
@@ -71,6 +73,8 @@ class Forward(Listening):
 
     def add(self, op: Op, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
         """Computes the tangent of y. This listener and those inside it do not receive the ops of the computation."""
+        if self.left is not None:
+            self.left.check_numbers(inputs)
         tangents = [self.of(x) for x in inputs]
         self.used = self.used or any([t is not None for t in tangents])
         if op.pullback is None or op.pullback is ZERO:
@@ -88,12 +92,15 @@ class Forward(Listening):
             door.charge(op.shown)  # for kernels of pullbacks, which are not ops
         self.give(y, tangent)
 
-    def on_escape(self, x: Tensor, how: str) -> None:
+    def on_escape(self, x: Tensor, how: str, given: Any = None) -> None:
         """Records the line where a value with a tangent leaves as numbers, unless a tape inside this listener records it."""
         inner = listeners.stack[listeners.stack.index(self) + 1 :]
         if how in error_text.NUMBERS and self.knows(x) and not any([isinstance(other, Tape) for other in inner]):
             self._cuts.append((how, call_site()))
             self.used = True
+            if given is not None:
+                self.left = self.left or Returned()
+                self.left.add(x, how, given)
 
     def warn_of_zero(self) -> None:
         """Issues a warning if values left as numbers. The caller has found that no result has a tangent."""

@@ -1,0 +1,202 @@
+"""Notices numbers that left pullback and come back as a constant: gradients of a part of the function would be lost in silence.
+
+A number is known by its object, an array by its memory, and a NumPy array that values were written into by the code that wrote
+them. Only arrays that NumPy made of several tensors are known by their values. Numbers that went through further arithmetic
+outside of pullback are not noticed.
+"""
+
+from __future__ import annotations
+
+import dis
+import weakref
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from ..errors import ZeroGradientWarning
+from .listeners import listeners
+from .site import Site, call_site, current_frame, is_ours, line_of, reading_frame, warn
+
+# The modules that hand values out, and the listeners that they tell.
+_READERS: Final = frozenset((
+    "tensors.tensor", "tensors.exchange", "tensors.escape", "interop.dispatch", "autodiff.tape", "autodiff.returned",
+    "transforms.jvp",
+))  # fmt: skip
+_LARGEST: Final = 4096  # the most elements of a tensor that is known by its values
+_STORED: Final = "an assignment to items of a NumPy array"
+_JOINED: Final = "NumPy, which made an array of tensors"
+
+
+class _Memory(NamedTuple):
+    """The owner of the memory that a value left in. `view`: it is the tensor's memory, of which the user got a read-only view."""
+
+    array: weakref.ref[Any]
+    view: bool
+    how: str
+    site: Site
+
+
+class Returned:
+    """The numbers and arrays in which the watched values of one tape left pullback. It warns once when one of them comes back."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[int, tuple[float, str, Site]] = {}  # by identity, which holding the number keeps
+        self._arrays: list[_Memory] = []
+        self._read: dict[Site, list[Any]] = {}  # by site, the arrays of tensors that NumPy read there, in order
+        self._joined: dict[Site, list[Any]] = {}  # those that became one new array
+        self._warned = False
+
+    def add(self, x: Any, how: str, given: Any) -> None:
+        """Adds the object that the user's code was given for the tensor x, as by `float(x)`. Calls by pullback do not count."""
+        frame = reading_frame(_READERS)
+        if frame is None:
+            return
+        site = frame.f_code, frame.f_lasti
+        if dis.opname[frame.f_code.co_code[frame.f_lasti]] in ("STORE_SUBSCR", "STORE_SLICE"):
+            target = _target(frame)
+            if isinstance(target, np.ndarray):
+                self.stored(target, _STORED, site)
+        elif isinstance(given, np.ndarray):
+            self._arrays.append(_Memory(weakref.ref(_owner(given)), not given.flags.writeable, how, site))
+        else:
+            self._note_numbers(given, how, site)
+        self._note_conversion(x, how, site)
+
+    def _note_numbers(self, given: Any, how: str, site: Site) -> None:
+        if isinstance(given, float):
+            self.numbers[id(given)] = given, how, site
+        elif isinstance(given, list):  # of tolist()
+            for item in given:
+                self._note_numbers(item, how, site)
+
+    def _note_conversion(self, x: Any, how: str, site: Site) -> None:
+        """Notes the tensors of a list that NumPy converts: it reads each as an array, and then each number as a float.
+
+        `np.full` reads its number as an array.
+        """
+        if how == "np.asarray()" and x.size <= _LARGEST:
+            values = self._read.setdefault(site, [])
+            values.append(x.array)
+            if (x.ndim and len(values) > 1) or _inside("full"):
+                self._joined[site] = values
+        elif how == "float()" and site in self._read:
+            self._joined[site] = self._read[site]
+
+    def stored(self, target: Any, how: str, site: Site) -> None:
+        """Adds an array that values were written into."""
+        self._arrays.append(_Memory(weakref.ref(_owner(target)), False, how, site))
+
+    def check(self, operand: Any) -> None:
+        """Warns if an operand that becomes a constant, a number, an array or a list of these, is one that left."""
+        if self._warned:
+            return
+        if isinstance(operand, np.ndarray):
+            self._check_array(operand)
+        elif isinstance(operand, float):
+            found = self.numbers.get(id(operand))
+            if found is not None:
+                self._warn(*found[1:])
+        elif isinstance(operand, (list, tuple)):
+            for item in operand:
+                self.check(item)
+
+    def check_numbers(self, inputs: Sequence[Any]) -> None:
+        """Warns if the value of a Number among the inputs of an op is one that left."""
+        for x in inputs:
+            if isinstance(x.array, float):
+                self.check(x.array)
+
+    def _check_array(self, array: Any) -> None:
+        owner = _owner(array)
+        for memory in self._arrays:
+            if memory.array() is owner and not (memory.view and array.flags.writeable):
+                self._warn(memory.how, memory.site)
+                return
+        for site, arrays in self._joined.items():
+            if _holds(array, arrays):
+                self._warn(_JOINED, site)
+                return
+
+    def _warn(self, how: str, site: Site) -> None:
+        self._warned = True
+        warn(
+            f"values that a tape watches left pullback by {how} at {line_of(site)}, and come back here as a constant, through "
+            f"which no gradient flows. Compute with pb's functions: pb.stack joins tensors, t.at[i].set(v) writes into one. If a "
+            f"constant is meant, use pb.stop_gradient(t).",
+            ZeroGradientWarning,
+        )
+
+
+def check_return(operand: Any) -> None:
+    """Lets the tapes of this thread warn if an operand that becomes a constant left them before."""
+    for listener in listeners.stack:
+        if listener.left is not None:
+            listener.left.check(operand)
+
+
+def report_store(target: Any, values: Any, how: str) -> None:
+    """Reports that NumPy has written a tensor's values into an array."""
+    for listener in listeners.stack:
+        if listener.left is not None and listener.knows(values):
+            listener.left.stored(target, how, call_site())
+
+
+def _inside(name: str) -> bool:
+    """True if a function of NumPy of this name is reading the tensor."""
+    frame: FrameType | None = current_frame(1)
+    while frame is not None and is_ours(frame):
+        if frame.f_code.co_name == name and frame.f_globals["__name__"].startswith("numpy."):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _owner(array: Any) -> Any:
+    """Returns the array that owns the memory of a NumPy array, or the last array in the chain of bases."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def _holds(array: Any, parts: Sequence[Any]) -> bool:
+    """True if the array holds all elements of the parts in their order, and not many others."""
+    wanted = np.concatenate([part.reshape(-1) for part in parts])
+    if array.dtype.kind != "f" or array.size < wanted.size:
+        return False
+    wanted = wanted.astype(array.dtype)
+    if array.size > 4 * wanted.size and not np.isin(array, wanted).all():
+        return False
+    rest = iter(array.reshape(-1).tolist())
+    return all([x in rest for x in wanted.tolist()])  # `in` consumes the iterator, so this finds a subsequence
+
+
+def _target(frame: FrameType) -> Any:
+    """Returns the object whose items the frame is assigning to, if its code names it by names and attributes, and None if not."""
+    code = [i for i in dis.get_instructions(frame.f_code) if i.offset <= frame.f_lasti]
+    missing = 2 if code[-1].opname == "STORE_SLICE" else 1  # the values on the stack above the object: an index, or two ends
+    k = len(code) - 1
+    while missing > 0 and k > 0:
+        k -= 1
+        missing -= dis.stack_effect(code[k].opcode, code[k].arg if code[k].opcode >= dis.HAVE_ARGUMENT else None, jump=False)
+    names: list[str] = []
+    if missing < 0:  # one instruction loaded the object and its index
+        return _named(frame, code[k].argval[0], names) if isinstance(code[k].argval, tuple) else None
+    while k > 0:
+        k -= 1
+        loaded = code[k]
+        if loaded.opname == "LOAD_ATTR":
+            names.insert(0, loaded.argval)
+        elif loaded.opname.startswith("LOAD_") and isinstance(loaded.argval, str):
+            return _named(frame, loaded.argval, names)
+        else:
+            return None
+    return None
+
+
+def _named(frame: FrameType, name: str, attributes: Sequence[str]) -> Any:
+    found = frame.f_locals.get(name, frame.f_globals.get(name))
+    for attribute in attributes:
+        found = getattr(found, "__dict__", {}).get(attribute)
+    return found
