@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
 
 class PullbackError(Exception):
@@ -90,9 +90,8 @@ class ConvergenceWarning(UserWarning):
 
 
 @contextmanager
-def unhidden() -> Iterator[None]:
-    """Raises an error of pullback that NumPy hides behind a ValueError of its own, as where an array stores a tensor that cannot be
-    read: "setting an array element with a sequence"."""
+def unhidden() -> Generator[None]:
+    """Raises an error of pullback that NumPy hides behind a ValueError: "setting an array element with a sequence"."""
     try:
         yield
     except ValueError as error:

@@ -76,7 +76,7 @@ def array_function(self: Tensor, func: Any, types: Any, args: Any, options: Any)
     if name in FACTS:
         found = func(*_as_arrays(args), **_as_arrays(options))
         if name == "copyto":  # also by np.full
-            report_store(*args[:2], "np.copyto")
+            report_store(args[0], args[1], "np.copyto")
         return found
     ours = module in ("numpy", "numpy.lib.stride_tricks") and name in numpy_signatures.__all__
     adapter = getattr(numpy_signatures, name) if ours else None
