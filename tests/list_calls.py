@@ -99,6 +99,7 @@ GIVEN: Final[dict[str, Case]] = {
     **{name: (lambda x, name=name: getattr(pb.linalg, name)(pb.matmul(x, pb.matrix_transpose(pb.asarray(x)))), (SQUARE,))
        for name in ("cholesky", "eigvalsh")},
     "eigh": (lambda x: pb.linalg.eigh(pb.matmul(x, pb.matrix_transpose(pb.asarray(x))))[0], (SQUARE,)),
+    "matrix_function": (lambda x: pb.linalg.matrix_function(x, pb.exp), (SQUARE,)),
     "solve": (pb.linalg.solve, (SQUARE, SQUARE.T.copy())),
     "solve_triangular": (lambda a, b: pb.linalg.solve_triangular(a, b, upper=False), (np.tril(SQUARE), SQUARE)),
     "lstsq": (lambda a, b: pb.linalg.lstsq(a, b)[0], (A.T.copy(), B.T.copy())),

@@ -222,15 +222,15 @@ def test_a_transform_warns_where_an_argument_left_as_numbers(run: Callable[[], A
     (warning,) = slope_warnings(run)
     line = run.__code__.co_firstlineno
     assert (warning.filename, warning.lineno) == (__file__, line)
-    assert f'cut by {how} at "{__file__}", line {line}' in str(warning.message)
+    assert f'by {how} at "{__file__}", line {line}' in str(warning.message)
 
 
 @pytest.mark.parametrize(
     "run",
     [
         lambda: pb.jvp(logs_only, (TWO,), (TWO,)),
-        lambda: pb.grad(lambda a: pb.sum(a) * float(pb.sum(a)))(TWO),
-        lambda: pb.jvp(lambda a: a * float(pb.sum(a)), (TWO,), (TWO,)),
+        lambda: pb.grad(lambda a: pb.sum(a) * (1 + float(pb.sum(a))))(TWO),
+        lambda: pb.jvp(lambda a: a * (1 + float(pb.sum(a))), (TWO,), (TWO,)),
         lambda: pb.hvp(lambda a: pb.sum(a) + 0 * len(a.numpy()), TWO, TWO),
         lambda: pb.grad(lambda a: pb.sum(pb.stop_gradient(a)))(TWO),
     ],

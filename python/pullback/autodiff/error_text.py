@@ -87,7 +87,8 @@ def silent_zeros(tape: Tape, missing: list[Tensor]) -> list[str]:
     common in a tree of them, so only arguments that do not reach the value with any of their tensors are named.
     """
     numbers = [(x, cuts) for x in missing if (cuts := as_numbers(tape, x))]
-    found = [silent_zero(name_of(x), cuts) for x, cuts in numbers]
+    told = tape.left is not None and tape.left.warned  # where the numbers came back
+    found = [] if told else [silent_zero(name_of(x), cuts) for x, cuts in numbers]
     left, serials = {x.serial for x, _ in numbers}, {x.serial for x in missing}
     for name, leaves in (tape.arguments or dict)().items():
         if not leaves or not leaves <= serials or not leaves.isdisjoint(left):

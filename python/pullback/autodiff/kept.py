@@ -79,7 +79,7 @@ class Kept:
 class Listening(Kept):
     """A listener that receives this thread's ops while entered."""
 
-    left: Any = None  # the Returned of a listener that notices values which left pullback and come back
+    left: Any = None  # a Returned, if values that the listener watches have left pullback, to notice if they come back
 
     def _begin(self) -> None:
         listeners.enter(self)

@@ -39,14 +39,17 @@ class _Memory(NamedTuple):
 
 
 class Returned:
-    """The numbers and arrays in which the watched values of one tape left pullback. It warns once when one of them comes back."""
+    """The numbers and arrays in which the watched values of one tape left pullback. It warns once when one of them comes back.
+
+    warned: True if one has come back.
+    """
 
     def __init__(self) -> None:
         self.numbers: dict[int, tuple[float, str, Site]] = {}  # by identity, which holding the number keeps
         self._arrays: list[_Memory] = []
         self._read: dict[Site, list[Any]] = {}  # by site, the arrays of tensors that NumPy read there, in order
         self._joined: dict[Site, list[Any]] = {}  # those that became one new array
-        self._warned = False
+        self.warned = False
 
     def add(self, x: Any, how: str, given: Any) -> None:
         """Adds the object that the user's code was given for the tensor x, as by `float(x)`. Calls by pullback do not count."""
@@ -90,7 +93,7 @@ class Returned:
 
     def check(self, operand: Any) -> None:
         """Warns if an operand that becomes a constant, a number, an array or a list of these, is one that left."""
-        if self._warned:
+        if self.warned:
             return
         if isinstance(operand, np.ndarray):
             self._check_array(operand)
@@ -120,7 +123,7 @@ class Returned:
                 return
 
     def _warn(self, how: str, site: Site) -> None:
-        self._warned = True
+        self.warned = True
         warn(
             f"values that a tape watches left pullback by {how} at {line_of(site)}, and come back here as a constant, through "
             f"which no gradient flows. Compute with pb's functions: pb.stack joins tensors, t.at[i].set(v) writes into one. If a "
@@ -129,18 +132,25 @@ class Returned:
         )
 
 
+def note(listener: Any, x: Any, how: str, given: Any) -> None:
+    """Notes for a listener that a value which it watches left in the object `given`. None: in nothing that can come back."""
+    if given is not None:
+        listener.left = listener.left or Returned()
+        listener.left.add(x, how, given)
+
+
 def check_return(operand: Any) -> None:
     """Lets the tapes of this thread warn if an operand that becomes a constant left them before."""
     for listener in listeners.stack:
-        if listener.left is not None:
-            listener.left.check(operand)
+        if (left := getattr(listener, "left", None)) is not None:
+            left.check(operand)
 
 
 def report_store(target: Any, values: Any, how: str) -> None:
     """Reports that NumPy has written a tensor's values into an array."""
     for listener in listeners.stack:
-        if listener.left is not None and listener.knows(values):
-            listener.left.stored(target, how, call_site())
+        if (left := getattr(listener, "left", None)) is not None and listener.knows(values):
+            left.stored(target, how, call_site())
 
 
 def _inside(name: str) -> bool:

@@ -10,7 +10,6 @@ from weakref import ref
 from ..errors import TapeError
 from ..interop.unknown_names import unexpected
 from ..launch import capturing, door
-from ..tensors.escape import escape_listeners
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor, new_serial
 from ..tree import beside, flatten, unflatten
@@ -21,7 +20,7 @@ from .kept import Kept, Listening
 from .listeners import listeners
 from .node import Recorded, only_call
 from .primitive import Op
-from .returned import Returned
+from .returned import note
 from .site import Site, call_site, current_frame, user_frame
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class Tape(Listening):
         self.has_dead = False  # True if some node has a derivative that is zero everywhere
         self.scopes: dict[int, int] = {}  # by serial, while a profile runs: the scope that the pullback is attributed to
         self.cuts: list[tuple[int, str, Site]] = []  # where watched values left the tape: numpy(), stop_gradient, …
-        self.left: Returned | None = None  # in what they left, to notice it if it comes back
+        self.left = None
         self.derivatives: list[tuple[set[int], list[set[int]]]] = []  # the serials that `note_derivative` notes
         self.consumed = False
 
@@ -193,9 +192,7 @@ class Tape(Listening):
         """Records the line where a watched value leaves pullback, so that messages can name it."""
         if self.knows(x):
             self.cuts.append((x.serial, how, call_site()))
-            if given is not None:
-                self.left = self.left or Returned()
-                self.left.add(x, how, given)
+            note(self, x, how, given)
 
     # ---- walking back
 
@@ -294,11 +291,3 @@ def _versions(inputs: Sequence[Any], edges: Sequence[Any]) -> tuple[Any, ...]:
     """Returns the storage of each kept input that can change in place, with the storage's current version."""
     held = {id(value) for edge in edges for value in edge[2]}  # Edge.kept
     return tuple([(x.storage, x.storage.version) for x in inputs if x.storage is not None and id(x) in held])
-
-
-def _on_escape(x: Tensor, how: str, given: Any) -> None:
-    for listener in listeners.stack:
-        listener.on_escape(x, how, given)
-
-
-escape_listeners.append(_on_escape)

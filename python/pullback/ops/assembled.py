@@ -94,7 +94,12 @@ def _is_float(x: Any) -> bool:
 
 
 def _one_element(x: Any, dtype: Any) -> Any:
-    return in_dtype(reshaped(x, ()), dtype) if isinstance(x, Tensor) else x
+    """Returns a number as it is, and a tensor as a 0-d tensor of the dtype. Raises ShapeError."""
+    if not isinstance(x, Tensor):
+        return x
+    if math.prod(x.shape) != 1:
+        raise ShapeError(f"{argument_named(x)}a tensor of shape {x.shape} is not one number.")
+    return in_dtype(reshaped(x, ()), dtype)
 
 
 def _on(array: Any, *numbers: Any) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from ..autodiff.listeners import listeners
 from ..launch import capturing
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ _INSTEAD: Final = {  # by how the value is read
     "formatting": "Return the tensor from the function, and print it outside.",
 }
 
-escape_listeners: Final[list[Callable[[Tensor, str, Any], None]]] = []  # autodiff/tape.py appends one
-
 
 def report_escape(t: Tensor, how: str, read: Callable[[], Any] | None = None) -> Any:
     """Reports that a value is read outside pullback. Tapes that watch it record the line for their messages.
@@ -36,6 +35,6 @@ def report_escape(t: Tensor, how: str, read: Callable[[], Any] | None = None) ->
         capturing.refuse(f"{how}, which reads a value on the host,", _INSTEAD.get(how, _RETURN))
     value = None if read is None else read()
     if t.serial:
-        for listener in escape_listeners:
-            listener(t, how, value)
+        for listener in listeners.stack:
+            listener.on_escape(t, how, value)
     return value

@@ -13,7 +13,7 @@ from ..autodiff.backward import note_derivative
 from ..autodiff.kept import Listening
 from ..autodiff.listeners import listeners
 from ..autodiff.primitive import ZERO
-from ..autodiff.returned import Returned
+from ..autodiff.returned import note
 from ..autodiff.site import Site, call_site, warn
 from ..autodiff.tape import Tape
 from ..errors import ShapeError, TapeError, ZeroGradientWarning
@@ -44,7 +44,6 @@ class Forward(Listening):
     def __init__(self) -> None:
         self._tangents: dict[int, tuple[Tensor, Any]] = {}
         self._cuts: list[tuple[str, Site]] = []  # the sites where values with a tangent left as numbers
-        self.left: Returned | None = None  # in what they left, to notice it if it comes back
         self.bytes = 0
         self.used = False
 
@@ -98,13 +97,11 @@ class Forward(Listening):
         if how in error_text.NUMBERS and self.knows(x) and not any([isinstance(other, Tape) for other in inner]):
             self._cuts.append((how, call_site()))
             self.used = True
-            if given is not None:
-                self.left = self.left or Returned()
-                self.left.add(x, how, given)
+            note(self, x, how, given)
 
     def warn_of_zero(self) -> None:
         """Issues a warning if values left as numbers. The caller has found that no result has a tangent."""
-        if self._cuts:
+        if self._cuts and not (self.left and self.left.warned):
             warn(error_text.silent_zero("the arguments", self._cuts), ZeroGradientWarning)
 
     def warn_if_unused(self) -> None:
