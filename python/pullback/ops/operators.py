@@ -16,7 +16,19 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, ShapeLike
 from . import (
-    assembled, by_name, conversion, diagonals, elementwise, index, linalg, movement, reduce, shape, sort, variance, writing,
+    assembled,
+    by_name,
+    conversion,
+    diagonals,
+    elementwise,
+    index,
+    linalg,
+    movement,
+    reduce,
+    shape,
+    sort,
+    variance,
+    writing,
 )  # fmt: skip
 from .accumulate import AGGREGATIONS
 
