@@ -99,3 +99,26 @@ def test_positional_arguments_are_recorded() -> None:
     torch.sum(torch.diff(torch.roll(w, 1, 1), 1, 0) ** 2).backward()
     assert z.grad is not None
     np.testing.assert_allclose(host(tape.gradient(loss, x)), z.grad.numpy(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("zero", [0, 0.0, np.int64(0), np.float32(0)], ids=repr)
+def test_a_draw_in_the_order_of_numpys_arguments_is_refused(zero: Any) -> None:
+    for random in (pb.random, pb.random.Generator(1)):
+        for draw, *parameters in (
+            (random.normal, 1), (random.normal, 1, 10), (random.normal, 0.0, 1.0), (random.uniform, 1), (random.uniform, 1, 10),
+            (random.truncated_normal, 1), (random.truncated_normal, 1, -2, 2), (random.bernoulli, 0.5),
+        ):  # fmt: skip
+            words = rf"{draw.__name__}: the shape is 0.*The shape comes first, as one argument: .*{draw.__name__}\(shape, "
+            with pytest.raises(pb.ShapeError, match=words):
+                draw(zero, *parameters)
+        for draw, options in ((random.normal, {"std": 2.0}), (random.uniform, {"high": 2.0}), (random.bernoulli, {"p": 0.5})):
+            with pytest.raises(pb.ShapeError, match=r"The shape comes first"):
+                draw(zero, **options)
+        for empty in (
+            random.normal(0),
+            random.normal(0, dtype="float64"),
+            random.normal((0,), 0, 1),
+            random.uniform(shape=0, low=-1),
+        ):
+            assert empty.shape == (0,)
+        assert random.normal((), 0, 1).shape == ()

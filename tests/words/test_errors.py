@@ -86,7 +86,7 @@ CASES: list[tuple[Any, Any, str]] = [
     (lambda: CE(LOGITS, T([[0, 1, 0], [1, 0, 0]])), pb.ShapeError, r"one-hot.*astype\(pb\.float32\)"),
     (lambda: CE(LOGITS, T([0, 1, 2])), pb.ShapeError, r"one class number for each row"),
     (lambda: CE(LOGITS, T([0.0, 1.0])), pb.ShapeError, r"Class numbers must be integers.*astype\(pb\.int64\)"),
-    (lambda: pb.random.normal(0, 1, (3,)), pb.PullbackError, r"normal: std=\(3,\).*shape comes first.*normal\(shape, mean, std\)"),
+    (lambda: pb.random.normal(2, 1, (3,)), pb.PullbackError, r"normal: std=\(3,\).*shape comes first.*normal\(shape, mean, std\)"),
     (lambda: pb.random.uniform((3,), "a"), pb.PullbackError, r"uniform: low='a'.*uniform\(shape, low, high\)"),
     (lambda: pb.random.bernoulli((3,), (0.5,)), pb.PullbackError, r"bernoulli: p=.*bernoulli\(shape, p\)"),
     (lambda: pb.jvp(pb.sin, T(1.0), T(1.0)), pb.TapeError, r"jvp: primals must be a tuple.*jvp\(f, \(x,\), \(v,\)\)"),

@@ -6,7 +6,8 @@ Every call consumes one serial, whatever its shape. Its numbers depend on (seed,
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from operator import index
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
@@ -24,7 +25,7 @@ from ..tensors import devices, dtypes
 from ..tensors.nested import has_tensor
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
-from ..typing import ArrayLike, DTypeLike, ShapeLike
+from ..typing import ArrayLike, DTypeLike, P, ShapeLike
 from ._shapes import Shape, flag, length, probability, real
 from .by_name import in_dtype, per_example
 from .conversion import settled, to_device
@@ -40,6 +41,35 @@ from .draws import (
 from .elementwise import less
 
 STATES_AHEAD = 256  # number of states of a generator that are copied to a GPU at once
+
+# ---- the order of arguments
+
+_ORDER: Final = "The shape comes first, as one argument: pb.random.{}(shape, {})."
+_PARAMETERS: Final = {
+    "uniform": "low, high", "normal": "mean, std", "truncated_normal": "mean, std, low, high", "bernoulli": "p"
+}  # fmt: skip
+
+
+def _shape_first(draw: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """Decorates a method that takes the shape before the parameters. It refuses a number 0 as the shape if parameters follow.
+
+    Where the parameters come first, as in NumPy, 0 is a mean or a lower bound. Here the result would be empty.
+    """
+    name = draw.__name__
+    parameters = set(_PARAMETERS[name].split(", "))
+
+    @wraps(draw)
+    def call(*args: P.args, **options: P.kwargs) -> Tensor:
+        _, shape, *more = (*args, None) if len(args) < 2 else args
+        if isinstance(shape, (int, float, np.number)) and shape == 0 and (more or options.keys() & parameters):
+            order = _ORDER.format(name, _PARAMETERS[name])
+            raise ShapeError(
+                f"{name}: the shape is {shape}, so nothing would be drawn. {order} An empty tensor has the shape (0,)."
+            )
+        return draw(*args, **options)
+
+    return call
+
 
 # ---- generators
 
@@ -169,6 +199,7 @@ class Generator(MadeOutside):
         y = apply(op, (per_example(Tensor(self.next_state(device)), drawn.alike),), (*kind, *params))
         return y if y.device == device else to_device(y, device)
 
+    @_shape_first
     def uniform(
         self, shape: ShapeLike = (), low: float = 0.0, high: float = 1.0, *, dtype: DTypeLike | None = None, **unknown: NoReturn
     ) -> Tensor:
@@ -187,6 +218,7 @@ class Generator(MadeOutside):
             raise PullbackError(f"uniform: low={low} is above high={high}. {_ORDER.format('uniform', _PARAMETERS['uniform'])}")
         return self._draw(draw_uniform, (lengths, _float("uniform", dtype)), low, high)
 
+    @_shape_first
     def normal(
         self, shape: ShapeLike = (), mean: float = 0.0, std: float = 1.0, *, dtype: DTypeLike | None = None, **unknown: NoReturn
     ) -> Tensor:
@@ -205,6 +237,7 @@ class Generator(MadeOutside):
             raise PullbackError(f"normal: std={std} is negative.")
         return self._draw(draw_normal, (lengths, _float("normal", dtype)), mean, std)
 
+    @_shape_first
     def truncated_normal(
         self,
         shape: ShapeLike = (),
@@ -233,6 +266,7 @@ class Generator(MadeOutside):
             raise PullbackError(f"truncated_normal: low={low} must be less than high={high}; both count in standard deviations.")
         return self._draw(draw_truncated, (lengths, _float("truncated_normal", dtype)), *params)
 
+    @_shape_first
     def bernoulli(self, shape: ShapeLike = (), p: float = 0.5, **unknown: NoReturn) -> Tensor:
         """Draws bools that are True with probability p, a number or a tensor that broadcasts to the shape.
 
@@ -288,10 +322,6 @@ def _shape(name: str, shape: Any) -> Shape:
     if any([n < 0 for n in lengths]):
         raise ShapeError(f"{name}: shape {lengths} has a negative length.")
     return lengths
-
-
-_ORDER = "The shape comes first, as one argument: pb.random.{}(shape, {})."
-_PARAMETERS = {"uniform": "low, high", "normal": "mean, std", "truncated_normal": "mean, std, low, high", "bernoulli": "p"}
 
 
 def _has_tensor(*values: Any) -> bool:
