@@ -181,6 +181,25 @@ def test_batch_statistics_refuse_examples_under_vmap() -> None:
         pb.vmap(nn.InstanceNorm2d(4, track_running_stats=True))(x)
 
 
+@pytest.mark.parametrize("momentum", [0.1, None])
+@pytest.mark.parametrize("layer", [nn.BatchNorm2d, nn.InstanceNorm2d])
+def test_running_values_of_several_members_on_the_same_data_are_refused_with_the_way_out(
+    layer: Any, momentum: float | None
+) -> None:
+    if layer is nn.InstanceNorm2d and momentum is None:
+        momentum = 0.2
+    members, x = (
+        [layer(4, momentum=momentum, track_running_stats=True) for _ in range(3)],
+        pb.tensor(normal(*IMAGE), dtype="float32"),
+    )
+    with pytest.raises(pb.VmapError, match="track_running_stats=False") as refused:
+        pb.vmap(lambda tensors: nn.functional_call(members[0], tensors, x))(nn.stack(members))
+    assert "Batched" not in str(refused.value)
+    free = [layer(4, momentum=momentum, track_running_stats=False, affine=True) for _ in range(3)]
+    found = pb.vmap(lambda tensors: nn.functional_call(free[0], tensors, x))(nn.stack(free))
+    np.testing.assert_allclose(host(found)[1], host(free[1](x)), rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["BatchNorm2d", "GroupNorm", "InstanceNorm2d"])
 def test_examples_of_a_vmap_are_calls_of_their_own(name: str) -> None:
     sizes: Any = (2, 4) if name == "GroupNorm" else (4,)

@@ -109,7 +109,7 @@ def _check_buffer(title: str, name: str, value: Any) -> None:
 @only_once
 def _moved(x: Tensor, running: Running, weight: Any, bias: Any, momentum: Any, eps: float) -> Tensor | None:
     """Moves the running values towards the mean and the unbiased variance of x. Returns the norm if that launch has computed it."""
-    if x.__class__ is Batched:
+    if any([value.__class__ is Batched for value in (x, *running)]):
         if running[0] is None and running[1] is None:
             return None  # examples of a vmap are not counted as batches
         raise VmapError(
@@ -200,7 +200,7 @@ def instance_norm(
 @only_once
 def _update_instances(x: Tensor, running_mean: Any, running_var: Any, momentum: Any) -> None:
     """Moves the running values towards the means over the batch of each example's mean and unbiased variance."""
-    if x.__class__ is Batched:
+    if any([value.__class__ is Batched for value in (x, running_mean, running_var)]):
         raise VmapError(
             "instance_norm: the running values have one new value and not one for each example under vmap or a per-example "
             "gradient. Call net.eval(), or leave them out: track_running_stats=False."
