@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
+
+MOST_SHOWN: Final = 200  # characters of a value in a message
 
 
 class PullbackError(Exception):
@@ -98,6 +100,21 @@ def unhidden() -> Generator[None]:
         if isinstance(error.__cause__, PullbackError):
             raise error.__cause__ from None
         raise
+
+
+def an(value: object) -> str:
+    """Returns the name of the value's type after its article: "a dict", "an Adam"."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIOUaeio' or name == 'ndarray' else 'a'} {name}"
+
+
+def shown(value: object) -> str:
+    """Returns the value for a message: its repr, but the type and the shape of an array, because the repr may be pages long."""
+    shape = getattr(value, "shape", ())
+    if isinstance(shape, tuple) and shape:
+        return f"{an(value)} of shape {shape}"
+    text = " ".join(repr(value).split())
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
 def check_room(what: str, shape: Sequence[int], itemsize: int = 1) -> None:

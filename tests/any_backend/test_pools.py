@@ -222,8 +222,8 @@ def test_equal_maxima_give_the_gradient_to_the_first() -> None:
         (lambda x: F.avg_pool2d(x, 2, divisor_override=0), r"divisor_override=0 must be an integer other than 0"),
         (lambda x: F.adaptive_avg_pool2d(x, 0), r"output_size=\[0, 0\] must be"),
         (lambda x: F.adaptive_avg_pool2d(x, (1, 2, 3)), r"output_size=\(1, 2, 3\) must be a number, or one for H and one for W"),
-        (lambda x: F.max_pool2d(pb.zeros(3), 2), r"it must be \(\.\.\., H, W\)"),
-        (lambda x: F.max_pool1d(pb.zeros(()), 2), r"it must be \(\.\.\., L\)"),
+        (lambda x: F.max_pool2d(pb.zeros(3), 2), r"it must be \(\.\.\., C, H, W\)"),
+        (lambda x: F.max_pool1d(pb.zeros(()), 2), r"it must be \(\.\.\., C, L\)"),
         (lambda x: F.avg_pool2d(pb.zeros((2, 0, 3)), 2), r"an axis without elements has no windows"),
     ],
 )

@@ -42,12 +42,12 @@ class Net(nn.Module):
 
 # What the message begins with. The argument is None, a string, a function, or complex.
 NAMED: dict[str, Callable[[], Any]] = {
-    "softmax: axis: index: ": lambda: pb.softmax(X, PB.tensor([0, 1])),
-    "log_softmax: axis: index: ": lambda: pb.log_softmax(X, PB.tensor([0, 1])),
-    "layer_norm: axis: index: ": lambda: F.layer_norm(X, axis=pb.tensor([0, 1])),
-    "rms_norm: axis: index: ": lambda: F.rms_norm(X, axis=pb.tensor([0, 1])),
-    "cumulative_sum: axis: index: ": lambda: PB.ones(3).cumsum(axis=pb.tensor([0, 1])),
-    "cumulative_prod: axis: index: ": lambda: PB.ones(3).cumprod(axis=pb.tensor([0, 1])),
+    "softmax: axis=a Tensor of shape (2,) is not an integer": lambda: pb.softmax(X, PB.tensor([0, 1])),
+    "log_softmax: axis=a Tensor of shape (2,) is not an integer": lambda: pb.log_softmax(X, PB.tensor([0, 1])),
+    "layer_norm: axis=a Tensor of shape (2,) is not an integer": lambda: F.layer_norm(X, axis=pb.tensor([0, 1])),
+    "rms_norm: axis=a Tensor of shape (2,) is not an integer": lambda: F.rms_norm(X, axis=pb.tensor([0, 1])),
+    "cumulative_sum: axis=a Tensor of shape (2,) is not an integer": lambda: PB.ones(3).cumsum(axis=pb.tensor([0, 1])),
+    "cumulative_prod: axis=a Tensor of shape (2,) is not an integer": lambda: PB.ones(3).cumprod(axis=pb.tensor([0, 1])),
     "normalize: axis 7 ": lambda: F.normalize(X, axis=7),
     "normalize: p='a' ": lambda: F.normalize(X, p="a"),
     "cosine_similarity: axis 7 ": lambda: F.cosine_similarity(X, X, axis=7),
@@ -186,7 +186,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "LSTMCell(...)() got an unexpected keyword argument 'hidden': the state before the first step is the second argument": (
         lambda: NN.LSTMCell(3, 5)(X, hidden=X)
     ),
-    "GRU() missing 1 required positional argument: 'hidden_size'": lambda: NN.GRU(3),
+    "GRU needs hidden_size, too: GRU(input_size, hidden_size).": lambda: NN.GRU(3),
     "LSTMCell() takes input_size and hidden_size and bias by position, and 4 arguments": lambda: NN.LSTMCell(3, 5, True, 7),
     "GRU() got an unexpected keyword argument 'layers'. Did you mean: 'num_layers'?": lambda: NN.GRU(3, 5, layers=3),
     "GRU() got an unexpected keyword argument 'units': it is hidden_size= here.": lambda: NN.GRU(units=5),

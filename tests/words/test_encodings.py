@@ -16,7 +16,7 @@ import pytest
 
 import pullback as pb
 from conftest import ROOT, environment
-from pullback import nn, optim
+from pullback import backends, nn, optim
 from pullback.autodiff.primitive import OPS
 from pullback.printable import printable
 from pullback.report.rule_text import rule_text
@@ -54,7 +54,7 @@ def reports() -> dict[str, Any]:
     return {
         "Profile": prof, "Explanation": tape.explain(loss), "Diagnosis": tape.diagnose(loss, net.parameters()),
         "Check": tape.check(loss), "Comparison": prof.compare(other), "Größe": net,
-        "the plan": captured.explain() if pb.backends.why_not("cpu") is None else "",
+        "the plan": captured.explain() if backends.why_not("cpu") is None else "",
         "an optimizer": optim.Adam(net.parameters(), 1e-3, groups={"*Maß": {"lr": 0.1}}),
         "a schedule": optim.schedules.Cosine(0.1, steps=5),
         "a table": optim.schedules.Table([0.1, 0.2, 0.3, 0.4, 0.5]), "a Loader": pb.data.Loader((x,), batch_size=2),

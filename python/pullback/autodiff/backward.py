@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
-from ..errors import PullbackError, ShapeError, StaleValueError, TapeError, UnconnectedError, ZeroGradientWarning
+from ..errors import PullbackError, ShapeError, StaleValueError, TapeError, UnconnectedError, ZeroGradientWarning, an
 from ..launch import door
 from ..launch.refusal import Refused
 from ..launch.scopes import pulling
@@ -90,8 +90,7 @@ def seeds_for(targets: list[Any], given: list[Any]) -> list[Tensor]:
 
 
 def _seed(target: Any, given: Any) -> Tensor:
-    if not isinstance(target, Tensor):
-        raise TapeError(f"gradient: a target is a {type(target).__name__}, not a tensor, so it cannot be on a tape.")
+    checked_target(target)
     if given is None:
         if target.array.size != 1:
             raise TapeError(
@@ -245,11 +244,20 @@ def run_hooks(hooks: Sequence[Callable[[Tensor], Any]], g: Tensor) -> Tensor:
 # ---- dependence of values on sources
 
 
-def checked(sources: list[Any]) -> list[Tensor]:
+def checked(sources: list[Any], what: str = "gradient") -> list[Tensor]:
     for x in sources:
         if not isinstance(x, Tensor):
-            raise TapeError(f"gradient: a source is a {type(x).__name__}, not a tensor. {error_text.instead_of(x)}")
+            raise TapeError(f"{what}: a source is {an(x)}, not a tensor. {error_text.instead_of(x)}")
     return sources
+
+
+def checked_target(target: Any, what: str = "gradient") -> Tensor:
+    if not isinstance(target, Tensor):
+        raise TapeError(
+            f"{what}: a target is {an(target)}, not a tensor, so it cannot be on a tape. Give what was computed under the tape, "
+            f"such as the loss."
+        )
+    return target
 
 
 def reachable(tape: Tape, serials: set[int]) -> set[int]:

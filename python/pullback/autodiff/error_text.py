@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from ..errors import an
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from .node import dependents, named
@@ -132,13 +133,16 @@ def not_watched(x: Any) -> str:
             f"watch: only floating-point tensors have gradients, this is a tensor of dtype {x.dtype}. Convert it with "
             f".astype(pb.float32) before."
         )
-    return f"watch: only floating-point tensors have gradients, this is a {type(x).__name__}. {instead_of(x)}"
+    return f"watch: only floating-point tensors have gradients, this is {an(x)}. {instead_of(x)}"
 
 
 def instead_of(x: Any) -> str:
     """Returns a sentence that says what to pass instead of x, which is not a tensor."""
-    if callable(getattr(x, "parameters", None)):
-        return "Give its Parameters: module.parameters()."
+    if isinstance(x, str):
+        return "Give the tensor itself and not its name, such as net.weight, or net.parameters() for all Parameters of a Module."
+    parameters = getattr(x, "parameters", None)
+    if parameters is not None:
+        return f"Give its Parameters: {'module.parameters()' if callable(parameters) else 'opt.parameters'}."
     if callable(x):
         return "Give what it returns, a tensor."
     return "Make it a tensor with pb.tensor(..., dtype=pb.float32), and watch that."

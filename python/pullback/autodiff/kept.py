@@ -10,8 +10,10 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
+from ..interop.unknown_names import Hinting
+from ..interop.wrong_calls import explain_not_callable
 from .listeners import listeners
 
 
@@ -37,7 +39,17 @@ class _ExitOf:
         return found
 
 
-class Kept:
+class KeptClass(Hinting):
+    """Metaclass of Kept. It answers a `with` statement that was given the class."""
+
+    def __enter__(cls) -> NoReturn:
+        raise TypeError(f"{cls.__name__} is a class, and `with` takes an object: write {cls.__name__}().")
+
+    def __exit__(cls, *error: object) -> None:
+        pass
+
+
+class Kept(metaclass=KeptClass):
     """A context manager for thread state: `_begin` changes the state, `_end` restores it, and runs again if it was interrupted.
 
     After KeyboardInterrupt the listeners are those from before the statement: an inner statement may have been interrupted too.
@@ -57,12 +69,14 @@ class Kept:
 
     __exit__ = _ExitOf()
 
-    def _leave(self, kind: Any = None, *_: object) -> None:
+    def _leave(self, kind: Any = None, error: Any = None, *_: object) -> None:
         """Ends the statement. kind: the class of the exception that ended it, or None. Does nothing if it has ended already."""
         stack = self._stack
         if stack is None:
             return
         self._end()
+        if kind is TypeError:
+            explain_not_callable(error)
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             listeners.stack = stack
         self._stack = None

@@ -7,7 +7,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from weakref import ref
 
-from ..errors import TapeError
+from ..errors import TapeError, an
 from ..interop.unknown_names import unexpected
 from ..launch import capturing, door
 from ..tensors.parameter import Parameter
@@ -45,9 +45,7 @@ class Tape(Listening):
     arguments: Callable[[], dict[str, set[int]]] | None = None
     observes = True  # while a profile runs, `add` itself passes the op to the door, which returns the pullback's scope
 
-    def __init__(self, persistent: bool = False, watch_parameters: bool = True, **unknown: NoReturn) -> None:
-        if unknown:
-            raise unexpected(unknown)
+    def __init__(self, persistent: bool = False, watch_parameters: bool = True) -> None:
         self.persistent = persistent
         self.watch_parameters = watch_parameters
         self.recording = capturing.thread.recording  # not None if the tape was made inside a captured function
@@ -95,14 +93,14 @@ class Tape(Listening):
         self._refuse_outside("stop_recording")
         return _Paused(self)
 
-    def watch(self, target: Tree) -> None:
-        """Starts recording the ops on these tensors (a tensor, or tensors nested in lists, tuples, dicts).
+    def watch(self, target: Tree, *more: Tree) -> None:
+        """Starts recording the ops on these tensors (each a tensor, or tensors nested in lists, tuples, dicts).
 
         Raises TapeError if a value is not a floating-point tensor.
         """
         self._refuse_outside("watch")
         frame = current_frame(1)
-        for x in flatten(target)[0]:
+        for x in flatten((target, *more))[0]:
             if not isinstance(x, Tensor) or x.dtype.kind not in "fV":
                 raise TapeError(not_watched(x))
             if not x.serial:
@@ -119,6 +117,8 @@ class Tape(Listening):
         Raises TapeError if `t` is not on this tape.
         """
         self._refuse_outside("on_gradient")
+        if not isinstance(t, Tensor) or not callable(fn):
+            raise TapeError(f"on_gradient: takes a tensor and a function, not {an(t)} and {an(fn)}: tape.on_gradient(t, print).")
         if not self.knows(t):
             raise TapeError(
                 "on_gradient: the tensor is not on this tape. Call it while recording, on a watched tensor or a result."

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import variables
+from ..interop.unknown_names import answer
 from ..tensors import gpu
 from . import native
 
@@ -30,3 +31,6 @@ def why_not(device: str) -> str | None:
     if device != "cpu":
         return gpu.why_not() or gpu.need().why_no_kernels
     return None if native.module is not None else native.reason
+
+
+answer(globals())

@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Iterable, Mapping
-from inspect import CO_VARKEYWORDS
+from abc import ABCMeta
+from collections.abc import Iterable, Mapping, Sequence
+from inspect import CO_VARARGS, CO_VARKEYWORDS
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from ..autodiff.site import current_frame
+from ..errors import shown
 from .names_elsewhere import methods, results
 
 METHODS: Final = {**methods.NAMES, **results.NAMES}
@@ -28,23 +31,35 @@ SPACES: Final = {
 # ---- keyword arguments
 
 
-def unexpected(unknown: Mapping[str, Any], depth: int = 1) -> TypeError:
-    """Returns the error for keyword arguments that the calling function, or the one `depth` frames above, does not have."""
+def unexpected(unknown: Mapping[str, Any], depth: int = 1, more: Sequence[Any] = ()) -> TypeError:
+    """Returns the error for arguments that the calling function, or the one `depth` frames above, does not have.
+
+    unknown, more: the keyword arguments, and the positional ones after an axis.
+    """
     frame = current_frame(depth)
     code = frame.f_code
     known = [name for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if name != "self"]
     title = type(frame.f_locals["self"]).__name__ if code.co_name == "__init__" else code.co_name
+    if more:
+        axis = frame.f_locals["axis"]
+        axes = f" Several axes are one tuple: axis=({', '.join(map(shown, (axis, *more)))})."
+        flag = f" Write keepdims={more[0]} by keyword." if isinstance(more[0], bool) else ""
+        return TypeError(f"{title}() takes one axis by position.{flag or (axes if title[:3] != 'arg' else '')}")
     return TypeError(keyword_text(title, next(iter(unknown)), known))
 
 
-def keyword_text(title: str, name: str, known: Iterable[str]) -> str:
-    """Returns the message for a call of the function `title`, whose parameters are `known`, with an unknown keyword."""
+def keyword_text(title: str, name: str, known: Iterable[str], of_ours: bool = True) -> str:
+    """Returns the message for a call of the function `title`, whose parameters are `known`, with an unknown keyword.
+
+    of_ours: the function is one of pullback, so that the sentence in the table is about it.
+    """
     import difflib  # late, because few programs need it
 
     from .names_elsewhere.tables import KEYWORDS, KEYWORDS_OF
 
     known = [*known]
     words, _, sentence = KEYWORDS.get(name, "").partition("| ")
+    sentence = sentence if of_ours else ""
     if name in (own := KEYWORDS_OF.get(title, {})):
         words, sentence = "", own[name]
     ours = [word for word in words.split() if word in known]
@@ -65,29 +80,50 @@ def explain_arguments(kind: Kind) -> Kind:
     make: Any = kind.__new__
 
     def __new__(cls: Any, *args: Any, **options: Any) -> Any:
-        code = getattr(cls.__init__, "__code__", None)
-        known = () if code is None else code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-        takes_none = cls.__init__ is object.__init__
-        if takes_none or (code is not None and not code.co_flags & CO_VARKEYWORDS):
-            for name in options:
-                if name not in known:
-                    raise TypeError(keyword_text(cls.__name__, name, known))
         if args or options:  # Pickle passes nothing here.
-            for name, meaning in getattr(cls, "_needs", {}).items():
-                if name in known[len(args) :] and name not in options and _is_required(cls, name):
-                    raise TypeError(f"{cls.__name__} needs {name}=, {meaning}.")
-        if takes_none and args:  # object.__init__ raises this error only in classes without a __new__
-            raise TypeError(
-                f"{cls.__name__}() takes no arguments: nothing is computed in place, and the tensor goes to {cls.__name__}()(x)."
-            )
+            _check_arguments(cls, args, options)
         return make(cls)
 
     kind.__new__ = staticmethod(__new__)  # type: ignore[assignment]
     return kind
 
 
-def _is_required(kind: Any, name: str) -> bool:
-    return inspect.signature(kind.__init__).parameters[name].default is inspect.Parameter.empty
+def _check_arguments(cls: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> None:
+    """Raises TypeError for arguments that do not fit `cls.__init__`, before Python says so without the names."""
+    title, initialize = cls.__name__, inspect.unwrap(cls.__init__)
+    takes_none = initialize is object.__init__  # which raises no error in a class with a __new__
+    if takes_none and args:
+        raise TypeError(f"{title}() takes no arguments: nothing is computed in place, and the tensor goes to {title}()(x).")
+    code = getattr(initialize, "__code__", None)
+    if code is None and not takes_none:
+        return
+    placed = code.co_varnames[1 : code.co_argcount] if code else ()
+    known = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount] if code else ()
+    if not code or not code.co_flags & CO_VARKEYWORDS:
+        for name in options:
+            if name not in known:
+                raise TypeError(keyword_text(title, name, known, cls.__module__.startswith("pullback.")))
+    if not code:
+        return
+    if hasattr(cls, "forward") and cls.__module__.startswith("pullback.") and args and len(getattr(args[0], "shape", ())) > 1:
+        raise TypeError(f"{title}: an array was given to make the layer. The layer is called with it: {title}(...)(x).")
+    required = placed[: len(placed) - len(initialize.__defaults__ or ())]
+    missing = [name for name in required[len(args) :] if name not in options]
+    for name, meaning in getattr(cls, "_needs", {}).items():
+        if name in missing:
+            raise TypeError(f"{title} needs {name}=, {meaning}.")
+    if missing:
+        raise TypeError(f"{title} needs {' and '.join(missing)}, too: {title}({', '.join(required)}).")
+    if len(args) > len(placed) and not code.co_flags & CO_VARARGS:
+        raise TypeError(too_many(title, placed, len(args), known[len(placed) :]))
+
+
+def too_many(title: str, placed: Sequence[str], count: int, rest: Iterable[str], advice: str = "") -> str:
+    """Returns the message for `count` arguments by position of a function that takes those of `placed`, and `rest` by keyword."""
+    by_keyword = ", ".join([f"{name}=" for name in rest])
+    advice = advice or (f"Pass what follows by keyword: {by_keyword}." if by_keyword else "It has no other arguments.")
+    takes = " and ".join(placed) or "nothing"
+    return f"{title}() takes {takes} by position, and {count} arguments were given by position. {advice}"
 
 
 # ---- attributes
@@ -126,6 +162,17 @@ def answer(namespace: dict[str, Any]) -> None:
     namespace.setdefault("__getattr__", __getattr__)
 
 
+class Hinting(type):
+    """Metaclass of the classes whose attributes are read most often: `dir` and help leave out the names that are only answered."""
+
+    def __dir__(cls) -> list[str]:
+        return _without_hints(super().__dir__(), cls)
+
+
+class HintingABC(Hinting, ABCMeta):
+    """The same for classes that users derive from, which may be abstract base classes too."""
+
+
 class Elsewhere:
     """A class attribute for a name that the class has in another library: to read it raises AttributeError.
 
@@ -155,21 +202,41 @@ class Unsettable(Elsewhere):
 
 def attach_hints(kind: Kind) -> Kind:
     """Makes instances of a class answer the names that the table lists for it, and returns the class."""
-    place, attribute = kind.__name__, Elsewhere if kind.__dictoffset__ else Unsettable
-    for name in METHODS[place]:
-        if not hasattr(kind, name):
-            setattr(kind, name, attribute(place, name))
-    kind.__dir__ = _names_of  # type: ignore[method-assign, assignment]
+    if isinstance(kind, Hinting):
+        place, attribute = kind.__name__, Elsewhere if kind.__dictoffset__ else Unsettable
+        for name in METHODS[place]:
+            if not hasattr(kind, name):
+                setattr(kind, name, attribute(place, name))
+        kind.__dir__ = _names_of  # type: ignore[method-assign, assignment]
+    else:
+        kind.__getattr__ = _answers(kind.__name__)  # type: ignore[attr-defined]
     return kind
 
 
+def _answers(place: str) -> Any:
+    """Returns the `__getattr__` of a class, which answers the names that the table lists for `place`."""
+    names = METHODS[place]
+
+    def __getattr__(self: Any, name: str) -> Any:
+        if any([name in vars(base) for base in type(self).__mro__]):  # a property, in which something has no such attribute
+            return object.__getattribute__(self, name)
+        hinted = name in names
+        raise AttributeError(Text(f"{type(self).__name__!r} object", place, name), name=name, obj=None if hinted else self)
+
+    return __getattr__
+
+
 def _names_of(self: Any) -> list[str]:
-    """Implements `__dir__`: leaves out the names that are only answered."""
+    """Implements `__dir__` of instances."""
+    return _without_hints(object.__dir__(self), type(self), getattr(self, "__dict__", {}))
+
+
+def _without_hints(names: Iterable[str], kind: type, own: Mapping[str, Any] = MappingProxyType({})) -> list[str]:
     found: dict[str, Any] = {}
-    for base in reversed(type(self).__mro__):
+    for base in reversed(kind.__mro__):
         found.update(vars(base))
-    found.update(getattr(self, "__dict__", {}))
-    return [name for name in object.__dir__(self) if not isinstance(found.get(name), Elsewhere)]
+    found.update(own)
+    return [name for name in names if not isinstance(found.get(name), Elsewhere)]
 
 
 def _answer(place: str, name: str) -> str:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import functools
 import inspect
+import linecache
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
+import numpy as np
+
 from ..autodiff.site import current_frame, is_ours
-from ..errors import ArgumentError
-from .unknown_names import SPACES, keyword_text
+from ..errors import ArgumentError, DTypeError, shown
+from .unknown_names import SPACES, keyword_text, too_many
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,6 +38,31 @@ def explain_call(function: F) -> F:
             raise
 
     return call  # type: ignore[return-value]
+
+
+# What to write for the call of an attribute of a tensor, and of a tensor itself.
+_ATTRIBUTES = {
+    "shape": "x.shape is an attribute: x.shape[0] is the length of the first axis.",
+    "size": "x.size is an attribute, the number of elements; x.shape[0] is the length of the first axis.",
+    **{name: f"x.{name} is an attribute: write it without parentheses."
+       for name in ("ndim", "dtype", "device", "T", "mT", "nbytes", "itemsize")},
+}  # fmt: skip
+_CALLED = re.compile(rf"\.({'|'.join(_ATTRIBUTES)})\(")
+
+
+def explain_not_callable(error: TypeError) -> None:
+    """Adds to Python's message about a call of something that is no function what to write, if it is a tensor or a part of one."""
+    text, trace = str(error), error.__traceback__
+    if not text.endswith("object is not callable") or trace is None:
+        return
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    line = linecache.getline(trace.tb_frame.f_code.co_filename, trace.tb_lineno, trace.tb_frame.f_globals)
+    called = _CALLED.search(line)
+    if called is not None:
+        error.args = (f"{text}: {_ATTRIBUTES[called[1]]}",)
+    elif re.match("'(Tensor|Parameter|Buffer)' ", text):
+        error.args = (f"{text}: a layer is called with a tensor, layer(x), and a tensor is indexed, x[0].",)
 
 
 def refused_by(error: BaseException) -> bool:
@@ -60,14 +89,9 @@ def misfit(function: Callable[..., Any], args: tuple[Any, ...], options: Mapping
     placed = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     for name in options if inspect.Parameter.VAR_KEYWORD not in kinds else ():
         if name not in known:
-            return TypeError(keyword_text(title, name, known))
+            return TypeError(keyword_text(title, name, known, function.__module__.startswith("pullback.")))
     if inspect.Parameter.VAR_POSITIONAL not in kinds and len(args) > len(placed):
-        rest = ", ".join([f"{name}=" for name in known if name not in placed])
-        advice = advice or (f"Pass what follows by keyword: {rest}." if rest else "It has no other arguments.")
-        return TypeError(
-            f"{title}() takes {' and '.join(placed) or 'nothing'} by position, and {len(args)} arguments were given by position. "
-            f"{advice}"
-        )
+        return TypeError(too_many(title, placed, len(args), [name for name in known if name not in placed], advice or ""))
     text = str(error).replace(f"{function.__qualname__}()", f"{title}()")
     return TypeError(f"{text}. {advice}" if advice else text)
 
@@ -160,7 +184,14 @@ def one_of(
     if isinstance(value, (str, Real)) and value in known:
         return
     listed = ", ".join([*[repr(x) for x in known], *([also] if also else [])])
-    raise ArgumentError(f"{owner}: {name}={value!r} is none of {listed}.{_meant(owner, name, value, known, spelled or {})}")
+    raise ArgumentError(f"{owner}: {name}={shown(value)} is none of {listed}.{_meant(owner, name, value, known, spelled or {})}")
+
+
+def flag(name: str, what: str, value: Any, instead: str = "") -> bool:
+    """Returns True or False. Raises DTypeError for any other value; `instead` is a sentence that the message ends with."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise DTypeError(f"{name}: {what}={shown(value)} must be True or False.{instead and ' '}{instead}")
 
 
 def _meant(owner: str, name: str, value: Any, known: Sequence[Any], spelled: Mapping[str, str]) -> str:

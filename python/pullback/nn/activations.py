@@ -222,7 +222,11 @@ class Activation(Module):
 
 
 class ReLU(Activation, function=elementwise.relu):
-    """Applies max(x, 0) elementwise. Its derivative at 0 is 0."""
+    """Applies max(x, 0) elementwise. Its derivative at 0 is 0.
+
+    >>> nn.ReLU()(pb.tensor([-1.0, 2.0]))
+    tensor([0., 2.])
+    """
 
 
 class Tanh(Activation, function=elementwise.tanh):
@@ -230,7 +234,11 @@ class Tanh(Activation, function=elementwise.tanh):
 
 
 class Sigmoid(Activation, function=elementwise.sigmoid):
-    """Applies 1 / (1 + exp(-x)) elementwise."""
+    """Applies 1 / (1 + exp(-x)) elementwise.
+
+    >>> nn.Sigmoid()(pb.zeros(2))
+    tensor([0.5, 0.5])
+    """
 
 
 class SiLU(Activation, function=elementwise.silu):
@@ -238,7 +246,11 @@ class SiLU(Activation, function=elementwise.silu):
 
 
 class LeakyReLU(Activation, function=elementwise.leaky_relu):
-    """Returns x where x is positive, negative_slope * x elsewhere."""
+    """Returns x where x is positive, negative_slope * x elsewhere.
+
+    >>> nn.LeakyReLU(0.25)(pb.tensor([-1.0, 2.0]))
+    tensor([-0.25,  2.  ])
+    """
 
     def __init__(self, negative_slope: float = 0.01) -> None:
         self.negative_slope = negative_slope
@@ -267,7 +279,11 @@ class Softplus(Activation, function=softplus):
 
 
 class Softmax(Activation, function=rows.softmax):
-    """Applies exp(x) / sum(exp(x)) along an axis."""
+    """Applies exp(x) / sum(exp(x)) along an axis.
+
+    >>> nn.Softmax()(pb.ones((1, 4)))
+    tensor([[0.25, 0.25, 0.25, 0.25]])
+    """
 
     def __init__(self, axis: int = -1) -> None:
         self.axis = axis

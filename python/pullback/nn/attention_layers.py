@@ -68,6 +68,11 @@ class MultiheadAttention(_Projected):
     Weights have the names, the layout and the initial values of PyTorch: in_proj_weight (or q_proj_weight, k_proj_weight and
     v_proj_weight with kdim or vdim), in_proj_bias, out_proj.weight and out_proj.bias. add_bias_kv and add_zero_attn are not
     supported. `nn.MultiHeadAttention` is the layer for new networks.
+
+    >>> x = pb.ones((6, 2, 8))
+    >>> y, weights = nn.MultiheadAttention(8, num_heads=2)(x, x, x)
+    >>> y.shape, weights.shape
+    ((6, 2, 8), (2, 6, 6))
     """
 
     def __init__(
@@ -227,6 +232,9 @@ class MultiHeadAttention(_Projected):
 
     Without the options after `dropout`, the weights and the result are those of torch.nn.MultiheadAttention for a query that is
     also the key and the value: in_proj_weight (q, k and v one below the other), in_proj_bias, out_proj.weight, out_proj.bias.
+
+    >>> nn.MultiHeadAttention(8, num_heads=2, causal=True)(pb.ones((2, 6, 8))).shape
+    (2, 6, 8)
     """
 
     def __init__(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from inspect import isfunction
 from typing import Any
 
-from ..errors import PullbackError
+from ..errors import PullbackError, an
+from ..interop.wrong_calls import flag
 from ..tensors.parameter import Parameter
 from .buffer import Buffer
 
@@ -12,6 +14,14 @@ from .buffer import Buffer
 def check_attribute(module: Any, name: str, held: Any, value: Any) -> None:
     """Raises PullbackError if the attribute, which holds `held` now, must not become `value`."""
     title = f"{type(module).__name__}.{name}"
+    if name == "training":
+        flag(type(module).__name__, name, value, "net.train() and net.eval() set it for all layers.")
+    is_layer = hasattr(value, "named_parameters")
+    if isfunction(getattr(type(module), name, None)) and (not callable(value) or (is_layer and name != "forward")):
+        raise PullbackError(
+            f"{title} is a method, which {an(value)} would replace. "
+            + (f"Call it: net.{name}()." if name in ("train", "eval") else "Give the attribute another name.")
+        )
     if isinstance(held, Buffer) and not (value is None or isinstance(value, Buffer)):
         raise PullbackError(
             f"{title} is a Buffer, which is saved and not trained, and a {type(value).__name__} cannot take its place. Use "

@@ -51,6 +51,9 @@ class Bilinear(Module):
 
     The weight has shape (out_features, in1_features, in2_features), the bias (out_features,). Both are drawn from
     U(±1/sqrt(in1_features)), as in torch.nn.Bilinear.
+
+    >>> nn.Bilinear(2, 3, 4)(pb.ones((5, 2)), pb.ones((5, 3))).shape
+    (5, 4)
     """
 
     bias: Parameter | None

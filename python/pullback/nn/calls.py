@@ -15,7 +15,8 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from .buffer import Buffer
-from .module import Module, every_path
+from .module import Module
+from .walk import every_path
 
 
 @explain_call

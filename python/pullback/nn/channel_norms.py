@@ -8,7 +8,7 @@ from typing import Any, Final
 from ..autodiff.batching import Batched
 from ..errors import PullbackError, ShapeError, VmapError
 from ..interop.wrong_calls import explain_call
-from ..ops._shapes import flag, integer, real
+from ..ops._shapes import channels_last, flag, integer, real
 from ..ops.by_name import in_dtype, in_float, widened
 from ..ops.channels import channel_norm, norm_and_move
 from ..ops.conversion import same_dtype, stop_gradient
@@ -269,7 +269,8 @@ class _Normalizer(Module):
             wanted = " or ".join(str(("N", "C", "H", "W")[:n] if n != 3 else ("N", "C", "L")).replace("'", "") for n in self.axes)
             raise ShapeError(f"{title}: x has shape {x.shape}; it must be {wanted}.")
         if x.shape[1] != self.num_features:
-            raise ShapeError(f"{title}: x {x.shape} has {x.shape[1]} channels, but num_features={self.num_features}.")
+            hint = channels_last(x.shape, self.num_features)
+            raise ShapeError(f"{title}: x {x.shape} has {x.shape[1]} channels, but num_features={self.num_features}.{hint}")
         return x
 
     def extra_repr(self) -> str:
@@ -306,13 +307,20 @@ class BatchNorm1d(_BatchNorm):
     running values are used, and x may be a single example.
 
     Source: Ioffe & Szegedy 2015. The arguments and the names are those of torch.nn.BatchNorm1d.
+
+    >>> nn.BatchNorm1d(3)(pb.ones((5, 3))).shape
+    (5, 3)
     """
 
     axes = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
-    """Normalizes each channel of (N, C, H, W) over the batch and all positions. The arguments are those of BatchNorm1d."""
+    """Normalizes each channel of (N, C, H, W) over the batch and all positions. The arguments are those of BatchNorm1d.
+
+    >>> nn.BatchNorm2d(3)(pb.ones((5, 3, 8, 8))).shape
+    (5, 3, 8, 8)
+    """
 
     axes = (4,)
 
@@ -322,6 +330,9 @@ class InstanceNorm2d(_Normalizer):
 
     The arguments are those of BatchNorm1d. By default there are no weight, no bias and no running values, as in
     torch.nn.InstanceNorm2d.
+
+    >>> nn.InstanceNorm2d(3)(pb.ones((5, 3, 8, 8))).shape
+    (5, 3, 8, 8)
     """
 
     axes = (4,)
@@ -330,6 +341,7 @@ class InstanceNorm2d(_Normalizer):
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = False,
         track_running_stats: bool = False, *, bias: bool = True, dtype: DTypeLike | None = None, device: str | None = None,
     ) -> None:  # fmt: skip
+        bias = flag("InstanceNorm2d", "bias", bias)  # also without an affine map, where it has no meaning
         super().__init__(num_features, eps, momentum, affine, track_running_stats, bias=bias, dtype=dtype, device=device)
 
     def forward(self, x: ArrayLike) -> Tensor:
@@ -352,6 +364,9 @@ class GroupNorm(Module):
         affine: False leaves out the weight, which starts at 1, and the bias, which starts at 0. bias: False leaves out the bias.
 
     Source: Wu & He 2018. The arguments are those of torch.nn.GroupNorm.
+
+    >>> nn.GroupNorm(2, 6)(pb.ones((5, 6, 8, 8))).shape
+    (5, 6, 8, 8)
     """
 
     def __init__(

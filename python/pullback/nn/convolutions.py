@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..interop.wrong_calls import explain_call
-from ..ops._shapes import MOST, flag, per_axis
+from ..ops._shapes import MOST, channels_last, flag, per_axis
 from ..ops.conv import convolve, convolve_transposed
 from ..ops.conversion import same_dtype
 from ..ops.linear import ABSENT
@@ -48,6 +48,13 @@ def _operands(name: str, axes: int, x: Any, weight: Any, bias: Any) -> tuple[Ten
     x, weight, *rest = found
     batched = x.ndim == axes + 2
     return x if batched else reshape(x, (1, *x.shape)), weight, rest[0] if rest else ABSENT, batched
+
+
+def _hint(x: Tensor, wanted: int, batched: bool) -> str:
+    """Returns a sentence, after a space, for images in another order of axes, or without an axis of channels; or nothing."""
+    if wanted == 1 and not batched:
+        return f" For {x.shape[1]} examples of one channel, add the axis of the channel: pb.expand_dims(x, axis=1)."
+    return channels_last(x.shape if batched else x.shape[1:], wanted, batched)
 
 
 def _check_bias(name: str, bias: Any, channels: int) -> None:
@@ -97,7 +104,7 @@ def _convolve(
     if inside * count != x.shape[1]:
         raise ShapeError(
             f"{name}: x {x.shape} has {x.shape[1]} channels, but weight {weight.shape} with groups={count} needs {inside * count}: "
-            f"the weight must be (out, channels / groups, ...)."
+            f"the weight must be (out, channels / groups, ...).{_hint(x, inside * count, batched)}"
         )
     _check_bias(name, bias, out)
     reach = _reach(name, dilations, kernel)
@@ -127,7 +134,7 @@ def _transposed(
     if inside != x.shape[1]:
         raise ShapeError(
             f"{name}: x {x.shape} has {x.shape[1]} channels, but weight {weight.shape} needs {inside}: the weight must be "
-            f"(channels, out / groups, ...)."
+            f"(channels, out / groups, ...).{_hint(x, inside, batched)}"
         )
     _check_bias(name, bias, out * count)
     if any([m >= max(s, d) for m, s, d in zip(more, strides, dilations)]):
@@ -270,6 +277,9 @@ class Conv2d(_Convolution):
 
     The weight has shape (out_channels, in_channels / groups, *kernel_size), the bias (out_channels,). Both are drawn from
     U(±1/sqrt(fan in)), as in torch.nn.Conv2d.
+
+    >>> nn.Conv2d(3, 8, 3, padding=1)(pb.ones((2, 3, 32, 32))).shape
+    (2, 8, 32, 32)
     """
 
     def __init__(
@@ -290,6 +300,9 @@ class Conv1d(_Convolution):
 
     The arguments are those of `Conv2d`, with one number each. The weight has shape (out_channels, in_channels / groups,
     kernel_size).
+
+    >>> nn.Conv1d(3, 8, 5, padding="same")(pb.ones((2, 3, 20))).shape
+    (2, 8, 20)
     """
 
     _AXES = 1
@@ -319,6 +332,9 @@ class ConvTranspose2d(_Convolution):
 
     The weight has shape (in_channels, out_channels / groups, *kernel_size), the bias (out_channels,). Both are drawn as in
     torch.nn.ConvTranspose2d.
+
+    >>> nn.ConvTranspose2d(8, 3, 2, stride=2)(pb.ones((2, 8, 16, 16))).shape
+    (2, 3, 32, 32)
     """
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..interop.wrong_calls import explain_call
-from ..ops._shapes import broadcast_shapes
+from ..ops._shapes import broadcast_shapes, flag
 from ..ops.by_name import in_dtype, in_float, widened
 from ..ops.conversion import same_dtype
 from ..ops.elementwise import maximum
@@ -55,7 +55,11 @@ def _pair(name: str, x1: Any, x2: Any) -> tuple[Tensor, Tensor, Any]:
 
 
 class CosineSimilarity(Module):
-    """Returns the cosine of the angle between vectors along the axis (see nn.functional.cosine_similarity)."""
+    """Returns the cosine of the angle between vectors along the axis (see nn.functional.cosine_similarity).
+
+    >>> nn.CosineSimilarity(axis=0)(pb.tensor([1.0, 0.0]), pb.tensor([0.0, 2.0]))
+    tensor(0.)
+    """
 
     def __init__(self, axis: int = 1, eps: float = 1e-8) -> None:
         self.axis, self.eps = axis, eps
@@ -65,10 +69,14 @@ class CosineSimilarity(Module):
 
 
 class PairwiseDistance(Module):
-    """Returns the p-norm of x1 - x2 + eps along the last axis."""
+    """Returns the p-norm of x1 - x2 + eps along the last axis.
+
+    >>> nn.PairwiseDistance(eps=0.0)(pb.tensor([3.0, 0.0]), pb.tensor([0.0, 4.0]))
+    tensor(5.)
+    """
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdims: bool = False) -> None:
-        self.p, self.eps, self.keepdims = p, eps, keepdims
+        self.p, self.eps, self.keepdims = p, eps, flag("PairwiseDistance", "keepdims", keepdims)
 
     def forward(self, x1: Any, x2: Any) -> Tensor:
         return pairwise_distance(x1, x2, self.p, self.eps, self.keepdims)

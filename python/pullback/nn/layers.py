@@ -27,7 +27,8 @@ from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
 from . import init, paths
 from .activations import ReLU, Sigmoid, SiLU, Tanh
-from .module import Module, children
+from .module import Module
+from .walk import children
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -44,6 +45,9 @@ class Linear(Module):
 
     The weight has shape (out_features, in_features), the bias (out_features,). Both are drawn from U(±1/sqrt(in_features)), as in
     torch.nn.Linear.
+
+    >>> nn.Linear(3, 4)(pb.ones((5, 3))).shape
+    (5, 4)
     """
 
     bias: Parameter | None
@@ -84,7 +88,12 @@ _FUSED: dict[type[Module], Any] = {
 
 
 class Sequential(Module):
-    """Applies modules or functions one after another. The items are named "0", "1", … as in PyTorch."""
+    """Applies modules or functions one after another. The items are named "0", "1", … as in PyTorch.
+
+    >>> net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> net(pb.ones((5, 3))).shape
+    (5, 1)
+    """
 
     def __init__(self, *modules: Callable[..., Any]) -> None:
         for i, module in enumerate(modules):
@@ -163,18 +172,38 @@ class Sequential(Module):
             else:
                 x = module(x)
                 i += 1
+                if x.__class__ is tuple and i < count:
+                    _check_results(i, x, chain[i])
         return x
 
 
+def _check_results(i: int, results: tuple[Any, ...], following: Any) -> None:
+    """Raises ShapeError if item i, a layer of ours, takes one tensor, and the item before it returned several results."""
+    kind = type(following)
+    if kind.__module__.startswith(__package__) and not issubclass(kind, (Sequential, Identity)):
+        raise ShapeError(
+            f"Sequential: item {i - 1} returned {len(results)} results, and item {i} ({kind.__name__}) takes one tensor. Put a "
+            f"function between them that takes the one that is meant: lambda results: results[0]."
+        )
+
+
 class Identity(Module):
-    """Returns x unchanged."""
+    """Returns x unchanged.
+
+    >>> nn.Identity()(pb.ones(3))
+    tensor([1., 1., 1.])
+    """
 
     def forward(self, x: T) -> T:
         return x
 
 
 class Flatten(Module):
-    """Merges the axes from start_axis to end_axis into one. The default keeps the batch axis. A 0-d tensor gets shape (1,)."""
+    """Merges the axes from start_axis to end_axis into one. The default keeps the batch axis. A 0-d tensor gets shape (1,).
+
+    >>> nn.Flatten()(pb.ones((5, 3, 8, 8))).shape
+    (5, 192)
+    """
 
     def __init__(self, start_axis: int = 1, end_axis: int = -1) -> None:
         self.start_axis, self.end_axis = integer("Flatten", "start_axis", start_axis), integer("Flatten", "end_axis", end_axis)
@@ -190,7 +219,11 @@ class Flatten(Module):
 
 
 class Dropout(Module):
-    """In training mode, sets each element to zero with probability p and divides the other elements by 1 - p."""
+    """In training mode, sets each element to zero with probability p and divides the other elements by 1 - p.
+
+    >>> nn.Dropout(0.5).eval()(pb.ones(3))
+    tensor([1., 1., 1.])
+    """
 
     def __init__(self, p: float = 0.5, *, generator: Generator | None = None) -> None:
         self.p, self.generator = probability("Dropout", "p", p), generator
@@ -211,6 +244,9 @@ class Embedding(Module):
             not, and are an IndexError.
 
     The weight has shape (num_embeddings, embedding_dim) and is drawn from N(0, 1), as in torch.nn.Embedding.
+
+    >>> nn.Embedding(10, 4)(pb.tensor([1, 5, 5])).shape
+    (3, 4)
     """
 
     def __init__(

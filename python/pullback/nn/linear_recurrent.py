@@ -69,6 +69,10 @@ class MinGRU(_Sequences):
 
     `linear`, an nn.Linear, computes the input of the gates z and the candidates c, one above the other. All steps are one launch of
     `pb.linear_recurrence`. Source: Feng et al., "Were RNNs all we needed?" (2024).
+
+    >>> y, h = nn.MinGRU(4, 8)(pb.ones((6, 2, 4)))
+    >>> y.shape, h.shape
+    ((6, 2, 8), (2, 8))
     """
 
     def __init__(
@@ -112,6 +116,10 @@ class LRU(_Sequences):
     The Parameters are nu_log, theta_log, gamma_log, B_re, B_im, C_re, C_im and D, with |λ| = exp(-exp(nu_log)), so that it never
     exceeds 1, and the angle exp(theta_log). All steps are one `pb.associative_scan`.
     Source: Orvieto et al., "Resurrecting recurrent neural networks for long sequences" (2023).
+
+    >>> y, h = nn.LRU(4, 8)(pb.ones((6, 2, 4)))
+    >>> y.shape
+    (6, 2, 4)
     """
 
     def __init__(

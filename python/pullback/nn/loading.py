@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import PullbackError, ShapeError
+from ..interop.wrong_calls import flag
 from ..launch import capturing
 from ..tensors import devices
 from ..tensors.creation import asarray
@@ -27,6 +28,7 @@ def load(
             f"load_state_dict: the state is a {type(state).__name__}; give a dict of weights by name, as net.state_dict() and "
             f"pb.load(path) return it."
         )
+    strict = flag("load_state_dict", "strict", strict)
     given = {path: name for path, name in paths.items() if path in state}
     found = set(given.values())
     missing, unexpected = [n for n in own if n not in found], [str(n) for n in state if n not in paths]

@@ -259,6 +259,9 @@ def cross_entropy(
 
     Returns: a scalar, or with "none" a tensor of the shape of the class numbers, as torch.nn.functional.cross_entropy does.
     Raises: ShapeError, also for logits of one class; DTypeError; IndexError naming a class out of range.
+
+    >>> nn.cross_entropy(pb.zeros((1, 4)), pb.tensor([2])) == pb.log(pb.tensor(4.0))
+    tensor(True)
     """
     logits, target = as_tensor(logits), as_tensor(target)
     _known("cross_entropy", reduction)

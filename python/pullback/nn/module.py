@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from reprlib import recursive_repr
-from types import MappingProxyType, MethodType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex, TypeVar
 from weakref import WeakMethod
 
@@ -13,9 +13,8 @@ import numpy as np
 
 from ..autodiff.site import warn
 from ..errors import DeviceError, DTypeError, PrecisionWarning, PullbackError, ShapeError
-from ..function_wrapper import FunctionWrapper, innermost
-from ..interop.unknown_names import attach_hints, explain_arguments
-from ..interop.wrong_calls import explain_call, misfit, refused_by
+from ..interop.unknown_names import HintingABC, attach_hints, explain_arguments
+from ..interop.wrong_calls import explain_call, explain_not_callable, misfit, refused_by
 from ..launch import capturing, door
 from ..ops._shapes import flag
 from ..printable import printable
@@ -31,6 +30,7 @@ from . import paths
 from .attributes import check_attribute
 from .buffer import Buffer
 from .loading import load
+from .walk import children, every_path, leaf_at, module_of, tensors_in, walk_modules
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -61,7 +61,7 @@ class Path(str):
 
 @explain_arguments
 @attach_hints
-class Module:
+class Module(metaclass=HintingABC):
     """Base class of layers and networks. In `__init__`, set Parameters, Modules, or lists, tuples and dicts of them as attributes
     (there is no base `__init__` to call), and write `forward`. A transform of a layer, such as `pb.checkpoint(layer)`, may stand in
     the place of the layer, and so may a transform of a layer's method. A lambda or a `functools.partial` hides the layer in it.
@@ -102,7 +102,7 @@ class Module:
         object.__setattr__(self, name, value)
 
     def _is_part(self, value: Any) -> bool:
-        module = _module_of(value)  # also of a transform
+        module = module_of(value)  # also of a transform
         return isinstance(value, Parameter) or (module is not None and module is not self)
 
     def _remember(self, name: str, value: Any) -> None:
@@ -111,9 +111,9 @@ class Module:
         A list cannot refuse an item as `__setattr__` refuses a value. The loss is therefore detected when the Parameters are next
         collected: for an optimizer, a state dictionary or a lookup by name.
         """
-        now = {path: p.serial for path, p in _tensors_in(value, name)}
+        now = {path: p.serial for path, p in tensors_in(value, name)}
         for path, serial in self._places.get(name, {}).items() if name in vars(self) else ():
-            if path not in now and serial not in now.values() and (here := _leaf_at(value, name, path)) is not None:
+            if path not in now and serial not in now.values() and (here := leaf_at(value, name, path)) is not None:
                 raise PullbackError(
                     f"{type(self).__name__}.{path} held a Parameter, and a {type(here).__name__} in its place would be neither "
                     f"trained nor saved. Use p.assign(value) to change the Parameter's value, put a new pb.Parameter(value) there "
@@ -141,6 +141,7 @@ class Module:
             except TypeError as error:
                 if refused_by(error):
                     raise misfit(module.forward, args, options, error) from None
+                explain_not_callable(error)
                 raise
         door.note_mode(module)
         before = door.scope_now()
@@ -154,6 +155,7 @@ class Module:
             except TypeError as error:
                 if refused_by(error):
                     raise misfit(module.forward, args, options, error) from None
+                explain_not_callable(error)
                 raise
             finally:
                 door.leave_scope(before)
@@ -182,7 +184,7 @@ class Module:
 
     def named_modules(self) -> Iterator[tuple[str, Module]]:
         """Yields (path, module) for the module itself, whose path is "", and for all modules inside, each once."""
-        return _walk_modules(self, "", set())
+        return walk_modules(self, "", set())
 
     def modules(self) -> list[Module]:
         """Returns the module itself and all modules inside, each once."""
@@ -212,7 +214,7 @@ class Module:
             for name, value in list(vars(module).items()):
                 if name in module._places or (isinstance(value, (list, tuple, dict)) and name != "_places"):
                     module._remember(name, value)
-                for path, p in _tensors_in(value, paths.join(prefix, name)):
+                for path, p in tensors_in(value, paths.join(prefix, name)):
                     if id(p) not in found:
                         found[id(p)] = (path, p)
                         _give_name(p, path, self)
@@ -324,61 +326,6 @@ class Module:
 
     def __str__(self) -> str:
         return printable(repr(self))
-
-
-def _module_of(value: Any) -> Module | None:
-    """Returns a Module itself, and for what a transform returned the Module that it calls, or whose method it calls."""
-    if isinstance(value, FunctionWrapper):
-        value = innermost(value)
-        value = value.__self__ if isinstance(value, MethodType) else value
-    return value if isinstance(value, Module) else None
-
-
-def children(name: str, value: Any) -> Iterator[tuple[str, Module]]:
-    """Yields the Modules in an attribute's value: the value itself, or the Modules in nested lists, tuples and dicts."""
-    if (module := _module_of(value)) is not None:
-        yield name, module
-    else:
-        for path, x in paths.items(name, value):
-            yield from children(path, x)
-
-
-def _tensors_in(value: Any, path: str) -> Iterator[tuple[str, Parameter]]:
-    if isinstance(value, Parameter):
-        yield path, value
-    elif not isinstance(value, Module):
-        for inner, x in paths.items(path, value):
-            yield from _tensors_in(x, inner)
-
-
-def _leaf_at(value: Any, path: str, wanted: str) -> Any:
-    """Returns the value at the path `wanted`, or the leaf that the path runs into before its end.
-
-    Returns None if the path leads nowhere, or to a container or a Module.
-    """
-    if isinstance(value, (list, tuple, dict)):
-        return next((x for inner, y in paths.items(path, value) if (x := _leaf_at(y, inner, wanted)) is not None), None)
-    return value if not isinstance(value, Module) and (wanted == path or wanted.startswith(path + ".")) else None
-
-
-def _walk_modules(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple[str, Module]]:
-    if id(module) in seen:
-        return
-    seen.add(id(module))
-    yield prefix, module
-    for name, value in list(vars(module).items()):
-        for path, child in children(paths.join(prefix, name), value):
-            yield from _walk_modules(child, path, seen)
-
-
-def every_path(module: Module, prefix: str, around: tuple[Module, ...]) -> Iterator[tuple[str, Parameter]]:
-    """Yields (path, tensor) for all tensors inside. A tensor that is used in several places comes under each of its paths."""
-    around = (*around, module)
-    for name, value in vars(module).items():
-        yield from _tensors_in(value, paths.join(prefix, name))
-        for path, child in children(paths.join(prefix, name), value):
-            if not any([child is outer for outer in around]):
-                yield from every_path(child, path, around)
 
 
 def _give_name(p: Parameter, path: str, module: Any) -> None:

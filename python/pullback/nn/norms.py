@@ -40,6 +40,10 @@ class LayerNorm(Module):
         elementwise_affine: False leaves out weight and bias. bias: False leaves out the bias.
 
     Source: Ba, Kiros & Hinton 2016. The arguments are those of torch.nn.LayerNorm.
+
+    >>> nn.LayerNorm(2)(pb.tensor([[1.0, 3.0], [5.0, 9.0]])).round()
+    tensor([[-1.,  1.],
+            [-1.,  1.]])
     """
 
     def __init__(
@@ -71,6 +75,9 @@ class RMSNorm(Module):
         elementwise_affine: False leaves out the weight.
 
     Source: Zhang & Sennrich 2019.
+
+    >>> nn.RMSNorm(8)(pb.ones((5, 8))).shape
+    (5, 8)
     """
 
     def __init__(

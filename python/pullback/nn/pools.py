@@ -26,8 +26,9 @@ Sizes = int | Sequence[int]
 def _planes(name: str, x: Any, axes: int) -> Tensor:
     """Returns a float tensor whose last two axes are windowed; an axis of length 1 is added for pools of one axis."""
     x = in_float(as_tensor(x))
-    if x.ndim < axes:
-        raise ShapeError(f"{name}: x has shape {x.shape}; it must be {'(..., L)' if axes == 1 else '(..., H, W)'}.")
+    if x.ndim <= axes:
+        wanted = "(..., C, L)" if axes == 1 else "(..., C, H, W)"
+        raise ShapeError(f"{name}: x has shape {x.shape}; it must be {wanted}, with channels.")
     if 0 in x.shape[x.ndim - axes :]:
         raise ShapeError(f"{name}: x has shape {x.shape}, and an axis without elements has no windows.")
     return expand_dims(x, axis=-2) if axes == 1 else x
@@ -78,7 +79,7 @@ def _max(name: str, axes: int, x: Any, size: Any, stride: Any, padding: Any, dil
         before = range(first, min(0, first + count * s[axis]), s[axis])
         if bad := [start for start in before if start + reach < 0 or start % d[axis] >= n]:
             raise ShapeError(
-                f"{name}: the window of the elements {bad[0]}, {bad[0] + d[axis]}, … of {n} lies in the padding. Use less padding."
+                f"{name}: the window of the elements {bad[0]}, {bad[0] + d[axis]}, ... of {n} lies in the padding. Use less padding."
             )
     y = _out(max_pool(x, window, counts), axes)
     return (y, _out(max_pool_indices(x, window, counts), axes)) if flag(name, "return_indices", indices) else y
@@ -95,7 +96,7 @@ def max_pool1d(
     x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
-    """Returns the maximum of each window of the last axis of x (…, L). The arguments are those of max_pool2d."""
+    """Returns the maximum of each window of the last axis of x (…, C, L). The arguments are those of max_pool2d."""
     return _max("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -113,7 +114,7 @@ def max_pool2d(
     """Returns the maximum of each window of the last two axes.
 
     Args:
-        x: (…, H, W) float tensor.
+        x: (…, C, H, W) float tensor.
         kernel_size, stride, padding, dilation: the elements of a window, the distance of windows, the elements of -inf around x,
             and the distance of a window's elements: a number, or one for H and one for W. The stride is the kernel_size by default.
         ceil_mode: True adds windows that end beyond the padding, as long as they begin before it.
@@ -140,7 +141,7 @@ def avg_pool1d(
     x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:  # fmt: skip
-    """Returns the mean of each window of the last axis of x (…, L). The arguments are those of avg_pool2d."""
+    """Returns the mean of each window of the last axis of x (…, C, L). The arguments are those of avg_pool2d."""
     return _avg("avg_pool1d", 1, x, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
@@ -152,7 +153,7 @@ def avg_pool2d(
     """Returns the mean of each window of the last two axes.
 
     Args:
-        x: (…, H, W) float tensor.
+        x: (…, C, H, W) float tensor.
         kernel_size, stride, padding: the elements of a window, the distance of windows, and the zeros around x: a number, or one
             for H and one for W. The stride is the kernel_size by default.
         ceil_mode: True adds windows that end beyond the padding, as long as they begin before it.
@@ -166,7 +167,7 @@ def avg_pool2d(
 
 @explain_call
 def adaptive_avg_pool2d(x: ArrayLike, output_size: int | Sequence[int | None] | None) -> Tensor:
-    """Cuts the last two axes of x (…, H, W) into output_size nearly equal parts, and returns the mean of each part.
+    """Cuts the last two axes of x (…, C, H, W) into output_size nearly equal parts, and returns the mean of each part.
 
     output_size: the number of parts along H and W, or one number for both. None keeps the length of x. Parts overlap if the length
     is not a multiple of their number. Raises ShapeError.
@@ -192,7 +193,8 @@ class _MaxPool(Module):
         return_indices: bool = False, ceil_mode: bool = False,
     ) -> None:  # fmt: skip
         self.kernel_size, self.stride, self.padding = kernel_size, kernel_size if stride is None else stride, padding
-        self.dilation, self.return_indices, self.ceil_mode = dilation, return_indices, ceil_mode
+        title, self.dilation = type(self).__name__, dilation
+        self.return_indices, self.ceil_mode = flag(title, "return_indices", return_indices), flag(title, "ceil_mode", ceil_mode)
 
     def _arguments(self) -> tuple[Any, ...]:
         return self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices
@@ -205,28 +207,41 @@ class _MaxPool(Module):
 
 
 class MaxPool1d(_MaxPool):
-    """Returns the maximum of each window of the last axis (see nn.functional.max_pool2d for the arguments)."""
+    """Returns the maximum of each window of the last axis (see nn.functional.max_pool2d for the arguments).
+
+    >>> nn.MaxPool1d(2)(pb.tensor([[1.0, 3.0, 2.0, 4.0]]))
+    tensor([[3., 4.]])
+    """
 
     def forward(self, x: ArrayLike) -> Any:
         return max_pool1d(x, *self._arguments())
 
 
 class MaxPool2d(_MaxPool):
-    """Returns the maximum of each window of the last two axes (see nn.functional.max_pool2d for the arguments)."""
+    """Returns the maximum of each window of the last two axes (see nn.functional.max_pool2d for the arguments).
+
+    >>> nn.MaxPool2d(2)(pb.ones((5, 3, 8, 8))).shape
+    (5, 3, 4, 4)
+    """
 
     def forward(self, x: ArrayLike) -> Any:
         return max_pool2d(x, *self._arguments())
 
 
 class AvgPool1d(Module):
-    """Returns the mean of each window of the last axis (see nn.functional.avg_pool2d for the arguments)."""
+    """Returns the mean of each window of the last axis (see nn.functional.avg_pool2d for the arguments).
+
+    >>> nn.AvgPool1d(2)(pb.tensor([[1.0, 3.0, 2.0, 4.0]]))
+    tensor([[2., 3.]])
+    """
 
     def __init__(
         self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
         count_include_pad: bool = True,
     ) -> None:  # fmt: skip
         self.kernel_size, self.stride, self.padding = kernel_size, kernel_size if stride is None else stride, padding
-        self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
+        self.ceil_mode = flag("AvgPool1d", "ceil_mode", ceil_mode)
+        self.count_include_pad = flag("AvgPool1d", "count_include_pad", count_include_pad)
 
     def forward(self, x: ArrayLike) -> Tensor:
         return avg_pool1d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
@@ -236,14 +251,20 @@ class AvgPool1d(Module):
 
 
 class AvgPool2d(Module):
-    """Returns the mean of each window of the last two axes (see nn.functional.avg_pool2d for the arguments)."""
+    """Returns the mean of each window of the last two axes (see nn.functional.avg_pool2d for the arguments).
+
+    >>> nn.AvgPool2d(2)(pb.ones((5, 3, 8, 8))).shape
+    (5, 3, 4, 4)
+    """
 
     def __init__(
         self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
         count_include_pad: bool = True, divisor_override: int | None = None,
     ) -> None:  # fmt: skip
         self.kernel_size, self.stride, self.padding = kernel_size, kernel_size if stride is None else stride, padding
-        self.ceil_mode, self.count_include_pad, self.divisor_override = ceil_mode, count_include_pad, divisor_override
+        self.ceil_mode = flag("AvgPool2d", "ceil_mode", ceil_mode)
+        self.count_include_pad = flag("AvgPool2d", "count_include_pad", count_include_pad)
+        self.divisor_override = divisor_override
 
     def forward(self, x: ArrayLike) -> Tensor:
         how = (self.padding, self.ceil_mode, self.count_include_pad, self.divisor_override)
@@ -254,7 +275,11 @@ class AvgPool2d(Module):
 
 
 class AdaptiveAvgPool2d(Module):
-    """Returns the means of output_size nearly equal parts of the last two axes (see nn.functional.adaptive_avg_pool2d)."""
+    """Returns the means of output_size nearly equal parts of the last two axes (see nn.functional.adaptive_avg_pool2d).
+
+    >>> nn.AdaptiveAvgPool2d(1)(pb.ones((5, 3, 8, 8))).shape
+    (5, 3, 1, 1)
+    """
 
     def __init__(self, output_size: int | Sequence[int | None] | None) -> None:
         self.output_size = output_size

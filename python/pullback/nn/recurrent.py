@@ -212,6 +212,10 @@ class RNN(_Layers, _Plain):
 
     Weights have the names, the layout and the initial values of torch.nn.RNN: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0,
     weight_ih_l0_reverse, …, drawn from U(±1/sqrt(hidden_size)). All steps of a layer and direction are one launch.
+
+    >>> y, h = nn.RNN(4, 8)(pb.ones((6, 2, 4)))
+    >>> y.shape, h.shape
+    ((6, 2, 8), (1, 2, 8))
     """
 
     def __init__(
@@ -233,6 +237,10 @@ class LSTM(_Layers, _Long):
         h = o * tanh(c)
 
     The weights of the gates follow one another in the order i, f, g, o. The arguments are those of `RNN` without the nonlinearity.
+
+    >>> y, (h, c) = nn.LSTM(4, 8)(pb.ones((6, 2, 4)))
+    >>> y.shape, h.shape, c.shape
+    ((6, 2, 8), (1, 2, 8), (1, 2, 8))
     """
 
     def __init__(
@@ -258,6 +266,10 @@ class GRU(_Layers, _Gated):
         h = (1 - z) * n + z * h
 
     The weights of the gates follow one another in the order r, z, n. The arguments are those of `RNN` without the nonlinearity.
+
+    >>> y, h = nn.GRU(4, 8)(pb.ones((6, 2, 4)))
+    >>> y.shape, h.shape
+    ((6, 2, 8), (1, 2, 8))
     """
 
 
@@ -320,4 +332,8 @@ class LSTMCell(_Cell, _Long):
 
 
 class GRUCell(_Cell, _Gated):
-    """One step of `GRU`: maps x and h to the next h."""
+    """One step of `GRU`: maps x and h to the next h.
+
+    >>> nn.GRUCell(4, 8)(pb.ones((2, 4)), pb.zeros((2, 8))).shape
+    (2, 8)
+    """

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..errors import AxisError, DTypeError, PullbackError, ShapeError, check_room
+from ..errors import AxisError, DTypeError, PullbackError, ShapeError, check_room, shown
+from ..interop.wrong_calls import flag as flag  # for the modules that check arguments with the functions here
 from ..launch import capturing
 from ..tensors.tensor import Tensor
 
@@ -24,15 +25,15 @@ def words(shapes: Sequence[Shape]) -> str:
 
 
 def ints(name: str, what: str, x: Any) -> list[int]:
-    """Returns one integer or a sequence of integers as a list. Raises ShapeError for anything else."""
+    """Returns one integer or a sequence of integers as a list. Raises ShapeError for anything else, a tensor of them included."""
     try:
         return [index(x)]
-    except TypeError:
+    except (TypeError, ShapeError):
         pass
     try:
-        return [index(i) for i in x]
-    except TypeError:
-        raise ShapeError(f"{name}: {what}={x!r} is not an integer or a sequence of integers.") from None
+        return [index(i) for i in (None if isinstance(x, Tensor) else x)]
+    except (TypeError, ShapeError):
+        raise ShapeError(f"{name}: {what}={shown(x)} is not an integer or a sequence of integers.{_of_two(name, x)}") from None
 
 
 def items(name: str, arrays: Any) -> list[Any]:
@@ -47,9 +48,29 @@ def integer(name: str, what: str, value: Any) -> int:
     """Returns the value as an int. Raises ShapeError if it is not an integer."""
     try:
         return index(value)
-    except TypeError:
-        joins = f" The arrays come in one list: pb.{name}([a, b], axis=0)." if name in ("concat", "stack") else ""
-        raise ShapeError(f"{name}: {what}={value!r} is not an integer.{joins}") from None
+    except (TypeError, ShapeError):
+        raise ShapeError(f"{name}: {what}={shown(value)} is not an integer.{_of_two(name, value)}") from None
+
+
+def _of_two(name: str, second: Any) -> str:
+    """Returns a sentence, after a space, for a function with an array or a list in the place of its axis, or nothing."""
+    if not isinstance(second, (list, tuple)) and not getattr(second, "shape", ()):
+        return ""
+    if name in ("concat", "stack"):
+        return f" The arrays come in one list: pb.{name}([a, b], axis=0)."
+    of_two = {"max": "pb.maximum(a, b)", "min": "pb.minimum(a, b)", "sum": "a + b", "prod": "a * b", "mean": "(a + b) / 2",
+              "any": "pb.logical_or(a, b)", "all": "pb.logical_and(a, b)"}  # fmt: skip
+    return f" For two arrays, element by element, write {of_two[name]}." if name in of_two else ""
+
+
+def channels_last(shape: Shape, wanted: int, batched: bool = True) -> str:
+    """Returns a sentence, after a space, for images whose channels are in the last axis, or nothing."""
+    here = int(batched)
+    if len(shape) < here + 2 or shape[-1] != wanted or shape[here] == wanted:
+        return ""
+    names = ("C", "H", "W") if len(shape) == here + 3 else ("C", "L")
+    order, given = [", ".join(["N"] * here + [*axes]) for axes in (names, (*names[1:], "C"))]
+    return f" The order is ({order}), and x looks like ({given}): pb.moveaxis(x, -1, {here}) puts the channels first."
 
 
 def per_axis(name: str, what: str, value: Any, axes: int, least: int) -> tuple[int, ...]:
@@ -57,7 +78,7 @@ def per_axis(name: str, what: str, value: Any, axes: int, least: int) -> tuple[i
     given = list(value) if isinstance(value, (list, tuple)) else [value]
     if len(given) not in (1, axes) or any([isinstance(n, bool) or not hasattr(n, "__index__") or index(n) < least for n in given]):
         wanted = "an integer" if axes == 1 else "an integer, or one for each of two axes,"
-        raise ShapeError(f"{name}: {what}={value!r} must be {wanted} of {least} or more.")
+        raise ShapeError(f"{name}: {what}={shown(value)} must be {wanted} of {least} or more.")
     if max([index(n) for n in given]) > MOST:
         raise ShapeError(f"{name}: {what}={value!r} is larger than 2^40, the most that kernels take.")
     return tuple([index(n) for n in given]) * (axes // len(given))
@@ -70,7 +91,7 @@ def positive_integer(name: str, what: str, value: Any) -> int:
     except TypeError:
         number = 0
     if number < 1:
-        raise PullbackError(f"{name}: {what}={value!r} must be an integer of 1 or more.")
+        raise PullbackError(f"{name}: {what}={shown(value)} must be an integer of 1 or more.")
     return number
 
 
@@ -95,7 +116,7 @@ def real(name: str, what: str, value: Any, instead: str = "", nan: bool = False)
     except (TypeError, ValueError):
         number = math.nan
     if number != number and not (nan and isinstance(value, (float, np.generic))):
-        raise DTypeError(f"{name}: {what}={value!r} is not a real number.")
+        raise DTypeError(f"{name}: {what}={shown(value)} is not a real number.")
     return number
 
 
@@ -105,15 +126,8 @@ def probability(name: str, what: str, p: Any) -> Any:
     A bool is most often meant for the argument beside.
     """
     if isinstance(p, (bool, np.bool_)) or not 0 <= real(name, what, p) <= 1:
-        raise PullbackError(f"{name}: {what}={p!r} is not a probability; it must be from 0 to 1.")
+        raise PullbackError(f"{name}: {what}={shown(p)} is not a probability; it must be from 0 to 1.")
     return p
-
-
-def flag(name: str, what: str, value: Any, instead: str = "") -> bool:
-    """Returns True or False. Raises DTypeError for any other value; `instead` is a sentence that the message ends with."""
-    if isinstance(value, (bool, np.bool_)):
-        return bool(value)
-    raise DTypeError(f"{name}: {what}={value!r} must be True or False.{instead and ' '}{instead}")
 
 
 def length(name: str, what: str, value: Any) -> int:

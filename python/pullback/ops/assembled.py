@@ -9,7 +9,7 @@ import numpy as np
 
 from ..autodiff.primitive import apply
 from ..autodiff.scalars import common_dtype
-from ..errors import ArgumentError, DTypeError, ShapeError
+from ..errors import ArgumentError, DTypeError, ShapeError, an
 from ..interop.wrong_calls import argument_named
 from ..tensors import devices, dtypes, nested
 from ..tensors.operand import Number, as_tensor, operand
@@ -42,13 +42,26 @@ def assembled(lists: Any, dtype: Any, device: str | None) -> Tensor:
 def _collect(x: Any, leaves: list[Any]) -> tuple[int, ...]:
     """Adds the tensors, Numbers and arrays in x to the leaves, and returns the shape of x. Raises ShapeError."""
     if isinstance(x, (list, tuple)):
+        if hasattr(x, "_fields") and any([isinstance(item, Tensor) for item in x]):
+            raise DTypeError(f"{an(x)} has fields, and is not made of numbers: take one of them, .{' or .'.join(x._fields)}.")
         shapes = [_collect(item, leaves) for item in x]
         if other := [shape for shape in shapes if shape != shapes[0]]:
-            raise ShapeError(f"the nested lists do not have equal lengths: their items have the shapes {shapes[0]} and {other[0]}.")
+            raise ShapeError(_unequal(x, shapes[0], other[0]))
         return (len(shapes), *(shapes[0] if shapes else ()))
     leaf = operand(x)
     leaves.append(leaf)
     return leaf.shape
+
+
+def _unequal(x: Any, first: tuple[int, ...], other: tuple[int, ...]) -> str:
+    """Returns the message for items of two shapes, in a list or in a tuple, which may be the results of a layer."""
+    if not isinstance(x, tuple) or not any([isinstance(item, Tensor) for item in x]):
+        return f"the nested lists do not have equal lengths: their items have the shapes {first} and {other}."
+    parts = [f"a tensor of shape {item.shape}" if isinstance(item, Tensor) else an(item) for item in x]
+    return (
+        f"this is a tuple of {', '.join(parts[:-1])} and {parts[-1]}, and not one array. Of a layer with several results, such as "
+        f"(output, state), take the one that is meant: y, state = layer(x)."
+    )
 
 
 def _tensors(leaves: list[Any], dtype: Any, device: str) -> list[Tensor]:

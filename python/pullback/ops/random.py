@@ -17,7 +17,7 @@ import numpy as np
 from ..autodiff.batching import Batch
 from ..autodiff.primitive import apply
 from ..backends import kernels_on
-from ..errors import DTypeError, PullbackError, ShapeError
+from ..errors import DTypeError, PullbackError, ShapeError, shown
 from ..interop.unknown_names import unexpected
 from ..launch import capturing
 from ..launch.made import MadeOutside
@@ -123,7 +123,10 @@ class Generator(MadeOutside):
 
     def begin_stream(self, seed: int, device: str | None) -> None:
         """Starts a stream as a new generator does, but even inside a captured function, where this module may be imported first."""
-        seed = index(seed)
+        try:
+            seed = index(seed)
+        except TypeError:
+            raise DTypeError(f"seed {shown(seed)} is not an integer: use one from 0 to 2**64 - 1.") from None
         if not 0 <= seed < 2**64:
             raise PullbackError(f"seed {seed} is out of range: use an integer from 0 to 2**64 - 1.")
         self._device, self._seed, self._serial = device, seed, 0

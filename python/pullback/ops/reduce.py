@@ -175,31 +175,37 @@ def prod(
     return y if dtype is None else in_dtype(y, dtype)
 
 
-def mean(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+def mean(
+    x: ArrayLike, axis: int | Sequence[int] | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn
+) -> Tensor:
     """Returns the mean over the axes (None: all axes); integers are averaged in float32. Raises ShapeError."""
-    if unknown:
-        raise unexpected(unknown)
+    if more or unknown:
+        raise unexpected(unknown, more=more)
     x = as_tensor(x)
     return apply(_mean, (x,), (normalize_axes("mean", axis, x.array.ndim), keepdims))
 
 
-def max(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+def max(
+    x: ArrayLike, axis: int | Sequence[int] | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn
+) -> Tensor:
     """Returns the largest element over the axes (None: all axes), or NaN if there is one. Ties share the gradient evenly.
 
     Raises ShapeError for an axis that does not exist or is empty.
     """
-    if unknown:
-        raise unexpected(unknown)
+    if more or unknown:
+        raise unexpected(unknown, more=more)
     return _extreme(_max, x, axis, keepdims)
 
 
-def min(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+def min(
+    x: ArrayLike, axis: int | Sequence[int] | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn
+) -> Tensor:
     """Returns the smallest element over the axes (None: all axes), or NaN if there is one. Ties share the gradient evenly.
 
     Raises ShapeError for an axis that does not exist or is empty.
     """
-    if unknown:
-        raise unexpected(unknown)
+    if more or unknown:
+        raise unexpected(unknown, more=more)
     return _extreme(_min, x, axis, keepdims)
 
 
@@ -214,18 +220,22 @@ def _extreme(op: Any, x: Any, axis: Any, keepdims: bool) -> Tensor:
     return apply(op, (x,), (axes, keepdims))
 
 
-def any(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+def any(
+    x: ArrayLike, axis: int | Sequence[int] | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn
+) -> Tensor:
     """Returns True where at least one element over the axes (None: all axes) is not zero. Raises ShapeError."""
-    if unknown:
-        raise unexpected(unknown)
+    if more or unknown:
+        raise unexpected(unknown, more=more)
     x = as_tensor(x)
     return apply(_any, (x,), (normalize_axes("any", axis, x.ndim), keepdims))
 
 
-def all(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+def all(
+    x: ArrayLike, axis: int | Sequence[int] | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn
+) -> Tensor:
     """Returns True where no element over the axes (None: all axes) is zero. Raises ShapeError."""
-    if unknown:
-        raise unexpected(unknown)
+    if more or unknown:
+        raise unexpected(unknown, more=more)
     x = as_tensor(x)
     return apply(_all, (x,), (normalize_axes("all", axis, x.ndim), keepdims))
 
@@ -240,24 +250,26 @@ def _position(op: Any, x: Any, axis: int | None, keepdims: bool) -> Tensor:
     return reshape(y, (1,) * x.ndim) if flat and keepdims else y
 
 
-def argmax(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+def argmax(x: ArrayLike, axis: int | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
     """Returns the int64 index of the first largest element along the axis (None: in the flattened tensor). Raises ShapeError."""
-    if unknown:
-        raise unexpected(unknown)
+    if more or unknown:
+        raise unexpected(unknown, more=more)
     return _position(_argmax, x, axis, keepdims)
 
 
-def argmin(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+def argmin(x: ArrayLike, axis: int | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
     """Returns the int64 index of the first smallest element along the axis (None: in the flattened tensor). Raises ShapeError."""
-    if unknown:
-        raise unexpected(unknown)
+    if more or unknown:
+        raise unexpected(unknown, more=more)
     return _position(_argmin, x, axis, keepdims)
 
 
-def count_nonzero(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+def count_nonzero(
+    x: ArrayLike, axis: int | Sequence[int] | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn
+) -> Tensor:
     """Returns the number of elements over the axes (None: all axes) that are not zero, as int64. Raises ShapeError."""
-    if unknown:
-        raise unexpected(unknown)
+    if more or unknown:
+        raise unexpected(unknown, more=more)
     return sum(not_equal(as_tensor(x), 0), axis=axis, keepdims=keepdims)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, ValuesView
 from numbers import Real
 from typing import Any, Final
 
-from ..errors import DeviceError, DTypeError, PullbackError, ShapeError
+from ..errors import DeviceError, DTypeError, PullbackError, ShapeError, an
 from ..tensors import dtypes
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
@@ -110,12 +110,16 @@ def refuse_bare(grads: Any, call: str) -> None:
         )
     if callable(grads):
         raise PullbackError(
-            f"{name}: a {type(grads).__name__} was given, and not a list of gradients. "
+            f"{name}: {an(grads)} was given, and not a list of gradients. "
             + (
                 "opt.minimize(f) calls a function f that computes the loss, and does a step."
                 if name == "step"
                 else f"Compute the loss inside `with pb.GradientTape() as tape:`, and give tape.gradient(loss, {owner}.parameters)."
             )
+        )
+    if hasattr(grads, "gradient"):
+        raise PullbackError(
+            f"{name}: {an(grads)} was given, and not a list of gradients. Write {call}(tape.gradient(loss, {owner}.parameters))."
         )
     if hasattr(grads, "shape"):
         raise PullbackError(
@@ -153,6 +157,7 @@ class Form:
         self._structure = structure(params)
         self._shown = shown(params)
         places = {id(p): place for place, p in reversed(list(enumerate(with_nones(params))))}
+        self._parameters = parameters
         self._places = [places[id(p)] for p in parameters]
 
     def one_each(self, grads: Any) -> list[Any]:
@@ -186,6 +191,12 @@ class Form:
             raise ShapeError(
                 f"{name}: {len(found)} gradients for {self._count} parameters; give one for each, in the order of "
                 f"{owner}.parameters" + (bare if pairs else ".")
+            )
+        if any([g is p for g, p in zip(found, self._parameters)]):
+            owner, name = self._call.split(".")
+            raise PullbackError(
+                f"{name}: the Parameters themselves were given for their gradients. Write "
+                f"{self._call}(tape.gradient(loss, {owner}.parameters))."
             )
         return found
 

@@ -10,7 +10,7 @@ import numpy as np
 from ..autodiff.error_text import IF_MEANT, MINIMIZE_IF_MEANT
 from ..autodiff.tape import Tape
 from ..errors import PullbackError, UnconnectedError
-from ..interop.unknown_names import attach_hints, explain_arguments
+from ..interop.unknown_names import HintingABC, attach_hints, explain_arguments
 from ..interop.wrong_calls import explain_call, refused_by
 from ..launch import capturing
 from ..ops._shapes import flag
@@ -41,7 +41,7 @@ _MADE: Final = (
 
 @explain_arguments
 @attach_hints
-class Optimizer(Launcher):
+class Optimizer(Launcher, metaclass=HintingABC):
     """Base class of optimizers.
 
     Args:

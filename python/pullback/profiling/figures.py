@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, NamedTuple, get_args
 
+from ..launch.ledger import PHASES
+
 Axis = Literal["op", "module", "line", "kernel", "order", "dtype", "phase"]
 AXES: Final[tuple[Axis, ...]] = get_args(Axis)
 
@@ -87,18 +89,36 @@ class Row(NamedTuple):
     without: tuple[str, ...] = ()
 
 
+class Phases(dict[str, "Figures"]):
+    """The figures by phase, of the phases in which some launch ran. Those of any other phase are zero."""
+
+    def __missing__(self, phase: str) -> Figures:
+        if phase in PHASES:
+            return Figures()
+        raise KeyError(f"{phase!r} is none of {', '.join(PHASES)}")
+
+
 class Group(NamedTuple):
     """The rows that are equal along one axis.
 
     Attributes:
         name: the value that these rows share on the axis.
-        phases: the figures by phase, only of phases in which some launch ran.
+        phases: the figures by phase: an iteration yields the phases in which some launch ran, and those of another phase are zero.
         total: the sum over all phases.
     """
 
     name: str
-    phases: dict[str, Figures]
+    phases: Phases
     total: Figures
+
+    # the figures of one phase, as of a Profile
+    forward = property(lambda self: self.phases["forward"])
+    backward = property(lambda self: self.phases["backward"])
+    recompute = property(lambda self: self.phases["recompute"])
+    optimizer = property(lambda self: self.phases["optimizer"])
+    data = property(lambda self: self.phases["data"])
+    other = property(lambda self: self.phases["other"])
+    solver = property(lambda self: self.phases["solver"])
 
 
 def grouped(rows: Iterable[Row], axis: str) -> list[Group]:
@@ -106,5 +126,5 @@ def grouped(rows: Iterable[Row], axis: str) -> list[Group]:
     found: dict[str, dict[str, list[Figures]]] = {}
     for row in rows:
         found.setdefault(str(getattr(row, axis)), {}).setdefault(row.phase, []).append(row.figures)
-    phases = {name: {phase: total(parts) for phase, parts in of.items()} for name, of in found.items()}
+    phases = {name: Phases({phase: total(parts) for phase, parts in of.items()}) for name, of in found.items()}
     return [Group(name, of, total(of.values())) for name, of in phases.items()]

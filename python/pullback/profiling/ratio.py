@@ -100,14 +100,25 @@ def short_line(line: str) -> str:
 
 
 def ratio_explained(prof: Profile) -> str | None:
-    """Returns "backward 1.01 × forward: …" with the reason, from the rows of the profile; None if one of the passes did not run."""
+    """Returns "backward 1.01 × forward: …" with the reason, from the rows of the profile; None if one of the passes did not run.
+
+    The ratio is that of all FLOPs; that of the FLOPs in products follows in parentheses if it differs.
+    """
     forward, backward = prof.forward.flops, prof.backward.flops
     if not forward or not backward:
         return None
     products, higher = _products(prof.rows), _higher(prof.rows)
     total = sum([p.forward for p in products])
     reasons = _of_products(products, total, higher) if 2 * total >= forward else _of_others(prof)
-    return f"backward {three_digits(backward / forward)} × forward" + (f": {'; '.join(reasons)}" if reasons else "")
+    of_all, of_products = three_digits(backward / forward), _ratio_of_products(prof)
+    products_too = "" if of_products in ("", of_all) else f" ({of_products} × in products)"
+    return f"backward {of_all} × forward{products_too}" + (f": {'; '.join(reasons)}" if reasons else "")
+
+
+def _ratio_of_products(prof: Profile) -> str:
+    """Returns the backward pass's FLOPs in products divided by the forward pass's, or "" without products in one of them."""
+    forward, backward = prof.forward.matmul_flops, prof.backward.matmul_flops
+    return three_digits(backward / forward) if forward and backward else ""
 
 
 def _products(rows: Sequence[Row]) -> list[_Product]:
@@ -163,10 +174,9 @@ def _in(what: str, flops: Mapping[str, float], total: int) -> list[str]:
 
 def _of_others(prof: Profile) -> list[str]:
     """Returns the reason for a program that hardly computes products: the ratio is that of its costliest op."""
-    groups = [group for group in prof.by("op") if "forward" in group.phases and group.phases["forward"].flops]
-    top = max(groups, key=lambda group: group.phases["forward"].flops)
-    forward = top.phases["forward"].flops
-    pulled = top.phases["backward"].flops if "backward" in top.phases else 0
+    groups = [group for group in prof.by("op") if group.forward.flops]
+    top = max(groups, key=lambda group: group.forward.flops)
+    forward, pulled = top.forward.flops, top.backward.flops
     share = forward / prof.forward.flops
     ratio = three_digits(pulled / forward)
     return [f"few FLOPs are in products; {top.name} has {share:.0%} of the forward pass, and its pullback takes {ratio} × as many"]

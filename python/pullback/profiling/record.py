@@ -58,6 +58,7 @@ def record(prof: Profile) -> dict[str, Any]:
         "unknown": prof.unknown,
         "ratio": ratio_explained(prof),
         "elsewhere": prof.elsewhere,
+        "replayed": prof.replayed,
         "phases": {name: getattr(prof, name).as_dict() for name in door.PHASES},
         "total": prof.total.as_dict(),
         "rows": [_row(row) for row in prof.rows],

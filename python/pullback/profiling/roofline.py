@@ -85,7 +85,7 @@ class Roofline:
         often = Counter([row.kernel for row in self.rows])
         names = [f"{row.kernel} {row.dtype}" if often[row.kernel] > 1 else row.kernel for row in self.rows]
         cells = [_cells(name, row) for name, row in zip(names, self.rows)]
-        return Group(grid(COLUMNS, cells), Text(), *[Text(fact) for fact in facts])
+        return Group(grid(COLUMNS, cells, gap=1, names=max(map(len, names))), Text(), *[Text(fact) for fact in facts])
 
 
 def _cells(name: str, row: KernelRates) -> tuple[str, ...]:

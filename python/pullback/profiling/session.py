@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..autodiff.kept import Kept
 from ..autodiff.site import line_of
 from ..errors import PullbackError
+from ..interop.wrong_calls import flag
 from ..launch import door
-from ..launch.ledger import Detail
+from ..launch.ledger import KEPT, Detail
 from .figures import AXES, Axis, Figures, Group, Row, grouped, total
 from .table import phase_table, renderable
 
@@ -42,11 +43,13 @@ class Memory(NamedTuple):
         live: the bytes at the last launch.
         peak: the largest number of bytes at any launch.
         peaks: the largest number of bytes at any launch of each phase.
+
+    After replays of captured functions, in which it is not measured, `live` and `peak` are None and `peaks` is empty.
     """
 
     samples: list[tuple[float, int, str]]
-    live: int
-    peak: int
+    live: int | None
+    peak: int | None
     peaks: dict[str, int]
 
 
@@ -103,7 +106,7 @@ class Profile(Kept):
     def __init__(self, *, strict: bool = False, detail: Detail = "phase", dry: bool = False) -> None:
         if detail not in door.DETAILS:
             raise PullbackError(f"profile: detail={detail!r}; use {', '.join(map(repr, door.DETAILS))}.")
-        self.strict, self.detail, self._dry = strict, detail, dry
+        self.strict, self.detail, self._dry = flag("profile", "strict", strict), detail, dry
         self.seconds = 0.0
         self._ledger = self._running = door.Ledger()
         self._begun = False
@@ -265,13 +268,29 @@ class Profile(Kept):
         return Host(python=self.seconds - math.fsum(seconds.values()), **seconds)
 
     @property
+    def replayed(self) -> int:
+        """The number of launches in replays of captured functions, which run as one piece: they are counted, not kept one by one.
+
+        It is 0 with detail="kernel", which runs them launch by launch, and if more launches ran than a profile keeps.
+        """
+        return self.dropped if len(self.launches) < KEPT else 0
+
+    @property
     def memory(self) -> Memory:
-        """Live and peak bytes at the launches that are kept. There are samples over time only if launches are timed."""
+        """Live and peak bytes at the launches that are kept. There are samples over time only if launches are timed.
+
+        In a replay of a captured function memory is not measured, unless the profile has detail="kernel". Raises PullbackError
+        inside the `with`.
+        """
+        if self._stack is not None:
+            raise PullbackError("profile: memory is known after the end of the `with`: read prof.memory there.")
         launches = [((x.begin_ns - self._begin_ns) * 1e-9, x.live_bytes, door.PHASES[x.phase]) for x in self.launches]
         peaks: dict[str, int] = {}
         for _, live, phase in launches:
             peaks[phase] = max(peaks.get(phase, 0), live)
         samples = [sample for sample, x in zip(launches, self.launches) if x.begin_ns]
+        if self.replayed:
+            return Memory(samples, None, None, {})
         return Memory(samples, launches[-1][1] if launches else 0, max(peaks.values(), default=0), peaks)
 
     def roofline(self) -> Roofline:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..launch.door import PHASES
 from ..printable import printable
-from .figures import Axis, Figures, Group, total
+from .figures import Axis, Figures, Group, Phases, total
 from .ratio import ratio_explained, short_line
 from .units import duration, quantity, three_digits
 
@@ -27,6 +27,7 @@ MOST_GROUPS: Final = 12  # rows of a table by op or module; the cheapest ones be
 # they differ from the formulas' FLOPs by more than this share.
 NOTICED: Final = 0.01
 WIDE: Final = 160  # the width of a plain table that is not shown in a terminal
+WIDEST: Final = 1000  # the most characters of a line of text
 NARROW: Final = 80  # the least width of the tables, in characters
 LONG_NAME: Final = 21  # characters that a narrow terminal leaves for the name of an op or a module
 PASSES: Final = ("forward", "backward")
@@ -62,7 +63,7 @@ def _against(group: Group, timed: bool) -> tuple[str, ...]:
 
 def _passes(groups: Sequence[Group]) -> list[Group]:
     """Returns the groups that ran forward or backward, without their other phases."""
-    kept = [(group.name, {phase: group.phases[phase] for phase in PASSES if phase in group.phases}) for group in groups]
+    kept = [(group.name, Phases({phase: group.phases[phase] for phase in PASSES if phase in group.phases})) for group in groups]
     return [Group(name, phases, total(phases.values())) for name, phases in kept if phases]
 
 
@@ -95,7 +96,7 @@ def _cut(modules: Sequence[Group]) -> Sequence[Group]:
 
 def _sum(groups: Sequence[Group], name: str) -> Group:
     ran = [phase for phase in PASSES if any([phase in group.phases for group in groups])]
-    phases = {phase: total([group.phases[phase] for group in groups if phase in group.phases]) for phase in ran}
+    phases = Phases({phase: total([group.phases[phase] for group in groups]) for phase in ran})
     return Group(name, phases, total(phases.values()))
 
 
@@ -202,11 +203,16 @@ def renderable(prof: Profile, by: Sequence[Axis] = ()) -> ConsoleRenderable:
 
 
 def as_text(shown: ConsoleRenderable) -> str:
-    """Renders an object of rich as text without colours and trailing blanks, as wide as the terminal, but at least 80 columns."""
-    from rich.console import Console
+    """Renders an object of rich as text without colours and trailing blanks, as wide as the terminal, but at least 80 columns.
 
-    width = max(NARROW, shutil.get_terminal_size((NARROW, 24)).columns)
-    console = Console(file=io.StringIO(), width=width, color_system=None, force_jupyter=False, force_terminal=False)
+    The text is wider if the names in a table, which `grid` got as the least width of its first column, need it.
+    """
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    console = Console(file=io.StringIO(), width=WIDEST, color_system=None, force_jupyter=False, force_terminal=False)
+    needed = Measurement.get(console, console.options, shown).minimum
+    console.width = max(NARROW, shutil.get_terminal_size((NARROW, 24)).columns, needed)
     with console.capture() as captured:
         console.print(shown)
     return printable("\n".join([line.rstrip() for line in captured.get().splitlines()]))

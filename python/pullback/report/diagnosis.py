@@ -10,7 +10,7 @@ from html import escape
 from typing import Any, Final
 
 from ..autodiff import error_text
-from ..autodiff.backward import Sums, check_versions, checked, seeds_for, total
+from ..autodiff.backward import Sums, check_versions, checked, checked_target, seeds_for, total
 from ..autodiff.node import all_kept, named, needed_by
 from ..autodiff.tape import Tape
 from ..printable import printable
@@ -88,7 +88,9 @@ def _cells(row: Row) -> list[tuple[str, ...]]:
 
 def diagnose(tape: Tape, target: Any, sources: Any, output_gradients: Any) -> Diagnosis:
     """Returns the Diagnosis of a tape, for GradientTape.diagnose."""
-    (targets, nested), wanted = flatten(target), checked(flatten(sources)[0])
+    (targets, nested), wanted = flatten(target), checked(flatten(sources)[0], "diagnose")
+    for t in targets:
+        checked_target(t, "diagnose")
     given = beside(target, output_gradients) if nested and output_gradients is not None else [output_gradients]
     needed, live = needed_by(tape, targets, through_zero=True), needed_by(tape, targets)
     for node in named(tape.nodes):

@@ -86,27 +86,27 @@ class Methods:
 
     def __invert__(self, /) -> Tensor: ...
 
-    def all(self, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+    def all(self, axis: int | Sequence[int] | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
         """Returns True where no element over the axes (None: all axes) is zero. Raises ShapeError."""
 
-    def any(self, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+    def any(self, axis: int | Sequence[int] | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
         """Returns True where at least one element over the axes (None: all axes) is not zero. Raises ShapeError."""
 
-    def argmax(self, axis: int | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+    def argmax(self, axis: int | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
         """Returns the int64 index of the first largest element along the axis (None: in the flattened tensor). Raises ShapeError."""
 
-    def argmin(self, axis: int | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+    def argmin(self, axis: int | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
         """Returns the int64 index of the first smallest element along the axis (None: in the flattened tensor). Raises ShapeError."""
 
-    def max(self, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+    def max(self, axis: int | Sequence[int] | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
         """Returns the largest element over the axes (None: all axes), or NaN if there is one. Ties share the gradient evenly.
 
         Raises ShapeError for an axis that does not exist or is empty."""
 
-    def mean(self, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+    def mean(self, axis: int | Sequence[int] | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
         """Returns the mean over the axes (None: all axes); integers are averaged in float32. Raises ShapeError."""
 
-    def min(self, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+    def min(self, axis: int | Sequence[int] | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
         """Returns the smallest element over the axes (None: all axes), or NaN if there is one. Ties share the gradient evenly.
 
         Raises ShapeError for an axis that does not exist or is empty."""

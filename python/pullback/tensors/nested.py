@@ -29,7 +29,7 @@ def as_array(obj: Any, dtype: Any) -> Any:
     try:
         array = np.array(plain)
     except (ValueError, TypeError) as error:
-        raise ShapeError(f"the nested lists do not have equal lengths ({error}).") from error
+        raise ShapeError(f"the nested lists do not have equal lengths{_unequal(obj) or f' ({error})'}.") from error
     except RuntimeError as error:
         refused = [x for x in _flat(plain) if getattr(x, "requires_grad", False)]
         raise not_exported(refused[0], error) if refused else error from None
@@ -50,7 +50,7 @@ def as_indices(obj: Any) -> Any:
     try:
         return np.asarray(unmasked(obj))
     except ValueError as error:
-        raise ShapeError(f"the nested lists of an index do not have equal lengths ({error}).") from error
+        raise ShapeError(f"the nested lists of an index do not have equal lengths{_unequal(obj) or f' ({error})'}.") from error
 
 
 def unmasked(obj: Any) -> Any:
@@ -58,6 +58,16 @@ def unmasked(obj: Any) -> Any:
     if isinstance(obj, np.ma.MaskedArray):
         raise DTypeError("a tensor cannot hold the mask of a masked array. Give obj.filled(value), and the mask as a tensor.")
     return obj
+
+
+def _unequal(obj: Any) -> str:
+    """Returns the first two different lengths in nested lists, for a message, or nothing if something else differs."""
+    lists = [obj]
+    while lists and all([isinstance(x, (list, tuple)) for x in lists]):
+        if len(lengths := [*dict.fromkeys([len(x) for x in lists])]) > 1:
+            return f": one of them has {lengths[0]} items, and another one {lengths[1]}"
+        lists = [inner for x in lists for inner in x]
+    return ""
 
 
 def _not_numbers(obj: Any, plain: Any) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..autodiff.stand_in import refuse_examples
 from ..errors import PullbackError
-from ..interop.wrong_calls import explain_call
+from ..interop.wrong_calls import explain_call, flag
 from ..launch import capturing
 from ..printable import printable
 from ..typing import ArrayLike, DTypeLike
@@ -63,6 +63,8 @@ class Parameter(Tensor):
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "constraint":
             self._check_constraint(value)
+        elif name == "trainable":
+            value = flag(type(self).__name__, name, value)
         # A recording trains what was trainable when it was made, with the constraints of that time.
         if name in ("trainable", "constraint") and value is not getattr(self, name, value):
             capturing.tell_change(f"setting {name} of {self.label()}", "Set it outside.", self)

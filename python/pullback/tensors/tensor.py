@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import numpy as np
 
 from ..errors import DTypeError, ShapeError
+from ..interop.unknown_names import Hinting
 from ..interop.wrong_calls import argument_named, explain_call
 from ..launch import capturing
 from ..typing import DTypeLike
@@ -28,7 +29,7 @@ new_serial: Final = itertools.count(1).__next__
 _ARRAYS: Final[set[type]] = {np.ndarray}  # accepted classes of `array`; the class of GPU arrays is added with the first one
 
 
-class Tensor(Methods):
+class Tensor(Methods, metaclass=Hinting):
     """An immutable array of one dtype on one device, made by `pb.tensor` and `pb.asarray`.
 
     `array` holds the elements: a NumPy array on the CPU, a CuPy array on a GPU. `serial` identifies the value to tapes (0 until

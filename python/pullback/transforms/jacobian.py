@@ -8,12 +8,13 @@ from typing import Any, Literal, NoReturn, TypeVar, overload
 
 import numpy as np
 
+from ..autodiff.backward import checked, checked_target
 from ..autodiff.batching import Batch, Batched
 from ..autodiff.error_text import silent_zeros
 from ..autodiff.node import all_kept, named, needed_by
 from ..autodiff.site import warn
 from ..autodiff.tape import Tape
-from ..errors import ArgumentError, ShapeError, TapeError, ZeroGradientWarning
+from ..errors import ArgumentError, ShapeError, TapeError, ZeroGradientWarning, an
 from ..function_wrapper import FunctionWrapper
 from ..interop.unknown_names import unexpected
 from ..ops.by_name import of_all
@@ -322,8 +323,9 @@ def tape_jacobian(tape: Tape, target: Any, source: Any, chunk: Chunk, unconnecte
     """Implements tape.jacobian."""
     _check_chunk("jacobian", chunk)
     if not isinstance(target, Tensor):
-        raise TapeError(f"jacobian: the target is a {type(target).__name__}; it must be one tensor.")
-    sources, spec = flatten(source)
+        raise TapeError(f"jacobian: the target is {an(target)}; it must be one tensor.")
+    leaves, spec = flatten(source)
+    sources = checked(leaves, "jacobian")
     at_once = _at_once(chunk, target.size, _bytes_of_row(tape, [target, *sources]))
     return unflatten(spec, pulled(tape, [target], sources, at_once, unconnected)[0])
 
@@ -331,6 +333,8 @@ def tape_jacobian(tape: Tape, target: Any, source: Any, chunk: Chunk, unconnecte
 def batch_jacobian(tape: Tape, target: Tensor, source: Tensor, chunk: Chunk, unconnected: str) -> Tensor:
     """Implements tape.batch_jacobian. One cotangent serves all rows, because each row of the target depends only on its own row."""
     _check_chunk("batch_jacobian", chunk)
+    checked_target(target, "batch_jacobian")
+    checked([source], "batch_jacobian")
     if not target.ndim or not source.ndim or target.shape[0] != source.shape[0]:
         raise ShapeError(
             f"batch_jacobian: target {target.shape} and source {source.shape} must have the same number of rows, one per example."

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 from ..autodiff.node import open_calls
 from ..autodiff.tape import Aggregation, Tape, Unconnected
 from ..interop.unknown_names import attach_hints, unexpected
+from ..interop.wrong_calls import flag
 from ..tensors.tensor import Tensor
 from ..typing import T, Tree
 
@@ -31,6 +32,12 @@ class GradientTape(Tape):
     """
 
     # Modules that not every program needs are imported in the methods that need them.
+
+    def __init__(self, persistent: bool = False, watch_parameters: bool = True, **unknown: NoReturn) -> None:
+        if unknown:
+            raise unexpected(unknown)
+        persistent = flag("GradientTape", "persistent", persistent, "A tape takes no network: it watches Parameters by itself.")
+        super().__init__(persistent, flag("GradientTape", "watch_parameters", watch_parameters))
 
     if TYPE_CHECKING:  # the methods of Tape, with the structure of the sources in their types
 

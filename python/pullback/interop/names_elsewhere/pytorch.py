@@ -121,6 +121,16 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "instance_norm": "nn.functional.instance_norm", "max_pool1d": "nn.functional.max_pool1d",
         "max_pool2d": "nn.functional.max_pool2d", "avg_pool1d": "nn.functional.avg_pool1d",
         **dict.fromkeys(("conv3d", "gru", "lstm", "rnn_tanh"), LAYERS),
+        **dict.fromkeys(("spmm", "hspmm", "smm", "sspaddmm", "nested"), SPARSE), "masked": "pb.where(mask, t, 0)",
+        "accelerator": "pb.cuda.is_available() tells whether there is a GPU, and the device is a string: t.to(\"cuda\").",
+        "cpu": DEVICE, "fx": CAPTURE, "library": "pb.custom_gradient(f)", "overrides": "pb.custom_gradient(f)",
+        "testing": "np.testing.assert_allclose(t.numpy(), x) compares values, and pb.check_gradients(f, (x,)) derivatives.",
+        **dict.fromkeys(("quantization", "ao"), "there are no quantized dtypes."), **dict.fromkeys(("i0e", "i1e"), NUMPY),
+    },
+    "pullback.backends": {
+        "cudnn": "every op is deterministic, and no algorithm is chosen by trial; pb.config.reproducible says on which machines.",
+        "cuda": 'float32 is exact; pb.amp.autocast("tf32") lets tensor cores round it.',
+        **dict.fromkeys(("mps", "cpu"), DEVICE), **dict.fromkeys(("mkl", "mkldnn", "openmp"), "`pullback info` prints what runs."),
     },
     "pullback.nn": {
         "CrossEntropyLoss": "losses are functions: nn.cross_entropy(logits, labels).", "MSELoss": "nn.mse", "L1Loss": "nn.l1",

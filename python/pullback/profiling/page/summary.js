@@ -1,5 +1,7 @@
 // The head of the page: the facts of the run, the most important figures, and the phases next to each other.
 
+const KERNEL = "detail=\"kernel\" runs them launch by launch";
+
 function head() {
   const { pullback, device, detail, python, date } = record.facts;
   const day = date.replace("T", " ").replace(/(:\d\d)?(\+00:00|Z)$/, " UTC");
@@ -49,22 +51,25 @@ function flopsTile() {
     { bar: flops ? stacked(record.phases, "flops", flops) : null });
 }
 
+/** Shows the ratio of all FLOPs, as print(prof) does, and that of the FLOPs in products. */
 function ratioTile() {
-  const [forward, backward] = ["forward", "backward"].map((name) => record.phases[name].matmul_flops);
-  const any = forward || backward;
-  const products = any ? `FLOPs in products: ${brief(backward, "flops")} against ${brief(forward, "flops")}` : "no products ran";
+  const [forward, backward] = ["forward", "backward"].map((name) => record.phases[name]);
+  const any = forward.matmul_flops || backward.matmul_flops;
+  const products = any ? `in products ${times(backward.matmul_flops / forward.matmul_flops)}: ${brief(backward.matmul_flops, "flops")} `
+    + `against ${brief(forward.matmul_flops, "flops")}` : "no products ran";
   const reason = (record.ratio || "").split(": ")[1];
   const note = reason ? `${products}; ${reason}` : products;
-  return tile("Backward ÷ forward", times(backward / forward).split("\u00a0"),
-    `${exact(backward, "flops")} against ${exact(forward, "flops")}`, note,
-    { bar: any ? stacked(record.phases, "matmul_flops", record.total.matmul_flops) : null });
+  return tile("Backward ÷ forward", times(backward.flops / forward.flops).split("\u00a0"),
+    `all FLOPs: ${exact(backward.flops, "flops")} against ${exact(forward.flops, "flops")}`, note,
+    { bar: forward.flops || backward.flops ? stacked(record.phases, "flops", record.total.flops) : null });
 }
 
 function memoryTile() {
   const { peak, live, peaks } = record.memory;
   const at = Object.keys(peaks).find((phase) => peaks[phase] === peak);
-  return tile("Peak memory", short(peak, "bytes"), exact(peak, "bytes"),
-    at ? `in ${at}; ${brief(live, "bytes")} at the end` : "not measured", { bar: at ? filled(live / peak) : null });
+  if (!at) return tile("Peak memory", "–", "not measured", record.replayed ? `captured functions run as one piece; ${KERNEL}` : "nothing ran");
+  return tile("Peak memory", short(peak, "bytes"), exact(peak, "bytes"), `in ${at}; ${brief(live, "bytes")} at the end`,
+    { bar: filled(live / peak) });
 }
 
 function coverageTile() {

@@ -11,7 +11,9 @@ function timeline() {
   const unclocked = memory.samples.length && !onClock;
   const all = record.total.launches;
   const notes = [];
-  if (launches.length < all) notes.push(`Of ${whole(all)} launches the last ${whole(launches.length)} are drawn.`);
+  if (record.replayed) notes.push(`${whole(record.replayed)} of ${whole(all)} launches ran in captured functions, each of which runs as one `
+    + `piece: they are counted, and neither they nor their memory are drawn; ${KERNEL}.`);
+  else if (launches.length < all) notes.push(`Of ${whole(all)} launches the last ${whole(launches.length)} are drawn.`);
   if (unclocked) notes.push("Launches were not timed: memory is drawn launch by launch, at equal distances.");
   return section({ class: "card" }, h2({}, "Over time"), div({ class: "controls" }, legend(phases)),
     drawn ? plot("timeline", drawTime) : null, unclocked ? plot("timeline", drawSteps) : null,
