@@ -79,7 +79,7 @@ def _max(name: str, axes: int, x: Any, size: Any, stride: Any, padding: Any, dil
         before = range(first, min(0, first + count * s[axis]), s[axis])
         if bad := [start for start in before if start + reach < 0 or start % d[axis] >= n]:
             raise ShapeError(
-                f"{name}: the window of the elements {bad[0]}, {bad[0] + d[axis]}, ... of {n} lies in the padding. Use less padding."
+                f"{name}: the window of elements {bad[0]}, {bad[0] + d[axis]}, ... of {n} lies in the padding. Use less padding."
             )
     y = _out(max_pool(x, window, counts), axes)
     return (y, _out(max_pool_indices(x, window, counts), axes)) if flag(name, "return_indices", indices) else y
