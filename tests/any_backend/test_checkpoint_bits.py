@@ -153,6 +153,18 @@ def test_examples_have_the_bits_of_the_function() -> None:
             assert bits([way(loss(pb.checkpoint))(x)]) == bits([way(loss(lambda f: f))(x)]), seed
 
 
+def test_a_constant_that_the_function_returns_is_no_way_to_its_arguments() -> None:
+    for wrap in (lambda f: f, pb.checkpoint):
+        with pb.GradientTape() as tape:
+            x = pb.tensor([0.5, 0.25])
+            tape.watch(x)
+            y, constant = wrap(lambda x: (x * x, pb.stop_gradient(x * x)))(x)
+            loss = pb.sum(constant)
+        assert (tape.knows(y), tape.knows(constant)) == (True, False)
+        with pytest.raises(pb.UnconnectedError):
+            tape.gradient(loss, x)
+
+
 def test_what_a_function_has_not_made_is_returned_as_it_is() -> None:
     constant, p = pb.tensor([1.0, 2.0]), pb.Parameter([3.0, 4.0])
     with pb.GradientTape() as tape:

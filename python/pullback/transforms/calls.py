@@ -338,6 +338,7 @@ class Reads:
         values: by serial, the tensors read that a tape may watch.
         live: the serials of the tensors that an op with a derivative has read.
         members: for each batch, a value of one of its examples that an op has read.
+        cuts: the serials of the results of ops that no gradient passes, such as stop_gradient.
     """
 
     def __init__(self) -> None:
@@ -345,10 +346,13 @@ class Reads:
         self.values: dict[int, Tensor] = {}
         self.live: set[int] = set()
         self.members: dict[int, Batched] = {}
+        self.cuts: set[int] = set()
         self._memories: dict[int, Tensor] = {}  # by storage: views of Parameters that no tape watches
 
     def add(self, op: Op, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
         self.make(y)
+        if op.pullback is None:
+            self.cuts.add(y.serial)
         passes = op.pullback is not None and op.pullback is not ZERO
         for place, x in enumerate(inputs):
             self.see(x, live=passes and place not in op.dead)
@@ -369,8 +373,8 @@ class Reads:
         y.serial = y.serial or new_serial()
 
     def made(self, y: Any) -> bool:
-        """True if an op of the function has made y. False for an argument, a Parameter or a constant."""
-        return isinstance(y, Tensor) and y.serial > self.since
+        """True if an op of the function has made y, and gradients pass. False for an argument, a Parameter or a constant."""
+        return isinstance(y, Tensor) and y.serial > self.since and y.serial not in self.cuts
 
     def on_escape(self, x: Tensor, how: str, given: Any = None) -> None:
         """Does nothing: a value that leaves pullback has been read by an op before, or does not affect any gradient."""

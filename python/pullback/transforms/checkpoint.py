@@ -42,6 +42,7 @@ def checkpoint(f: Callable[P, R], *args: NoReturn, **unknown: NoReturn) -> Calla
     again: it must not depend on anything else that changes in between. Its side effects take place twice, except that norms in
     training mode update their running values and count a batch only the first time. A Buffer that `f` itself assigns is assigned
     twice. For a derivative of second order, the second tape keeps the recomputed inside, and may sum in another order than for `f`.
+    The gradient by a value that `f` returns is that of what follows the call: uses inside of `f` are not part of it.
 
     Raises, in the backward pass: StaleValueError if a Parameter or Buffer that `f` read was changed in place (other than the
     running values of norms in training mode, which do not affect the result), TapeError if `f` returns a different number of
