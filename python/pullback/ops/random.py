@@ -1,6 +1,7 @@
 """Random generators, whose counter-based streams give the same numbers on all devices, and dropout, which draws from them.
 
-Every call consumes one serial, whatever its shape. Its numbers depend on (seed, serial, position) only.
+Every call consumes one serial, whatever its shape. Its numbers depend on (seed, serial, position) only. Threads that draw from one
+generator share its serials, and each serial is drawn once.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from ..tensors.nested import has_tensor
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike, P, ShapeLike
+from . import _stream
 from ._shapes import Shape, flag, length, probability, real
+from ._stream import Stream
 from .by_name import in_dtype, per_example
 from .conversion import settled, to_device
 from .draws import (
@@ -86,11 +89,13 @@ class _Drawn(threading.local):
         alike: the batches that began after the draws that are being repeated. All their examples get the same numbers.
         memories: in a recording that repeats draws of another one: for each generator the tensor with the state that the other
             recording began to draw with, and the serial that this state had when the recording was made.
+        again: the streams of generators whose draws this thread repeats. Other threads go on with the generators' own streams.
     """
 
     before: tuple[dict[Generator, dict[str, Any]], ...] = ()
     alike: tuple[Batch, ...] = ()
     memories: Mapping[Generator, tuple[Tensor, int]] = MappingProxyType({})
+    again: Mapping[Generator, Stream] = MappingProxyType({})
 
     def note(self, generator: Generator, device: str = "cpu") -> None:
         """Notes the state of a generator that is about to draw.
@@ -99,10 +104,22 @@ class _Drawn(threading.local):
         """
         for states in self.before:
             if generator not in states:
-                states[generator] = generator.state_dict()
+                turn = generator.turn()  # first, so that check() sees draws of others after it
+                states[generator] = {**generator.state_dict(), "turn": turn}
                 recording = capturing.thread.recording
                 if recording is not None and recording.keeps and states.__class__ is States:
                     states[generator]["memory"] = Tensor(generator.recorded_state(recording, device))
+
+    def check(self, generator: Generator) -> None:
+        """Raises PullbackError if another thread has drawn from the generator since its state was noted.
+
+        The draws since then are not consecutive, so they could not be repeated.
+        """
+        if any([states[generator].get("turn") != generator.turn() for states in self.before]):
+            raise PullbackError(
+                "another thread drew from the same random generator while this one ran a function whose draws will be repeated, "
+                "such as that of pb.checkpoint. Give each thread a generator of its own: generator=pb.random.Generator(seed)."
+            )
 
 
 drawn: Final = _Drawn()
@@ -123,78 +140,96 @@ class Generator(MadeOutside):
 
     def begin_stream(self, seed: int, device: str | None) -> None:
         """Starts a stream as a new generator does, but even inside a captured function, where this module may be imported first."""
-        try:
-            seed = index(seed)
-        except TypeError:
-            raise DTypeError(f"seed {shown(seed)} is not an integer: use one from 0 to 2**64 - 1.") from None
-        if not 0 <= seed < 2**64:
-            raise PullbackError(f"seed {seed} is out of range: use an integer from 0 to 2**64 - 1.")
-        self._device, self._seed, self._serial = device, seed, 0
+        self._device, self.own = device, Stream(_checked_seed(seed))
         self._ahead: tuple[Any, Any] = (None, None)
+
+    @property
+    def _stream(self) -> Stream:
+        """The stream from which this thread draws."""
+        return drawn.again.get(self, self.own)
 
     def seed(self, seed: int) -> None:
         """Starts the stream of this seed from its beginning. Raises PullbackError for a seed outside [0, 2^64)."""
         capturing.refuse("seeding a generator", "Seed it outside.")
-        self.begin_stream(seed, self._device)
+        self._stream.jump(_checked_seed(seed))
 
     def __repr__(self) -> str:
         where = f', device="{self._device}"' if self._device else ""
-        return f"Generator(seed={self._seed}{where}; {self._serial:,} draws)"
+        return f"Generator(seed={self._stream.seed}{where}; {self._stream.serial:,} draws)"
 
     def state_dict(self) -> dict[str, int]:
-        """Returns the seed and the number of calls so far, from which a run can be resumed exactly."""
-        return {"seed": self._seed, "serial": self._serial}
+        """Returns the seed and the number of calls so far, from which a run can be resumed exactly.
+
+        The state of `pb.random` also has the number of processes forked so far, as "children", unless it is 0.
+        """
+        seed, serial, children = self._stream.now()
+        return {"seed": seed, "serial": serial, **({"children": children} if children else {})}
 
     def load_state_dict(self, state: Any) -> None:
         """Continues from a state that `state_dict` returned. Raises PullbackError for anything else; nothing has changed then."""
-        if not (isinstance(state, dict) and all([type(state.get(key)) is int and state[key] >= 0 for key in ("seed", "serial")])):
+        given = state if isinstance(state, dict) else {}
+        seed, serial, children = given.get("seed", -1), given.get("serial", -1), given.get("children", 0)
+        if not all([type(number) is int and number >= 0 for number in (seed, serial, children)]):
             raise PullbackError(
                 f"load_state_dict: {state!r:.80} is not a generator's state. Give the dict that state_dict() returned."
             )
         capturing.refuse("loading a generator's state", "Load it outside.")
-        self._continue(state)
-
-    def _continue(self, state: dict[str, int]) -> None:
-        if state["seed"] != self._seed:
-            self.seed(state["seed"])
-        self._serial = state["serial"]
+        self._stream.jump(_checked_seed(seed), serial, children)
 
     def rewind(self, state: dict[str, Any]) -> None:
         """Continues from a state that was noted before a draw. If it has a memory, this holds the numbers of the present call."""
-        memory = state.get("memory")
-        if memory is None:
-            self._continue(state)
-        elif capturing.thread.recording is None:
+        to = self.repeated(state)
+        self._stream.jump(to.seed, to.serial, self._stream.children)
+
+    def repeated(self, state: dict[str, Any]) -> Stream:
+        """Returns the stream from a state that was noted before a draw, for `drawn.again`."""
+        seed, serial, memory = state["seed"], state["serial"], state.get("memory")
+        if memory is not None and capturing.thread.recording is None:
             seed, serial = devices.move(memory.array, "cpu").tolist()
-            self._continue({"seed": seed, "serial": serial})
-        else:
-            drawn.memories = {**drawn.memories, self: (memory, state["serial"])}
-            self._serial = state["serial"]
+        elif memory is not None:
+            drawn.memories = {**drawn.memories, self: (memory, serial)}
+        return Stream(seed, serial)
+
+    def take(self, count: int) -> tuple[int, int]:
+        """Consumes serials. Returns the seed and the first serial. Raises PullbackError if they will be repeated and cannot be."""
+        taken = self._stream.take(count)
+        if drawn.before:
+            drawn.check(self)
+        return taken
+
+    def turn(self) -> int:
+        """Returns a number that changes when another thread draws."""
+        return self._stream.turn()
+
+    def give_back(self, seed: int, end: int, serial: int) -> None:
+        """Continues from `serial`, unless another thread has drawn since this one took the serials before `end`."""
+        self._stream.give_back(seed, end, serial)
 
     def recorded_state(self, recording: capturing.Recording, device: str) -> Any:
         """Returns the present [seed, serial] of a recording, which each replay computes anew."""
         if self in drawn.memories:
             memory, serial = drawn.memories[self]
-            return kernels_on(device).random_state(memory.array, self._serial - serial)
+            return kernels_on(device).random_state(memory.array, self._stream.serial - serial)
         return recording.random_state(self, self.state_dict(), device)
 
     def next_state(self, device: str = "cpu") -> Any:
         """Consumes one serial and returns [seed, serial] as uint64 in the device's memory."""
         drawn.note(self, device)
-        recording, serial = capturing.thread.recording, self._serial
-        if recording is not None:
-            state = self.recorded_state(recording, device)
-            self._serial += 1
+        if capturing.thread.recording is not None:
+            state = self.recorded_state(capturing.thread.recording, device)
+            self.take(1)
             return state
-        self._serial += 1
+        seed, serial = self.take(1)
         if device == "cpu":
-            return np.array([self._seed, serial], np.uint64)
+            return np.array([seed, serial], np.uint64)
         block, place = divmod(serial, STATES_AHEAD)
-        if self._ahead[0] != (device, self._seed, block):
-            states = np.full((STATES_AHEAD, 2), self._seed, np.uint64)
+        key, ahead = self._ahead
+        if key != (device, seed, block):
+            states = np.full((STATES_AHEAD, 2), seed, np.uint64)
             states[:, 1] = np.arange(STATES_AHEAD) + block * STATES_AHEAD
-            self._ahead = ((device, self._seed, block), devices.move(states, device))
-        return self._ahead[1][place]
+            ahead = devices.move(states, device)
+            self._ahead = ((device, seed, block), ahead)
+        return ahead[place]
 
     def _draw(self, op: Any, kind: Sequence[Any], *params: Any, device: str | None = None) -> Tensor:
         """Returns the op's result for the next state and the params (*kind, *params)."""
@@ -315,6 +350,17 @@ class Generator(MadeOutside):
         return x[self._draw(draw_permutation, (x.shape[0],), device=x.device)]
 
 
+def _checked_seed(seed: int) -> int:
+    """Returns the seed as an integer. Raises PullbackError for one outside [0, 2^64)."""
+    try:
+        seed = index(seed)
+    except TypeError:
+        raise DTypeError(f"seed {shown(seed)} is not an integer: use one from 0 to 2**64 - 1.") from None
+    if not 0 <= seed < 2**64:
+        raise PullbackError(f"seed {seed} is out of range: use an integer from 0 to 2**64 - 1.")
+    return seed
+
+
 def _shape(name: str, shape: Any) -> Shape:
     """Returns the shape as a tuple. Raises ShapeError."""
     try:
@@ -361,6 +407,7 @@ def _float(name: str, dtype: Any) -> Any:
 
 default: Generator = object.__new__(Generator)  # the generator of layers, initialisers and dropout, unless another one is passed
 default.begin_stream(0, None)
+_stream.follow_forks(default.own)
 
 seed, state_dict, load_state_dict = default.seed, default.state_dict, default.load_state_dict
 uniform, normal, truncated_normal = default.uniform, default.normal, default.truncated_normal

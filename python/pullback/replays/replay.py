@@ -57,31 +57,24 @@ class DrawnGenerator:
         self.generator, self.memory = generator, memory
         self.at = (state["seed"], state["serial"])
         self.first, self.count = state["serial"], 0
-        self._begun = self.at  # the state before the current run
+        self._begun, self._end = self.at, self.at[1]  # the state before the current run, and the serial after it
         self.draws: list[tuple[int, int]] = []
 
-    def before(self) -> None:
-        """Writes the generator's state to the memory if the two differ, so that the plan continues from it."""
+    def before(self, steps: int) -> None:
+        """Takes the serials of a replay of this many steps, and writes the first one to the memory unless it is there already."""
         random.drawn.note(self.generator)
-        state = self.generator.state_dict()
-        now = (state["seed"], state["serial"])
+        now = self.generator.take(self.count * steps)
         if now != self.at:
             devices.write(self.memory, devices.move(np.array(now, np.uint64), devices.device_of(self.memory)))
-            self.at = now
-        self._begun = now
-
-    def after(self, steps: int) -> None:
-        """Advances the generator by what a replay of this many steps consumed."""
-        seed, serial = self._begun
-        self.at = (seed, serial + self.count * steps)
-        self.generator.load_state_dict({"seed": seed, "serial": self.at[1]})
+        self._begun, self._end = now, now[1] + self.count * steps
+        self.at = (now[0], self._end)  # what the plan leaves there
 
     def after_error(self, steps: int, launches: int) -> None:
-        """Advances the generator by `steps` whole steps, and by the draws of the first `launches` launches of the next step."""
-        seed, serial = self._begun  # not `at`, because Ctrl-C may arrive in after()
+        """Gives back the serials after `steps` whole steps and the draws of the first `launches` launches of the next step."""
+        seed, serial = self._begun
         drawn = max([offset + 1 for place, offset in self.draws if place < launches], default=0)
         self.at = (-1, -1)  # matches no state, so that before() rewrites the memory
-        self.generator.load_state_dict({"seed": seed, "serial": serial + self.count * steps + drawn})
+        self.generator.give_back(seed, self._end, serial + self.count * steps + drawn)
 
 
 class SideEffects(NamedTuple):
@@ -189,14 +182,14 @@ class Replay:
         for prepare in self._effects.preparations:
             prepare()
         for drawn in self._generators:
-            drawn.before()
+            drawn.before(steps or 1)
         if door.state.modes:
             self._note_modes()
         try:
             results = self._run(self.plan, inputs, steps, increments)
-            for drawn in self._generators:
-                drawn.after(steps or 1)
         except Refused:
+            for drawn in self._generators:
+                drawn.after_error(0, 0)
             raise
         except BaseException as error:
             self._after_error(error)

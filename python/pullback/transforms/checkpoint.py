@@ -171,26 +171,22 @@ class Rewound(Kept):
 
     def __init__(self, states: dict[Any, Any], modes: door.Modes, batches: Sequence[Batch]) -> None:
         self._states, self._modes, self._batches = states, list(modes.values()), batches
-        self._outside = drawn.before, drawn.alike, drawn.memories
-        self._now = {generator: generator.state_dict() for generator in states}
+        self._outside = drawn.before, drawn.alike, drawn.memories, drawn.again
         self._modes_now, self._again = [(module, module.training) for module, _ in self._modes], thread.again
 
     def _begin(self) -> None:
         drawn.before, drawn.alike = (), tuple([batch for batch in _running() if batch not in self._batches])
         drawn.memories = {}
         thread.again = True
-        for generator, state in self._states.items():
-            generator.rewind(state)
+        drawn.again = {**drawn.again, **{generator: generator.repeated(state) for generator, state in self._states.items()}}
         if (recording := capturing.thread.recording) is not None:
             for module, _ in self._modes:
                 recording.sets(module, "training")  # replays are valid in each mode: the first run's modes are set here
         _set_modes(self._modes)
 
     def _end(self) -> None:
-        drawn.before, drawn.alike, drawn.memories = self._outside
+        drawn.before, drawn.alike, drawn.memories, drawn.again = self._outside
         thread.again = self._again
-        for generator, state in self._now.items():
-            generator.rewind(state)
         _set_modes(self._modes_now)
 
 
