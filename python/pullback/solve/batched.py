@@ -41,6 +41,7 @@ UNROLLED: Final = 8  # the most unknowns whose Cholesky factors are computed ele
 FIRST_DAMPING: Final = 1e-3
 CAREFUL_DAMPING: Final = 1.0  # the first one with a robust loss, in whose flat tail a long step may end
 MOST_DAMPING: Final = 1e30
+ROUNDING: Final = 16.0  # a decrease of the cost below this multiple of its rounding error counts as none
 MOST_GROWTH: Final = 16.0  # of the damping at once, so that it does not jump over good steps
 
 
@@ -144,23 +145,25 @@ class Block:
         lower = self.damping * maximum(1 - swing * swing * swing, 0.1)
         length, size = sqrt(sum(delta * delta, axis=-1)), sqrt(sum(self.x * self.x, axis=-1))
         stop, eps = self.stop, self.batch.eps
-        stalled = (absolute(gained) <= eps * model.cost) & (predicted <= eps * model.cost)
-        gain = good & (((gained < stop.ftol * model.cost) & (ratio > 0.25)) | stalled)
-        step = (length < stop.xtol * (stop.xtol + size)) & isfinite(length)
-        bad = ~model.finite | (self.damping > MOST_DAMPING)
+        hidden = (absolute(gained) <= eps * model.cost) & (predicted <= eps * model.cost)
+        short = model.promise > ROUNDING * eps * model.cost  # if the gain is hidden, then by the damping
+        gain = good & (((gained < stop.ftol * model.cost) & (ratio > 0.25)) | (hidden & ~short))
+        step = (length < stop.xtol * (stop.xtol + size)) & isfinite(length) & (isfinite(cost) | ~short)
+        lost = self.damping > MOST_DAMPING
         gradient = (model.optimality < stop.gtol) | (model.optimality == 0)
-        flags = stack([gradient, gain, step, bad])
+        flags = stack([gradient, gain, step, lost, ~model.finite])
         self.x = where(expand_dims(accepted & ~gradient, axis=-1), trial, self.x)
-        self.damping = maximum(where(accepted, lower, self.damping * self.growth), 1e-12)
+        longer = where(good & hidden, 0.5 * self.damping, where(accepted, lower, self.damping * self.growth))
+        self.damping = maximum(longer, 1e-12)
         self.growth = where(accepted, 2.0, minimum(2 * self.growth, MOST_GROWTH))
         return _statuses(*(host(flags) != 0))
 
 
-def _statuses(gradient: Array, gain: Array, step: Array, bad: Array) -> Array:
+def _statuses(gradient: Array, gain: Array, step: Array, lost: Array, bad: Array) -> Array:
     """Returns the status of each problem, GOES_ON if it has none, given which conditions hold."""
     status = np.full(len(gain), GOES_ON)
     status[gain], status[step], status[gain & step] = 2, 3, 4
-    status[gradient], status[bad] = 1, -2
+    status[lost], status[gradient], status[bad] = -3, 1, -2
     return status
 
 
@@ -180,18 +183,22 @@ class _Model:
         self.finite = every(isfinite(diagonal), axis=-1) & isfinite(self.cost)
         block.scale = maximum(block.scale, sqrt(where(isfinite(diagonal), diagonal, 0.0)))
         self.unit = 1 / where(block.scale > 0, block.scale, 1.0)
-        self.optimality = largest(self._scaled_gradient(), axis=-1)
+        slope, room = absolute(self.gradient), self._room()
+        self.optimality = largest(slope if room is None else slope * where(isfinite(room), room, 1.0), axis=-1)
+        change = slope / where(diagonal > 0, diagonal, 1.0)
+        change = change if room is None else minimum(change, room)
+        self.promise = largest(change * slope - 0.5 * diagonal * change * change, axis=-1)  # as in least_squares.py
 
-    def _scaled_gradient(self) -> Tensor:
+    def _room(self) -> Tensor | None:
+        """Returns the distances to the bounds that the gradient presses against, or None without bounds."""
         limits, g, x = self.block.limits, self.gradient, self.block.x
         self.free: Tensor | None = None
         if not limits:
-            return absolute(g)
+            return None
         low, high = limits
         held = ((x <= low) & (g > 0)) | ((x >= high) & (g < 0))
         self.free = where(held, zeros_like(x), ones_like(x))
-        room = where(g > 0, x - low, high - x)
-        return absolute(g) * where(isfinite(room), room, 1.0)
+        return where(g > 0, x - low, high - x)
 
     def step(self) -> Tensor:
         """Returns the steps, NaN where a system could not be solved."""

@@ -31,6 +31,7 @@ SLOW: Final = 0.1  # the share of the step before that a step has at least if co
 NEWTON: Final = 3  # the most Newton steps at the end
 TIGHT: Final = 1e-12  # from this ftol on, rounding of the cost may have ended the iteration before the gradient is small
 MOST_SECOND: Final = 100  # the most unknowns whose Hessian is computed for these steps
+ROUNDING: Final = 16.0  # a decrease of the cost below this multiple of its rounding error counts as none
 FACTOR: Final = 100.0  # the first radius is this multiple of |D x0|, or of 1 if x0 is 0 (MINPACK's)
 
 
@@ -58,6 +59,7 @@ class Search:
         self.r, self.j, self.cost = np.empty(0), np.empty((0, x.size)), np.inf
         self.gradient = np.zeros_like(x)
         self.optimality = np.inf
+        self.promise = np.inf  # the decrease of the cost that the linear model promises for a change of one element
         self.sizes = [0.0, 0.0]  # of the last two steps that were accepted
 
     def linearize(self) -> Model | None:
@@ -69,8 +71,11 @@ class Search:
         if not np.isfinite(self.j).all():
             return None
         j = self.j if scaled.rows is None else self.j * scaled.rows[:, None]
+        columns = np.linalg.norm(j, axis=0)
+        self.promise = _promise(
+            self.gradient, columns * columns, np.where(self.gradient > 0, self.x - self.low, self.high - self.x)
+        )
         if self._fixed_scale is None:
-            columns = np.linalg.norm(j, axis=0)
             first = self.radius < 0
             self.scale = np.where(columns > 0, columns, 1.0) if first else np.maximum(self.scale, columns)
         if self.radius < 0:
@@ -96,19 +101,31 @@ class Search:
                 return -2
             if self.optimality < self.stop.gtol or self.optimality == 0:
                 return 1
-            before, status = self.x, self._improve(model)
-            if self.x is not before:
-                model = self.linearize()
+            before = self._place()
+            status = self._improve(model)
+            if self.x is not before[0]:
+                later = self.linearize()
+                if later is None and self.residuals.nfev < self.stop.max_nfev:  # as a step to where the cost is not finite
+                    self._go_back(before)
+                    self.radius, status = 0.1 * min(self.radius, self.sizes[1]), 0
+                else:
+                    model = later
             if status == 0 and self.residuals.nfev >= self.stop.max_nfev:
                 return 1 if model is not None and self.optimality < self.stop.gtol else 0
             if status:
                 self._finish()
                 return status
 
+    def _place(self) -> tuple[Any, ...]:
+        return self.x, self.r, self.j, self.cost, self.gradient, self.optimality, self.promise
+
+    def _go_back(self, place: tuple[Any, ...]) -> None:
+        self.x, self.r, self.j, self.cost, self.gradient, self.optimality, self.promise = place
+
     def _improve(self, model: Model) -> int:
         """Tries steps until one lowers the cost. Returns the number of a condition that was met, or 0."""
         held = self.held()
-        finite = False
+        finite, rejected, walled = False, np.inf, False
         while self.residuals.nfev < self.stop.max_nfev:
             step = model.step(self.x, self.low, self.high, held, self.scale, self.radius)
             trial = np.clip(self.residuals.rounded(self.x + step.dx), self.low, self.high)
@@ -116,17 +133,26 @@ class Search:
             if not np.isfinite(step.dx).all() or (step.predicted <= 0 and not step.dx.any()):
                 return 3 if not step.dx.any() else -1
             cost = self.loss.cost(self.residuals(trial))
-            finite = finite or np.isfinite(cost)
+            finite, walled = finite or np.isfinite(cost), walled or not np.isfinite(cost)
             gained = self.cost - cost
             ratio = gained / step.predicted if step.predicted > 0 and np.isfinite(cost) else (-np.inf if gained < 0 else 0.0)
-            self._resize(step, ratio, gained)
             status = self._status(step, gained, ratio)
+            short = step.damping > 0 and self.promise > ROUNDING * self.eps * self.cost  # by the radius, not by the model
+            hidden = short and self._is_hidden(step, gained)
+            if not hidden or ratio >= 0.75:
+                self._resize(step, ratio, gained)
             if gained > 0:
                 self.x, self.cost = trial, cost
                 self.sizes = [self.sizes[1], step.size]
-                return status
-            if status:
+                return 0 if hidden or (short and walled) else status
+            if hidden and 2 * step.size < rejected:
+                self.radius = min(4 * step.size, rejected)  # only a longer step tells a gain from rounding
+            elif hidden or (status and short and walled):
+                return -3 if finite else -2
+            elif status:
                 return status if finite else -2
+            else:
+                rejected = step.size
         return 0
 
     def _resize(self, step: Any, ratio: float, gained: float) -> None:
@@ -146,7 +172,7 @@ class Search:
         if self.x.size > MOST_SECOND or not slow:
             return
         for _ in range(NEWTON):
-            before = (self.x, self.r, self.j, self.cost, self.gradient, self.optimality)
+            before = self._place()
             free = ~self.held() & (self.x > self.low) & (self.x < self.high)
             hessian = self.residuals.hessian(self.x, self.loss)[np.ix_(free, free)]
             if not free.any() or not np.isfinite(hessian).all() or (w := np.linalg.eigvalsh(hessian))[0] <= self.eps * w[-1]:
@@ -162,19 +188,35 @@ class Search:
                 or self.optimality > 0.5 * before[5]
                 or self.cost > before[3] * (1 + 8 * self.eps)
             ):
-                self.x, self.r, self.j, self.cost, self.gradient, self.optimality = before
+                self._go_back(before)
                 return
+
+    def _is_hidden(self, step: Any, gained: float) -> bool:
+        """True if rounding of the cost hides what a step gains, and what the model predicts of it."""
+        return abs(gained) <= self.eps * self.cost and step.predicted <= self.eps * self.cost
 
     def _status(self, step: Any, gained: float, ratio: float) -> int:
         """SciPy's conditions, and MINPACK's for a cost that rounding keeps from falling further."""
         small_gain = self.stop.ftol > 0 and (
-            (gained < self.stop.ftol * self.cost and ratio > 0.25)
-            or (abs(gained) <= self.eps * self.cost and step.predicted <= self.eps * self.cost)
+            (gained < self.stop.ftol * self.cost and ratio > 0.25) or self._is_hidden(step, gained)
         )
         length = float(np.linalg.norm(step.dx))
         small_step = length < self.stop.xtol * (self.stop.xtol + float(np.linalg.norm(self.x)))
         tiny = length <= self.eps * float(np.linalg.norm(self.x)) * 0.5  # no further step would change x
         return 4 if small_gain and small_step else 2 if small_gain else 3 if small_step or tiny else 0
+
+
+def _promise(gradient: Array, squares: Array, room: Array) -> float:
+    """Returns the largest decrease of the cost that the linear model predicts for a change of one element alone.
+
+    It is the cost times the square of the largest cosine between the residuals and a column of the Jacobian, which MINPACK
+    calls gnorm, or less where a bound leaves no room for the change.
+
+    squares: of the norms of the columns. room: the distance to the bound to which each element goes.
+    """
+    slope = np.abs(gradient)
+    change = np.minimum(np.where(squares > 0, slope / np.where(squares > 0, squares, 1.0), 0.0), room)
+    return float(np.max(change * slope - 0.5 * squares * change * change))
 
 
 # ---- the public function

@@ -10,6 +10,8 @@ from ..interop.unknown_names import attach_hints
 from ..tensors.tensor import Tensor
 
 MESSAGES: Final = {
+    -3: "No step was found that lowers the cost by more than its rounding error, although the gradient is not small: longer steps "
+    "lead to residuals that are infinite or NaN. Start elsewhere, or compute in float64.",
     -2: "The residuals or their derivatives became infinite or NaN at every step that was tried.",
     -1: "The system of the step is singular: no damping gave a step.",
     0: "The maximum number of function evaluations is exceeded.",
