@@ -89,7 +89,7 @@ class Batch:
 
 
 GOES_ON: Final = 9  # the status of a problem that has not ended
-ROWS: Final = ("x", "damping", "growth", "scale")  # and the tensors in `limits`
+ROWS: Final = ("x", "damping", "growth", "scale", "walled")  # and the tensors in `limits`
 
 
 class Block:
@@ -103,6 +103,7 @@ class Block:
         like: dict[str, Any] = {"dtype": batch.dtype, "device": x.device}
         self.damping, self.growth = full((count,), first, **like), full((count,), 2.0, **like)
         self.scale = full((count, batch.unknowns.size), 0.0, **like)
+        self.walled = full((count,), False, device=x.device)  # True if a longer step from x led to a cost that is not finite
         self.args = batch.some(slice(start, stop))
         self.limits = [side[start:stop] for side in batch.limits]
         self.index = np.arange(start, stop)
@@ -138,6 +139,7 @@ class Block:
     def _decide(self, model: _Model, trial: Tensor, delta: Tensor, cost: Tensor) -> Array:
         gained = model.cost - cost
         predicted = model.predicted(delta)
+        self.walled = self.walled | ~isfinite(cost)
         good = isfinite(cost) & every(isfinite(delta), axis=-1) & (predicted > 0)
         ratio = where(good, gained / where(good, predicted, 1.0), -1.0)
         accepted = good & (gained > 0)
@@ -148,13 +150,14 @@ class Block:
         hidden = (absolute(gained) <= eps * model.cost) & (predicted <= eps * model.cost)
         short = model.promise > ROUNDING * eps * model.cost  # if the gain is hidden, then by the damping
         gain = good & (((gained < stop.ftol * model.cost) & (ratio > 0.25)) | (hidden & ~short))
-        step = (length < stop.xtol * (stop.xtol + size)) & isfinite(length) & (isfinite(cost) | ~short)
+        step = (length < stop.xtol * (stop.xtol + size)) & isfinite(length) & ~(short & self.walled)
         lost = self.damping > MOST_DAMPING
         gradient = (model.optimality < stop.gtol) | (model.optimality == 0)
         flags = stack([gradient, gain, step, lost, ~model.finite])
         self.x = where(expand_dims(accepted & ~gradient, axis=-1), trial, self.x)
         longer = where(good & hidden, 0.5 * self.damping, where(accepted, lower, self.damping * self.growth))
         self.damping = maximum(longer, 1e-12)
+        self.walled = self.walled & ~accepted
         self.growth = where(accepted, 2.0, minimum(2 * self.growth, MOST_GROWTH))
         return _statuses(*(host(flags) != 0))
 

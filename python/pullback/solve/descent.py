@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from ..ops.linalg import vecdot
@@ -46,21 +47,30 @@ class Step(NamedTuple):
     counts: bool = True
 
 
-class Tolerances(NamedTuple):
-    """A minimisation ends where no element of the gradient is larger than gtol, or the loss falls by less than ftol."""
+@dataclass
+class Tolerances:
+    """A minimisation ends where no element of the gradient is larger than gtol, or the loss falls by less than ftol.
+
+    Attributes:
+        steps: how many steps in a row must lower the loss by so little. One is L-BFGS-B's number, which is right in float64. In
+            float32 ftol is near the rounding of the loss, so that one short step tells little.
+        slow: how many of the last steps did.
+    """
 
     gtol: float
     ftol: float
+    steps: int = 1
+    slow: int = 0
 
     def reached(self, before: At | None, at: At) -> Stop | None:
-        """Returns a Stop if the minimisation ends at this point."""
+        """Receives the points before and after a step. Returns a Stop if the minimisation ends there."""
         if at.grad_norm <= self.gtol:
             return Stop(0, f"converged: no element of the gradient, within the bounds, is larger than gtol={self.gtol:g}", True)
-        if before is None or self.ftol <= 0:
+        falls = before is None or before.loss - at.loss > self.ftol * max(abs(before.loss), abs(at.loss), 1.0)
+        self.slow = 0 if falls or self.ftol <= 0 else self.slow + 1
+        if self.slow < self.steps:
             return None
-        if before.loss - at.loss <= self.ftol * max(abs(before.loss), abs(at.loss), 1.0):
-            return Stop(0, f"converged: the loss fell by no more than ftol={self.ftol:g}, relative to its size or to 1", True)
-        return None
+        return Stop(0, f"converged: the loss fell by no more than ftol={self.ftol:g}, relative to its size or to 1", True)
 
 
 STALLED = Stop(

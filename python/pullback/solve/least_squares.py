@@ -125,7 +125,11 @@ class Search:
     def _improve(self, model: Model) -> int:
         """Tries steps until one lowers the cost. Returns the number of a condition that was met, or 0."""
         held = self.held()
-        finite, rejected, walled = False, np.inf, False
+        finite, walled = False, False
+        longest, rejected = (
+            0.0,
+            np.inf,
+        )  # the sizes of the longest step whose gain is hidden, and of the shortest one that is too long
         while self.residuals.nfev < self.stop.max_nfev:
             step = model.step(self.x, self.low, self.high, held, self.scale, self.radius)
             trial = np.clip(self.residuals.rounded(self.x + step.dx), self.low, self.high)
@@ -145,14 +149,13 @@ class Search:
                 self.x, self.cost = trial, cost
                 self.sizes = [self.sizes[1], step.size]
                 return 0 if hidden or (short and walled) else status
-            if hidden and 2 * step.size < rejected:
-                self.radius = min(4 * step.size, rejected)  # only a longer step tells a gain from rounding
-            elif hidden or (status and short and walled):
-                return -3 if finite else -2
-            elif status:
+            if status and not hidden and not (short and walled):
                 return status if finite else -2
-            else:
-                rejected = step.size
+            longest, rejected = (max(longest, step.size), rejected) if hidden else (longest, min(rejected, step.size))
+            if (status and not hidden) or 2 * longest >= rejected:
+                return -3 if finite else -2
+            if longest:  # only a longer step tells a gain from rounding
+                self.radius = min(4 * longest, float(np.sqrt(longest * rejected)))
         return 0
 
     def _resize(self, step: Any, ratio: float, gained: float) -> None:
