@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+from operator import index
 from typing import Final
+
+from ..errors import DTypeError, PullbackError, shown
 
 _lock: Final = threading.RLock()  # held while a position changes; reentrant, because a signal handler may draw
 
@@ -57,6 +60,17 @@ class Stream:
 
     def __setstate__(self, state: tuple[int, int, int]) -> None:
         Stream.__init__(self, *state)
+
+
+def checked_seed(seed: int) -> int:
+    """Returns the seed as an integer. Raises DTypeError, and PullbackError for one outside [0, 2^64)."""
+    try:
+        seed = index(seed)
+    except TypeError:
+        raise DTypeError(f"seed {shown(seed)} is not an integer: use one from 0 to 2**64 - 1.") from None
+    if not 0 <= seed < 2**64:
+        raise PullbackError(f"seed {seed} is out of range: use an integer from 0 to 2**64 - 1.")
+    return seed
 
 
 def child_seed(seed: int, number: int) -> int:

@@ -29,7 +29,7 @@ from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike, P, ShapeLike
 from . import _stream
 from ._shapes import Shape, flag, length, probability, real
-from ._stream import Stream
+from ._stream import Stream, checked_seed
 from .by_name import in_dtype, per_example
 from .conversion import settled, to_device
 from .draws import (
@@ -104,7 +104,7 @@ class _Drawn(threading.local):
         """
         for states in self.before:
             if generator not in states:
-                turn = generator.turn()  # first, so that check() sees draws of others after it
+                turn = generator.stream.turn()  # first, so that check() sees draws of others after it
                 states[generator] = {**generator.state_dict(), "turn": turn}
                 recording = capturing.thread.recording
                 if recording is not None and recording.keeps and states.__class__ is States:
@@ -115,7 +115,7 @@ class _Drawn(threading.local):
 
         The draws since then are not consecutive, so they could not be repeated.
         """
-        if any([states[generator].get("turn") != generator.turn() for states in self.before]):
+        if any([states[generator].get("turn") != generator.stream.turn() for states in self.before]):
             raise PullbackError(
                 "another thread drew from the same random generator while this one ran a function whose draws will be repeated, "
                 "such as that of pb.checkpoint. Give each thread a generator of its own: generator=pb.random.Generator(seed)."
@@ -140,29 +140,29 @@ class Generator(MadeOutside):
 
     def begin_stream(self, seed: int, device: str | None) -> None:
         """Starts a stream as a new generator does, but even inside a captured function, where this module may be imported first."""
-        self._device, self.own = device, Stream(_checked_seed(seed))
+        self._device, self.own = device, Stream(checked_seed(seed))
         self._ahead: tuple[Any, Any] = (None, None)
 
     @property
-    def _stream(self) -> Stream:
+    def stream(self) -> Stream:
         """The stream from which this thread draws."""
         return drawn.again.get(self, self.own)
 
     def seed(self, seed: int) -> None:
         """Starts the stream of this seed from its beginning. Raises PullbackError for a seed outside [0, 2^64)."""
         capturing.refuse("seeding a generator", "Seed it outside.")
-        self._stream.jump(_checked_seed(seed))
+        self.stream.jump(checked_seed(seed))
 
     def __repr__(self) -> str:
         where = f', device="{self._device}"' if self._device else ""
-        return f"Generator(seed={self._stream.seed}{where}; {self._stream.serial:,} draws)"
+        return f"Generator(seed={self.stream.seed}{where}; {self.stream.serial:,} draws)"
 
     def state_dict(self) -> dict[str, int]:
         """Returns the seed and the number of calls so far, from which a run can be resumed exactly.
 
         The state of `pb.random` also has the number of processes forked so far, as "children", unless it is 0.
         """
-        seed, serial, children = self._stream.now()
+        seed, serial, children = self.stream.now()
         return {"seed": seed, "serial": serial, **({"children": children} if children else {})}
 
     def load_state_dict(self, state: Any) -> None:
@@ -174,12 +174,12 @@ class Generator(MadeOutside):
                 f"load_state_dict: {state!r:.80} is not a generator's state. Give the dict that state_dict() returned."
             )
         capturing.refuse("loading a generator's state", "Load it outside.")
-        self._stream.jump(_checked_seed(seed), serial, children)
+        self.stream.jump(checked_seed(seed), serial, children)
 
     def rewind(self, state: dict[str, Any]) -> None:
         """Continues from a state that was noted before a draw. If it has a memory, this holds the numbers of the present call."""
         to = self.repeated(state)
-        self._stream.jump(to.seed, to.serial, self._stream.children)
+        self.stream.jump(to.seed, to.serial, self.stream.children)
 
     def repeated(self, state: dict[str, Any]) -> Stream:
         """Returns the stream from a state that was noted before a draw, for `drawn.again`."""
@@ -192,24 +192,16 @@ class Generator(MadeOutside):
 
     def take(self, count: int) -> tuple[int, int]:
         """Consumes serials. Returns the seed and the first serial. Raises PullbackError if they will be repeated and cannot be."""
-        taken = self._stream.take(count)
+        taken = self.stream.take(count)
         if drawn.before:
             drawn.check(self)
         return taken
-
-    def turn(self) -> int:
-        """Returns a number that changes when another thread draws."""
-        return self._stream.turn()
-
-    def give_back(self, seed: int, end: int, serial: int) -> None:
-        """Continues from `serial`, unless another thread has drawn since this one took the serials before `end`."""
-        self._stream.give_back(seed, end, serial)
 
     def recorded_state(self, recording: capturing.Recording, device: str) -> Any:
         """Returns the present [seed, serial] of a recording, which each replay computes anew."""
         if self in drawn.memories:
             memory, serial = drawn.memories[self]
-            return kernels_on(device).random_state(memory.array, self._stream.serial - serial)
+            return kernels_on(device).random_state(memory.array, self.stream.serial - serial)
         return recording.random_state(self, self.state_dict(), device)
 
     def next_state(self, device: str = "cpu") -> Any:
@@ -348,17 +340,6 @@ class Generator(MadeOutside):
             return self._draw(draw_permutation, (length("permutation", "x", x),))
         x = as_tensor(x)
         return x[self._draw(draw_permutation, (x.shape[0],), device=x.device)]
-
-
-def _checked_seed(seed: int) -> int:
-    """Returns the seed as an integer. Raises PullbackError for one outside [0, 2^64)."""
-    try:
-        seed = index(seed)
-    except TypeError:
-        raise DTypeError(f"seed {shown(seed)} is not an integer: use one from 0 to 2**64 - 1.") from None
-    if not 0 <= seed < 2**64:
-        raise PullbackError(f"seed {seed} is out of range: use an integer from 0 to 2**64 - 1.")
-    return seed
 
 
 def _shape(name: str, shape: Any) -> Shape:

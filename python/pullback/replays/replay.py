@@ -74,7 +74,7 @@ class DrawnGenerator:
         seed, serial = self._begun
         drawn = max([offset + 1 for place, offset in self.draws if place < launches], default=0)
         self.at = (-1, -1)  # matches no state, so that before() rewrites the memory
-        self.generator.give_back(seed, self._end, serial + self.count * steps + drawn)
+        self.generator.stream.give_back(seed, self._end, serial + self.count * steps + drawn)
 
 
 class SideEffects(NamedTuple):
