@@ -14,9 +14,9 @@ from ..ops.attention import attention
 from ..ops.attention_parts import composed
 from ..ops.by_name import in_dtype, repeated, reshaped, widened
 from ..ops.conversion import same_dtype
+from ..ops.dropout import dropout
 from ..ops.elementwise import cos, exp, sin
 from ..ops.movement import concat, stack
-from ..ops.random import dropout
 from ..ops.shape import expand_dims, squeeze
 from ..tensors import dtypes
 from ..tensors.operand import as_tensor

@@ -4,7 +4,7 @@ from ..exports import exported
 from ..ops.elementwise import leaky_relu, relu, sigmoid, silu, tanh
 from ..ops.gather import one_hot
 from ..ops.linear import linear
-from ..ops.random import dropout
+from ..ops.dropout import dropout
 from ..ops.rows import layer_norm, log_softmax, logsumexp, rms_norm, softmax
 from .activations import (
     celu, elu, gelu, glu, hardshrink, hardsigmoid, hardswish, hardtanh, mish, prelu, relu6, selu, softplus, softshrink, softsign,

@@ -13,10 +13,11 @@ from ..errors import DTypeError, PullbackError, ShapeError
 from ..launch import capturing
 from ..ops._shapes import flag, integer, normalize_axis, probability
 from ..ops.conversion import stop_gradient
+from ..ops.dropout import dropout
 from ..ops.elementwise import equal, where
 from ..ops.gather import rows_of_ids
 from ..ops.linear import ACTIVATIONS, Activation, linear
-from ..ops.random import Generator, dropout
+from ..ops.random import Generator
 from ..ops.shape import expand_dims, reshape
 from ..tensors import dtypes
 from ..tensors.creation import empty

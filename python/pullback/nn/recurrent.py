@@ -10,9 +10,9 @@ from ..autodiff.site import warn
 from ..errors import PullbackError, ShapeError
 from ..interop.wrong_calls import explain_call
 from ..ops._shapes import flag, integer, probability
+from ..ops.dropout import dropout as dropped
 from ..ops.linear import linear
 from ..ops.movement import concat, stack
-from ..ops.random import dropout as dropped
 from ..ops.recurrent import gru, lstm, rnn
 from ..ops.shape import expand_dims, squeeze, swapaxes
 from ..tensors.creation import empty, zeros

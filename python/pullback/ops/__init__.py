@@ -11,7 +11,7 @@ The families build on each other in this order; each imports only families liste
     recurrent, linear_recurrence  all steps of a recurrent layer; y_t = a_t y_{t-1} + b_t
     attention                   scaled dot-product attention
     channels, pools             norms of channels; maxima and means of windows
-    sort, segment, draws, random
+    sort, segment, draws, random, dropout
     lapack, solves, spectral, determinants, qr, least_squares  factorisations, linear systems, singular values
     matrices, factors           functions composed of ops of several families
     accumulate, operators, writing      sums of gradients; methods of Tensor; updates of Parameters

@@ -1,4 +1,4 @@
-"""Random generators, whose counter-based streams give the same numbers on all devices, and dropout, which draws from them.
+"""Random generators, whose counter-based streams give the same numbers on all devices.
 
 Every call consumes one serial, whatever its shape. Its numbers depend on (seed, serial, position) only. Threads that draw from one
 generator share its serials, and each serial is drawn once.
@@ -24,14 +24,14 @@ from ..launch import capturing
 from ..launch.made import MadeOutside
 from ..tensors import devices, dtypes
 from ..tensors.nested import has_tensor
-from ..tensors.operand import as_tensor, own
+from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike, P, ShapeLike
 from . import _stream
-from ._shapes import Shape, flag, length, probability, real
+from ._shapes import Shape, length, real
 from ._stream import Stream, checked_seed
 from .by_name import in_dtype, per_example
-from .conversion import settled, to_device
+from .conversion import to_device
 from .draws import (
     draw_bernoulli,
     draw_normal,
@@ -39,7 +39,6 @@ from .draws import (
     draw_randint,
     draw_truncated,
     draw_uniform,
-    drop,
 )  # fmt: skip
 from .elementwise import less
 
@@ -393,30 +392,3 @@ _stream.follow_forks(default.own)
 seed, state_dict, load_state_dict = default.seed, default.state_dict, default.load_state_dict
 uniform, normal, truncated_normal = default.uniform, default.normal, default.truncated_normal
 bernoulli, randint, permutation = default.bernoulli, default.randint, default.permutation
-
-
-def dropout(
-    x: ArrayLike, p: float = 0.5, training: bool = True, *, generator: Generator | None = None, **unknown: NoReturn
-) -> Tensor:
-    """Sets each element to zero with probability p and divides the others by 1 - p; returns x if not training.
-
-    Args:
-        x: float tensor of any shape.
-        p: a probability, from 0 to 1.
-        generator: draws the mask; None for that of `pb.random`. The backward pass draws the same mask again instead of keeping it.
-
-    Returns: the shape of x. Raises PullbackError, DTypeError. Source: Srivastava et al. 2014.
-    """
-    if unknown:
-        raise unexpected(unknown)
-    probability("dropout", "p", p)
-    if not flag("dropout", "training", training) or p == 0:
-        return settled(own(x))
-    x = as_tensor(x)
-    if p == 1:
-        return x * 0.0
-    given: Any = generator
-    if not isinstance(given, (Generator, type(None))):
-        raise PullbackError(f"dropout: generator={generator!r} is not a pb.random.Generator.")
-    state = Tensor((generator or default).next_state(x.device))
-    return apply(drop, (x, per_example(state, drawn.alike)), (float(p),))
