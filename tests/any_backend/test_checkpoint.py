@@ -12,7 +12,7 @@ import pullback as pb
 from conftest import watched
 from pullback import nn
 from pullback.autodiff.node import all_kept
-from pullback.ops.random import dropout
+from pullback.ops.dropout import dropout
 
 
 def gradients(f: Callable[..., Any], x: Any, parameters: Any, **options: Any) -> list[Any]:

@@ -16,6 +16,7 @@ from pullback import nn
 from pullback.data import Loader, digits
 from pullback.launch import door
 from pullback.ops import draws, random
+from pullback.ops.dropout import dropout
 from pullback.ops.random import Generator
 
 # ---- digits
@@ -176,7 +177,7 @@ WHOLE: dict[str, Any] = {
     "randint of all": lambda g: g.randint(-(2**63), 2**63 - 1, (1001,)),
     "randint of bytes": lambda g: g.randint(7, shape=(11,), dtype="uint8"),
     "permutation": lambda g: g.permutation(1001),
-    "dropout": lambda g: random.dropout(pb.ones(1001), 0.3, generator=g),
+    "dropout": lambda g: dropout(pb.ones(1001), 0.3, generator=g),
 }
 
 
@@ -243,10 +244,10 @@ def test_a_call_consumes_one_serial_whatever_its_shape() -> None:
 def test_dropout_scales_what_it_keeps_and_its_gradient_has_the_same_mask() -> None:
     x = pb.Parameter(np.ones(1000))
     with pb.GradientTape() as tape:
-        y = random.dropout(x, 0.25)
+        y = dropout(x, 0.25)
     assert set(y.numpy().tolist()) == {0.0, 1 / 0.75}
     np.testing.assert_array_equal(tape.gradient(y, x, output_gradients=pb.ones_like(y)).numpy(), y.numpy())
-    assert not random.dropout(x, 1.0).numpy().any()
+    assert not dropout(x, 1.0).numpy().any()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import numpy as np
 from ..autodiff.batching import Batch
 from ..autodiff.primitive import apply
 from ..backends import kernels_on
-from ..errors import DTypeError, PullbackError, ShapeError, shown
+from ..errors import DTypeError, PullbackError, ShapeError
 from ..interop.unknown_names import unexpected
 from ..launch import capturing
 from ..launch.made import MadeOutside
