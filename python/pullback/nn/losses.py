@@ -139,8 +139,8 @@ def binary_cross_entropy(
     """
     x, z, dtype = _pair("binary_cross_entropy", x, target)
     _check_shares("x", x, "For logits use bce_with_logits.")
-    if not _check_shares("target", z, "The target is the probability of the class 1."):
-        z = where(z * (1 - z) < 0, math.nan, z)  # x outside of [0, 1] is NaN already, by its logarithms
+    _check_shares("target", z, "The target is the probability of the class 1.")
+    z = where(z * (1 - z) < 0, math.nan, z)  # where nothing was checked; for x outside of [0, 1] the logarithms are NaN
     yes, no = [where(y > -100.0, y, where(y != y, y, -100.0)) for y in (log(x), log1p(-x))]
     loss = -(z * yes + (1 - z) * no)
     if weight is not None:
@@ -149,17 +149,16 @@ def binary_cross_entropy(
     return _reduced("binary_cross_entropy", loss, reduction, dtype)
 
 
-def _check_shares(argument: str, x: Tensor, remedy: str) -> bool:
-    """Raises ArgumentError if a number of x is outside of [0, 1]; NaN is not. Returns False if the host cannot see them now."""
+def _check_shares(argument: str, x: Tensor, remedy: str) -> None:
+    """Raises ArgumentError if a number of x is outside of [0, 1], unless the host cannot see them now. NaN passes."""
     while isinstance(x, Batched):
         x = x.value
     if capturing.thread.recording is not None or not devices.on_host(x.array):
-        return False
+        return
     all_inside = not x.size or (x.array.min() >= 0 and x.array.max() <= 1)
     for position in [] if all_inside else np.argwhere((x.array < 0) | (x.array > 1)).tolist():
         found = f"{argument} is {x.array[tuple(position)]} at position {position}"
         raise ArgumentError(f"binary_cross_entropy: {found}; it must be from 0 to 1. {remedy}")
-    return True
 
 
 @explain_call
