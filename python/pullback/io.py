@@ -254,5 +254,7 @@ def _put_together(structure: Any, tensors: dict[str, Tensor]) -> Any:
     if kind == "tuple":
         return tuple([_put_together(x, tensors) for x in inside])
     if kind == "dict" and all([isinstance(key, (str, int)) for key, _ in inside]):
+        if len({key for key, _ in inside}) < len(inside):
+            raise ValueError("a dict has a key twice")
         return {key: _put_together(x, tensors) for key, x in inside}
     raise ValueError(f"{kind!r} with a {type(inside).__name__}")

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from .errors import FileFormatError
+from .errors import FileFormatError, OutOfMemoryError
+from .regular_files import open_regular
 from .tensors import dtypes
 
 METADATA: Final = "__metadata__"  # a name that the format reserves, so no tensor in the file may have it
@@ -24,9 +25,20 @@ DTYPES = {  # the format's codes
 
 
 def read(path: Path) -> bytes:
-    """Returns the contents of a file. Raises FileNotFoundError, FileFormatError."""
+    """Returns the contents of a file, of which the header is read first, because a file of another format may be of any size.
+
+    Raises FileNotFoundError, FileFormatError, OutOfMemoryError.
+    """
     try:
-        return path.read_bytes()
+        with open_regular(path) as file:
+            size, start = os.fstat(file.fileno()).st_size, file.read(64)
+            if not _is_text(start) or size > MOST_HEADER:
+                start += file.read(max(0, 8 + _header_length(path, start, size) - len(start)))
+                _check_ends(path, start, size)
+            try:
+                return start + file.read()
+            except MemoryError:
+                raise OutOfMemoryError(f'load: "{path}" has {size} bytes, which do not fit in memory.') from None
     except FileNotFoundError as error:
         raise FileNotFoundError(error.errno, "load: there is no such file. Check the path", str(path)) from None
     except IsADirectoryError:
@@ -37,7 +49,7 @@ def read(path: Path) -> bytes:
 
 def tensors_of(path: Path, data: bytes) -> tuple[dict[str, Any], dict[str, str]]:
     """Returns the arrays of a file, or of all files of an index, by name, and the metadata. Raises FileFormatError."""
-    index = _index(data)
+    index = _index(path, data)
     return _parse(path, data) if index is None else (_tensors_of_shards(path, index), {})
 
 
@@ -48,18 +60,7 @@ def _parse(path: Path, data: bytes) -> tuple[dict[str, Any], dict[str, str]]:
     """Returns the arrays by name, and the metadata. The safetensors library checks the format; the messages are pullback's."""
     from safetensors import SafetensorError, deserialize  # safetensors.numpy does not support bfloat16
 
-    length = int.from_bytes(data[:8], "little")
-    if len(data) < 9 or data[8:9] != b"{" or length > MOST_HEADER:
-        what = "is empty" if not data else f"begins with {data[:12]!r}"
-        hint = "Give one that pb.save or safetensors wrote."
-        if data.startswith(ELSEWHERE):
-            hint = (
-                "torch.save, np.save, np.savez, pickle and Keras write such files. Read it with the library that wrote it, and "
-                "save the arrays: pb.save(path, {name: array, ...})."
-            )
-        raise FileFormatError(f'load: "{path}" is not a safetensors file: it {what}. {hint}')
-    if 8 + length > len(data):
-        raise FileFormatError(f'load: "{path}" is cut off: its header takes {8 + length} bytes, the file has {len(data)}.')
+    length = _header_length(path, data, len(data))
     try:
         found = deserialize(data)
     except (SafetensorError, ValueError, OverflowError) as error:
@@ -79,15 +80,70 @@ def _parse(path: Path, data: bytes) -> tuple[dict[str, Any], dict[str, str]]:
     return arrays, json.loads(data[8 : 8 + length]).get(METADATA) or {}
 
 
+def _header_length(path: Path, data: bytes, size: int) -> int:
+    """Returns the length of the header of a file of this size, of which `data` is the beginning. Raises FileFormatError."""
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 9 or data[8:9] != b"{" or length > MOST_HEADER:
+        what = "is empty" if not data else f"begins with {data[:12]!r}"
+        hint = "Give one that pb.save or safetensors wrote."
+        if data.startswith(ELSEWHERE):
+            hint = (
+                "torch.save, np.save, np.savez, pickle and Keras write such files. Read it with the library that wrote it, and "
+                "save the arrays: pb.save(path, {name: array, ...})."
+            )
+        raise FileFormatError(f'load: "{path}" is not a safetensors file: it {what}. {hint}')
+    if 8 + length > size:
+        raise FileFormatError(f'load: "{path}" is cut off: its header takes {8 + length} bytes, the file has {size}.')
+    return length
+
+
+def _check_ends(path: Path, start: bytes, size: int) -> None:
+    """Raises FileFormatError if the tensors that the header describes do not fill the file, or if it names one twice."""
+    length = int.from_bytes(start[:8], "little")
+    try:
+        facts = json.loads(start[8 : 8 + length], object_pairs_hook=_once)
+        whole = 8 + length + max([of["data_offsets"][1] for name, of in facts.items() if name != METADATA], default=0)
+        wrong = f"its header describes {whole} bytes" if whole != size else ""
+    except DuplicateError as error:
+        wrong = f"its header has {str(error)!r} twice"
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        wrong = f"its header is damaged: {error!r}"
+    if wrong:
+        raise FileFormatError(
+            f'load: "{path}" ({size} bytes) is not a whole safetensors file: it was cut off or damaged ({wrong}).'
+        )
+
+
+class DuplicateError(Exception):
+    """A key of a JSON object that occurs twice."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns the pairs of a JSON object as a dict. Raises DuplicateError."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise DuplicateError(key)
+        found[key] = value
+    return found
+
+
 # ---- a model in several files
 
 
-def _index(data: bytes) -> Any:
+def _is_text(data: bytes) -> bool:
+    """True for the beginning of an index, of whose text the first 8 bytes are a larger number than the length of any header."""
+    return int.from_bytes(data[:8], "little") > MOST_HEADER and data[:64].lstrip().startswith(b"{")
+
+
+def _index(path: Path, data: bytes) -> Any:
     """Returns the map of an index, from names of tensors to names of files, or None if the file is no index."""
-    if int.from_bytes(data[:8], "little") <= MOST_HEADER or not data[:64].lstrip().startswith(b"{"):
-        return None  # The first 8 bytes of a safetensors file are the length of its header, and those of a text are larger.
+    if not _is_text(data):
+        return None
     try:
-        found = json.loads(data)
+        found = json.loads(data, object_pairs_hook=_once)
+    except DuplicateError as error:
+        raise FileFormatError(f'load: "{path}" has {str(error)!r} twice.') from None
     except (ValueError, RecursionError):
         return None
     return found.get("weight_map") if isinstance(found, Mapping) else None

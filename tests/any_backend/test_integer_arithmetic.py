@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -122,3 +123,26 @@ def test_integers_are_compared_with_numbers_beyond_their_dtype_as_pythons_are(dt
         assert getattr(pb, name)(pb.tensor(a), number).tolist() == wanted
         wanted = [bool(getattr(np, name)(np.array(number, object), np.array(x, object))) for x in a.tolist()]
         assert getattr(pb, name)(number, pb.tensor(a)).tolist() == wanted
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"])
+@pytest.mark.parametrize("decimals", [-1, -2, -3, -9, -18, -19])
+def test_integers_are_rounded_to_tens_exactly(dtype: str, decimals: int) -> None:
+    limits = np.iinfo(dtype)
+    a = np.random.default_rng(-decimals).integers(limits.min // 2, limits.max // 2, 500, dtype=dtype)
+    unit = 10**-decimals
+    wanted = [round(Fraction(int(x), unit)) * unit for x in a]
+    kept = [limits.min <= x <= limits.max for x in wanted]
+    got = host(pb.round(pb.tensor(a), decimals))
+    assert got.dtype == dtype
+    assert got[kept].tolist() == [x for x, keep in zip(wanted, kept) if keep]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("decimals", [5, 39, 300, 400, 2**62])
+def test_decimals_beyond_the_dtype_keep_the_number(dtype: str, decimals: int) -> None:
+    x = pb.tensor([1.5, -0.25, 0.0, np.inf, -np.inf, np.nan], dtype=dtype)
+    np.testing.assert_array_equal(host(pb.round(x, decimals).astype("float64")), host(x.astype("float64")))
+    tens = host(pb.round(x, -decimals).astype("float64"))
+    np.testing.assert_array_equal(tens, [0, 0, 0, np.inf, -np.inf, np.nan])
+    assert host(pb.grad(lambda x: pb.sum(pb.round(x, decimals) * x))(x[:3]).astype("float64")).tolist() == [1.5, -0.25, 0.0]

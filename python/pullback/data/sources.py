@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import DTypeError, FileFormatError, PullbackError
+from ..regular_files import open_regular
 from ..tensors.creation import asarray
 from ..tensors.tensor import Tensor
 
@@ -24,12 +25,15 @@ def mapped(path: str | os.PathLike[str]) -> np.ndarray[Any, Any]:
     """
     name = os.fspath(path)
     try:
+        open_regular(name).close()
         found = np.load(name, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:
         raise FileNotFoundError(error.errno, "Loader: there is no such file. A str or a Path names a .npy file", name) from None
     except IsADirectoryError as error:
         text = "Loader: this is a directory. A str or a Path names one .npy file; give a tuple of several"
         raise IsADirectoryError(error.errno, text, name) from None
+    except OSError as error:
+        raise OSError(error.errno, f"Loader: {error.strerror}", name) from None
     except ValueError as error:
         if "Python objects" in str(error):
             raise DTypeError(f'Loader: "{name}" holds Python objects, which no tensor has. Save an array of numbers.') from None

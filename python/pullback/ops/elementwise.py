@@ -23,7 +23,7 @@ from ..typing import ArrayLike
 from ._powers import POWER, refuse_negative_exponents
 from ._shapes import broadcast_shapes, integer
 from .by_name import in_dtype
-from .conversion import settled
+from .conversion import settled, stop_gradient
 from .declare import binary, no_flops, op, per_element, unary
 from .kinds import BINARY, COMPARE, NEIGHBOUR, SELECT, check_devices, check_numbers
 
@@ -58,9 +58,24 @@ def round(x: ArrayLike, decimals: int = 0, **unknown: NoReturn) -> Tensor:
     if decimals.__class__ is int and not decimals:
         return _round(x)
     x, decimals = as_tensor(x), integer("round", "decimals", decimals)
-    if decimals < 0:
-        return (_round(x / 10.0**-decimals) * 10.0**-decimals).astype(x.dtype)
-    return _round(x * 10.0**decimals) / 10.0**decimals if dtypes.is_float(x.dtype) else _round(x)
+    if not dtypes.is_float(x.dtype):
+        return _round(x) if decimals > 0 else _rounded_integers(x, 10 ** min(-decimals, 20))
+    wide = in_dtype(x, dtypes.float32) if x.dtype.itemsize == 2 else x
+    scale = 10.0 ** max(decimals, -decimals) if -308 <= decimals <= 308 else math.inf
+    if decimals > 0:  # A number that overflows when it is scaled has no decimals to round away.
+        y = _round(wide * scale) / scale
+    else:
+        tens = _round(wide / scale)
+        y = where(tens == 0, tens, tens * scale)
+    return in_dtype(where(isfinite(y), y, stop_gradient(wide)), x.dtype)
+
+
+def _rounded_integers(x: Tensor, unit: int) -> Tensor:
+    """Returns the integers rounded to multiples of the unit, to even multiples at a tie."""
+    if unit > np.iinfo(x.dtype).max:
+        return x * 0
+    rest, more = x % unit, unit - x % unit
+    return where((rest > more) | ((rest == more) & (x // unit % 2 == 1)), x + more, x - rest)
 
 
 # ---- exponentials and logarithms

@@ -109,8 +109,8 @@ def getitem(x: Tensor, index: IndexLike, /) -> Tensor:
     if basic:
         try:
             return view(SLICE, x, key)
-        except IndexError as error:
-            raise IndexError(f"index {_shown(key)} of a tensor of shape {x.shape}: {error}.") from None
+        except (IndexError, OverflowError) as error:  # an integer above int64 is an OverflowError
+            raise IndexError(f"index {_shown(key)} of a tensor of shape {x.shape}: {_reason(error)}.") from None
     return gathered(*_places(x, key))
 
 
@@ -225,10 +225,14 @@ def _indexed(x: Tensor, array: Any, key: tuple[Any, ...]) -> Any:
     """Returns array[key], with errors that tell the shape of x."""
     try:
         return array[key]
-    except IndexError as error:
-        raise IndexError(f"index of a tensor of shape {x.shape}: {error}.") from None
+    except (IndexError, OverflowError) as error:
+        raise IndexError(f"index of a tensor of shape {x.shape}: {_reason(error)}.") from None
     except ValueError as error:
         raise ShapeError(f"index of a tensor of shape {x.shape}: {error}.") from None
+
+
+def _reason(error: Exception) -> str:
+    return "an index exceeds int64" if isinstance(error, OverflowError) else str(error)
 
 
 def _is_full(item: Any) -> bool:

@@ -274,7 +274,7 @@ def unfold(x: ArrayLike, /, axis: int, size: int, step: int = 1) -> Tensor:
             f"unfold: windows of size={size} at every step={step} of axis {axis} of shape {x.shape}; size can be at most "
             f"{x.shape[axis]}, and step must be at least 1."
         )
-    return view(_unfold, x, axis, size, step)
+    return view(_unfold, x, axis, size, min(step, x.shape[axis] - size + 1))  # a longer step leaves one window, too
 
 
 def unstack(x: ArrayLike, *, axis: int = 0, **unknown: NoReturn) -> tuple[Tensor, ...]:

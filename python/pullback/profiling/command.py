@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 from .. import outputs, variables
 from ..errors import PullbackError
 from ..launch.ledger import Detail
+from ..regular_files import read_regular
 from .compare import compare
 from .figures import AXES
 from .recorded import read
@@ -29,6 +30,7 @@ from .session import Profile
 from .table import phase_table
 from .verify import check_gpu, count, verified
 
+MOST: Final = 2**30  # bytes of a script
 WRITERS: Final = {"html": "to_html", "trace": "to_trace", "json": "to_json"}  # options and the methods that write them
 
 
@@ -185,7 +187,14 @@ def _start(program: Program) -> None:
         loader = SourcelessFileLoader("__main__", path)
         _run(loader.get_code("__main__"), path, loader)
     else:
-        _run(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True), path, SourceFileLoader("__main__", path))
+        _run(compile(_source(path), path, "exec", dont_inherit=True), path, SourceFileLoader("__main__", path))
+
+
+def _source(path: str) -> bytes:
+    try:
+        return read_regular(path, MOST)
+    except OSError as error:
+        raise NoProgramError(f'"{path}" cannot be read: {error.strerror}.') from None
 
 
 def _run(code: Any, path: str | None, loader: object, **names: Any) -> None:

@@ -21,6 +21,7 @@ from .. import variables
 from ..backends import modes, native
 from ..backends.autocast import autocast
 from ..errors import PullbackError
+from ..regular_files import read_regular
 from ..replays.capture import capture
 from ..tensors import devices, gpu
 from ..tensors.creation import ones, zeros
@@ -31,6 +32,7 @@ ROUNDS: Final = 5  # timing rounds; the result is their median
 SECONDS: Final = 0.02  # duration of a round
 CHAIN: Final = 32  # multiply-and-add pairs, each of which needs the result of the previous one
 LARGE: Final = 2**26  # float32 numbers of a copy, 256 MiB: beyond the last cache
+MOST: Final = 2**20  # bytes of a file of peaks
 PRODUCTS: Final = {"cpu": ("float32", "float64"), "cuda": ("float32", "float64", "tf32", "bfloat16", "float16")}
 
 
@@ -124,7 +126,7 @@ def processor() -> str:
 def _read(path: Path, key: dict[str, Any]) -> Peaks | None:
     """Returns the peaks in the file; None if the file does not exist, is damaged, or belongs to a different key."""
     try:
-        found = Peaks(**json.loads(path.read_text(encoding="utf-8")))
+        found = Peaks(**json.loads(read_regular(path, MOST)))
         numbers = [found.elementwise, found.bytes_per_second, found.launch_seconds, found.rate("float32"), *found.products.values()]
         right = all([type(x) in (int, float) and 0 < float(x) < math.inf for x in numbers])
     except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):

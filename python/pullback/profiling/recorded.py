@@ -6,15 +6,18 @@ import gzip
 import json
 import math
 import os
-from pathlib import Path
-from typing import Any
+import zlib
+from typing import Any, Final
 
 from ..errors import FileFormatError, PullbackError
 from ..launch.door import PHASES
+from ..regular_files import read_regular
 from .figures import FIELDS, Figures, Group, Row, grouped
 from .record import VERSION
 
 GZIP = b"\x1f\x8b"  # the first bytes of a compressed file
+MOST: Final = 2**31  # bytes of a file
+UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError, MemoryError, EOFError, OSError, zlib.error)
 
 
 class Recorded:
@@ -41,7 +44,7 @@ class Recorded:
 def read(path: str | os.PathLike[str]) -> Recorded:
     """Reads a file by `to_json`, compressed or not. Raises PullbackError if it cannot be read or is no such file."""
     try:
-        data = Path(path).read_bytes()
+        data = read_regular(path, MOST)
     except OSError as error:
         words = f'"{os.fspath(path)}" cannot be read: {error.strerror}. Give a file that pullback profile --json wrote.'
         raise PullbackError(words) from error
@@ -50,7 +53,17 @@ def read(path: str | os.PathLike[str]) -> Recorded:
         version = record["version"]
         if version == VERSION:
             return Recorded(record)
-    except (ValueError, KeyError, TypeError, EOFError, gzip.BadGzipFile) as error:
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        MemoryError,
+        EOFError,
+        OSError,
+        zlib.error,
+    ) as error:
         raise FileFormatError(
             f'"{os.fspath(path)}" is not the JSON of a profile. Write one with pullback profile --json PATH, or prof.to_json(PATH).'
         ) from error
