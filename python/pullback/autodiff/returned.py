@@ -198,8 +198,8 @@ def _target(frame: FrameType) -> Any:
         loaded = code[k]
         if loaded.opname == "LOAD_ATTR":
             names.insert(0, loaded.argval)
-        elif loaded.opname.startswith("LOAD_") and isinstance(loaded.argval, str):
-            return _named(frame, loaded.argval, names)
+        elif loaded.opname.startswith("LOAD_"):  # from Python 3.13 on one instruction may load two names
+            return _named(frame, loaded.argval[-1] if isinstance(loaded.argval, tuple) else loaded.argval, names)
         else:
             return None
     return None
