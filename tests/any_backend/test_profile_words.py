@@ -67,7 +67,7 @@ def test_memory_is_not_read_inside_the_statement() -> None:
         pb.sum(X)
         with pytest.raises(pb.PullbackError, match="memory is known after the end of the `with`"):
             _ = prof.memory
-    assert prof.memory.peak > 0
+    assert (prof.memory.peak or 0) > 0
     assert prof.replayed == 0
 
 

@@ -81,7 +81,7 @@ GRADIENTS: dict[str, Callable[[], Any]] = {
     "diagnose: a target is a function": lambda: TAPE.diagnose(lambda: LOSS, NET.parameters()),
     "on_gradient: takes a tensor and a function, not a str and": lambda: TAPE.on_gradient("weight", print),
     "on_gradient: takes a tensor and a function, not a Tensor and a str": lambda: TAPE.on_gradient(LOSS, "print"),
-    "watch: only floating-point tensors have gradients, this is a str. Give the tensor": lambda: pb.GradientTape().watch("x"),
+    "watch: only floating-point tensors have gradients, this is a str. Give the tensor": lambda: PB.GradientTape().watch("x"),
 }  # fmt: skip
 
 AXES: dict[str, Callable[[], Any]] = {

@@ -117,7 +117,7 @@ class Tape(Listening):
         Raises TapeError if `t` is not on this tape.
         """
         self._refuse_outside("on_gradient")
-        if not isinstance(t, Tensor) or not callable(fn):
+        if not hasattr(t, "serial") or not callable(fn):
             raise TapeError(f"on_gradient: takes a tensor and a function, not {an(t)} and {an(fn)}: tape.on_gradient(t, print).")
         if not self.knows(t):
             raise TapeError(

@@ -181,7 +181,7 @@ class Sequential(Module):
 def _check_results(i: int, results: tuple[Any, ...], following: Any) -> None:
     """Raises ShapeError if item i, a layer of ours, takes one tensor, and the item before it returned several results."""
     kind = type(following)
-    if kind.__module__.startswith(__package__) and not issubclass(kind, (Sequential, Identity)):
+    if kind.__module__.startswith("pullback.") and not issubclass(kind, (Sequential, Identity)):
         raise ShapeError(
             f"Sequential: item {i - 1} returned {len(results)} results, and item {i} ({kind.__name__}) takes one tensor. Put a "
             f"function between them that takes the one that is meant: lambda results: results[0]."

@@ -42,8 +42,8 @@ def assembled(lists: Any, dtype: Any, device: str | None) -> Tensor:
 def _collect(x: Any, leaves: list[Any]) -> tuple[int, ...]:
     """Adds the tensors, Numbers and arrays in x to the leaves, and returns the shape of x. Raises ShapeError."""
     if isinstance(x, (list, tuple)):
-        if hasattr(x, "_fields") and any([isinstance(item, Tensor) for item in x]):
-            raise DTypeError(f"{an(x)} has fields, and is not made of numbers: take one of them, .{' or .'.join(x._fields)}.")
+        if (fields := getattr(x, "_fields", None)) and any([isinstance(item, Tensor) for item in x]):
+            raise DTypeError(f"{an(x)} has fields, and is not made of numbers: take one of them, .{' or .'.join(fields)}.")
         shapes = [_collect(item, leaves) for item in x]
         if other := [shape for shape in shapes if shape != shapes[0]]:
             raise ShapeError(_unequal(x, shapes[0], other[0]))

@@ -63,7 +63,7 @@ class Roofline:
     peaks: Peaks
 
     def __str__(self) -> str:
-        return as_text(self.__rich__())
+        return as_text(self.__rich__(), whole_words=True)
 
     def __repr__(self) -> str:
         return f"Roofline({len(self.rows)} kernels, {self.peaks.device})"

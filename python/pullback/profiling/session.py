@@ -129,13 +129,13 @@ class Profile(Kept):
         self.seconds = (time.monotonic_ns() - self._begin_ns) * 1e-9
         self._ledger = door.end(self._running)
         for looked_at in ("rows", "spans", "_phases"):
-            self.__dict__.pop(looked_at, None)
+            vars(self).pop(looked_at, None)
 
-    def _leave(self, kind: Any = None, *error: object) -> None:
+    def _leave(self, kind: Any = None, error: Any = None, *trace: object) -> None:
         """Ends the profile. With strict, raises PullbackError if the cost of a launch is unknown."""
         if kind is not None and issubclass(kind, KeyboardInterrupt) and self._stack is not None:
             door.end_others(self._outer)
-        super()._leave(kind, *error)
+        super()._leave(kind, error, *trace)
         if self.strict and self.unknown and kind is None:
             raise PullbackError(
                 f"profile: the cost of {sum(self.unknown.values())} launch(es) is not known: {', '.join(self.unknown)}. Declare "

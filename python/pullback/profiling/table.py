@@ -202,16 +202,16 @@ def renderable(prof: Profile, by: Sequence[Axis] = ()) -> ConsoleRenderable:
     return Stack(*parts, _legend(prof, axes), *_remarks(prof))
 
 
-def as_text(shown: ConsoleRenderable) -> str:
+def as_text(shown: ConsoleRenderable, whole_words: bool = False) -> str:
     """Renders an object of rich as text without colours and trailing blanks, as wide as the terminal, but at least 80 columns.
 
-    The text is wider if the names in a table, which `grid` got as the least width of its first column, need it.
+    whole_words: the text is wider where the longest name in a table needs it. Otherwise the name is folded.
     """
     from rich.console import Console
     from rich.measure import Measurement
 
     console = Console(file=io.StringIO(), width=WIDEST, color_system=None, force_jupyter=False, force_terminal=False)
-    needed = Measurement.get(console, console.options, shown).minimum
+    needed = Measurement.get(console, console.options, shown).minimum if whole_words else 0
     console.width = max(NARROW, shutil.get_terminal_size((NARROW, 24)).columns, needed)
     with console.capture() as captured:
         console.print(shown)
