@@ -59,5 +59,8 @@ template <class T> PB_HD cpu::Lanes<T> exp_nonpositive(cpu::Lanes<T> x) {
 template <class T> PB_HD cpu::Lanes<T> log(cpu::Lanes<T> x) {
   return cpu::each_lane(x, [](T a) { return log(a); });
 }
+template <class T> PB_HD cpu::Lanes<T> log1p(cpu::Lanes<T> x) {
+  return cpu::each_lane(x, [](T a) { return log1p(a); });
+}
 
 }  // namespace pb::m

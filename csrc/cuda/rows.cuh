@@ -259,5 +259,10 @@ template <class T> __device__ __forceinline__ auto exponentials(const Streamed<T
   const C top = kernels::largest_of(over, x);
   return Exponentials<C>{top, over.template fold<sum_reduce>([=](auto i) { return m::exp_nonpositive(C(x[i] - top)); })};
 }
+template <class T, class C>
+__device__ __forceinline__ C others_of(const Streamed<T>& over, const MemoryRow<T, int64_t>& x, const Exponentials<C>& e) {
+  const C top = e.top;
+  return kernels::others_of(over, e.sum, [=](auto i) { return C(m::exp_nonpositive(C(x[i] - top))); });
+}
 
 }  // namespace pb::cuda

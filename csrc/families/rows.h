@@ -110,28 +110,57 @@ template <class Over, class X> PB_HD auto ends_of(const Over& over, X x) {
   });
 }
 
-// Computes log(sum(exp(x))) = top + log, and calls visit(i, x[i] - top) for each element.
+#if defined(PB_CUDA)
+#define PB_RARE PB_HD
+#else
+#define PB_RARE __attribute__((noinline, cold))  // keeps rare work out of the loops that are compiled around it
+#endif
+// The exponentials of a row, relative to that of its largest element, are 1 and numbers below 1. If their sum is below kSure, only one
+// of them is 1, and what the others add to it is computed again without it, because they may be far below the rounding of 1.
+template <class A> PB_HD auto is_sure(A sum) {
+  constexpr double kSure = 1.0625;          // the logarithm of a larger sum is right to 8 ulps
+  return (A(1) <= sum) & (sum < A(kSure));  // the sum of a row of -inf is 0
+}
+template <class Over, class Exponential> PB_RARE auto sum_of_others(const Over& over, Exponential exponential) {
+  return over.template fold<sum_reduce>([=](auto i) {
+    const auto e = exponential(i);
+    using A = std::decay_t<decltype(e)>;
+    return A(m::select(e < A(1), e, A(0)));
+  });
+}
+// Returns the sum of the exponentials of a sure row without the largest; for other rows, any number.
+template <class Over, class A, class Exponential> PB_HD A others_of(const Over& over, A sum, Exponential exponential) {
+  return over.any(is_sure(sum)) ? A(sum_of_others(over, exponential)) : A(0);
+}
+template <class Over, class A> PB_HD A log_of_sum(const Over& over, A sum, A others) {
+  const auto sure = is_sure(sum);
+  const A log = m::log(sum);
+  return over.any(sure) ? A(m::select(sure, A(m::log1p(others)), log)) : log;
+}
+
+// Computes log(sum(exp(x))) = top + log, and writes x[i] - top to y if it is given.
 template <class A> struct LogSum {
   A top, log;
 };
-struct Ignore {
-  template <class I, class A> PB_HD void operator()(I, A) const {}
-};
-template <class Over, class X, class Visit = Ignore> PB_HD auto log_sum_exp(const Over& over, X x, Visit visit = {}) {
+template <class Over, class X, class Y = none> PB_HD auto log_sum_exp(const Over& over, X x, Y y = {}) {
   auto top = largest_of(over, x);
   using A = decltype(top);
   const auto infinite = m::isinf(top);  // a row of -inf has the sum 0, one with +inf has +inf
   top = m::select(infinite, A(0), top);
   A sum = over.template fold<sum_reduce>([=](auto i) {
     const A z = x[i] - top;
-    visit(i, z);
+    if constexpr (is_given<Y>) y[i] = z;
     return m::exp_nonpositive(z);
   });
   if (over.any(infinite)) {
     const A ends = ends_of(over, x);
     sum = m::select(infinite, ends, sum);
   }
-  return LogSum<A>{top, m::log(sum)};
+  const A others = others_of(over, sum, [=](auto i) {
+    if constexpr (is_given<Y>) return A(m::exp_nonpositive(A(y[i])));
+    else return A(m::exp_nonpositive(A(x[i] - top)));
+  });
+  return LogSum<A>{top, log_of_sum(over, sum, others)};
 }
 
 struct Softmax {
@@ -146,7 +175,7 @@ struct Softmax {
 
 struct LogSoftmax {
   template <class Over, class X, class Y> PB_HD void operator()(const Over& over, X x, Y y) const {
-    const auto log = log_sum_exp(over, x, [=](auto i, auto z) { y[i] = z; }).log;
+    const auto log = log_sum_exp(over, x, y).log;
     over.each([=](auto i) { y[i] = y[i] - log; });
   }
 };
@@ -204,11 +233,6 @@ template <class A> struct Spread {
   A mean, variance;
   PB_HD A inverse(A eps) const { return m::rsqrt(A(variance + eps)); }
 };
-#if defined(PB_CUDA)
-#define PB_RARE PB_HD
-#else
-#define PB_RARE __attribute__((noinline, cold))  // keeps rare work out of the loops that are compiled around it
-#endif
 template <class A> constexpr double kNear = 4096 * (sizeof(A) == sizeof(float) ? 0x1p-24 : 0x1p-53);
 template <class Over, class X, class A, class... Next>
 PB_HD A variance_about(A mean, const Over& over, X x, Next... next) {
@@ -243,6 +267,9 @@ template <class Over, class X, class A> PB_HD A inverse_size(const Over& over, X
   return m::rsqrt(A(over.mean(over.template fold<sum_reduce>([=](auto i) { return A(x[i] * x[i]); }, x)) + eps));
 }
 
+struct Ignore {
+  template <class A> PB_HD void operator()(A, A) const {}
+};
 // Norm<true> also calls visit(mean, variance).
 template <bool kCentred> struct Norm;
 template <> struct Norm<true> {
@@ -313,16 +340,22 @@ PB_HD A cross_entropy_of(const Over& over, X x, LogSum<A> sum, Label label, S sm
   return sum.log - ((A(1) - smoothing) * picked + smoothing * mean);
 }
 
-// Turns the exponentials in gx into the gradient of the logits. `scale` times an exponential is g softmax(x).
+// Turns the exponentials in gx into the gradient of the logits, g softmax(x) minus the target. sum: of the exponentials; others: that
+// of a sure row without the largest. The probability of a sure class minus 1 is -others / sum, which p - 1 would round away.
 template <class Over, class A, class Label, class S, class GX>
-PB_HD void subtract_target(const Over& over, A g, A scale, Label label, S smoothing, GX gx) {
+PB_HD void subtract_target(const Over& over, A g, A sum, A others, Label label, S smoothing, GX gx) {
+  const A scale = g / sum;
+  const auto sure = is_sure(sum);
+  const A less = over.any(sure) ? A(A(0) - others * scale) : A(0);
   if (smoothing == S(0)) {
     over.each([=](auto i) { gx[i] = gx[i] * scale; });
-    over.change(gx, label, [=](A a) { return a - g; });
+    over.change(gx, label, [=](A a) { return m::select(sure & (a == scale), less, A(a - g)); });
   } else {
     const A everywhere = over.mean(A(g * smoothing)), here = g * (A(1) - smoothing);
+    const A largest = over.any(sure) ? A(scale - everywhere) : A(0);
+    const A rest = over.any(sure) ? A(((g - here) - everywhere) + less) : A(0);
     over.each([=](auto i) { gx[i] = gx[i] * scale - everywhere; });
-    over.change(gx, label, [=](A a) { return a - here; });
+    over.change(gx, label, [=](A a) { return m::select(sure & (a == largest), rest, A(a - here)); });
   }
 }
 
@@ -330,7 +363,8 @@ template <class Over, class X, class A, class Label, class S, class GX>
 PB_HD void cross_entropy_gradient(const Over& over, A g, X x, Label label, S smoothing, GX gx) {
   const A top = largest_of(over, x);
   const A sum = over.template fold<sum_reduce>([=](auto i) { return A(gx[i] = m::exp_nonpositive(A(x[i] - top))); });
-  subtract_target(over, g, A(g / sum), label, smoothing, gx);
+  const A others = others_of(over, sum, [=](auto i) { return A(gx[i]); });
+  subtract_target(over, g, sum, others, label, smoothing, gx);
 }
 
 // Computes the loss and its gradient with one exponential per element and the bits of the two functions above. Returns the loss.
@@ -342,8 +376,9 @@ PB_HD A cross_entropy_and_gradient(const Over& over, A g, X x, Label label, S sm
   if (over.any(infinite)) sum.log = m::log(ends_of(over, x));
   const A rest = cross_entropy_of(over, x, LogSum<A>{sum.top, A(0)}, label, smoothing);
   const A total = over.template fold<sum_reduce>([=](auto i) { return A(gx[i] = m::exp_nonpositive(A(x[i] - sum.top))); });
-  subtract_target(over, g, A(g / m::select(infinite, A(top - top), total)), label, smoothing, gx);
-  return m::select(infinite, sum.log, A(m::log(total))) + rest;
+  const A others = others_of(over, total, [=](auto i) { return A(gx[i]); });
+  subtract_target(over, g, A(m::select(infinite, A(top - top), total)), others, label, smoothing, gx);
+  return m::select(infinite, sum.log, log_of_sum(over, total, others)) + rest;
 }
 
 }  // namespace pb::kernels

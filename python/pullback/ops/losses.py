@@ -68,15 +68,20 @@ def _squared_error_reference(xp: Any, x: Any, target: Any, mean: bool) -> Any:
 
 
 def _cross_entropy_pullback(g: Tensor, logits: Tensor, labels: Tensor, ignore_index: int, label_smoothing: float) -> Tensor:
-    """softmax(logits) minus the target distribution, times g; 0 for rows whose label is ignored."""
+    """softmax(logits) minus the target distribution, times g; 0 for rows whose label is ignored.
+
+    The probability of the label minus 1 is computed as the sum of the other probabilities, which p - 1 may round away.
+    """
     classes = logits.shape[-1]
     if not classes:
         return zeros_like(logits)
     counts = not_equal(labels, ignore_index)
     target = one_hot(where(counts, labels, 0), classes, dtype=logits.dtype)
+    others = where(target > 0, 0.0, softmax(logits))
+    gradient = others - target * sum(others, axis=-1, keepdims=True)
     if label_smoothing:
-        target = target * (1 - label_smoothing) + label_smoothing / classes
-    return expand_dims(where(counts, g, 0.0), axis=-1) * (softmax(logits) - target)
+        gradient = gradient + (target * label_smoothing - label_smoothing / classes)
+    return expand_dims(where(counts, g, 0.0), axis=-1) * gradient
 
 
 def _cross_entropy_total_pullback(

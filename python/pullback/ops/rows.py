@@ -53,7 +53,10 @@ def log_sum(xp: Any, z: Any) -> tuple[Any, Any]:
         return xp.full((*z.shape[:-1], 1), -xp.inf, z.dtype), xp.zeros((*z.shape[:-1], 1), z.dtype)
     top = z.max(axis=-1, keepdims=True)
     top = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
-    return xp.log(xp.exp(z - top).sum(axis=-1, keepdims=True)), top
+    z = z - top
+    # The largest is left out, because the others may be far below the rounding of its exponential, which is 1.
+    others = xp.where(z == 0, 0, xp.exp(z)).sum(axis=-1, keepdims=True, dtype=z.dtype)
+    return xp.log1p((xp.sum(z == 0, axis=-1, keepdims=True) - 1).astype(z.dtype) + others), top
 
 
 def _log_softmax_reference(xp: Any, x: Any) -> Any:

@@ -20,7 +20,7 @@ from ._shapes import length
 from .by_name import all_on, in_dtype, reshaped
 from .conversion import constant
 from .declare import distinct, no_flops, normal, op
-from .elementwise import equal, exp, isfinite, log, maximum, where
+from .elementwise import equal, exp, expm1, isfinite, log1p, maximum, where
 from .gather import at, gathered, numbered
 from .kinds import OWN, linear
 from .shape import flatten, moveaxis, reshape
@@ -160,9 +160,14 @@ def segment_logsumexp(data: ArrayLike, segment_ids: ArrayLike, num_segments: int
     """Returns log(sum(exp)) of each segment, without overflow; -inf for an empty segment. Arguments are those of `segment_sum`."""
     data, ids, n = _checked("segment_logsumexp", data, segment_ids, num_segments)
     top = _finite_top(data, ids, n)
-    total = apply(_sum, (exp(data - _of_segments(top, ids)), ids), (n,))
-    filled = total > 0
-    return where(filled, log(where(filled, total, 1.0)) + top, -np.inf)
+    below = data - _of_segments(top, ids)
+    largest = equal(below, 0)
+    # exp(below) without the 1 of the largest element, which may round the others away
+    others = apply(_sum, (where(largest, expm1(below), exp(below)), ids), (n,))
+    ties = apply(_sum, (in_dtype(largest, data.dtype), ids), (n,))
+    total = others + (ties - 1)
+    empty = equal(total, -1)
+    return where(empty, -np.inf, log1p(where(empty, 0.0, total)) + top)
 
 
 def segment_softmax(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None) -> Tensor:
