@@ -58,6 +58,35 @@ def a_slice_is_stored_and_a_view_comes_back(x: Any) -> Any:
 
 
 @program
+def elements_are_added(x: Any) -> Any:
+    a = np.zeros(3)
+    for i in range(3):
+        a[i] += x[i] * x[0]
+    return pb.sum(a * x)
+
+
+@program
+def a_flat_view_is_stored_into(x: Any) -> Any:
+    a = np.zeros((3, 1))
+    a.flat[:2] = x[:2]
+    return pb.sum(a * x)
+
+
+@program
+def floats_become_an_array(x: Any) -> Any:
+    return pb.sum(np.array([float(v) for v in x]) * x)
+
+
+@program
+def an_array_is_made_in_each_round(x: Any) -> Any:
+    total = pb.sum(x)
+    for k in range(3):
+        a = np.array([x[k], 2.0])
+        total = total + pb.sum(a) * x[0] if k == 2 else total
+    return total
+
+
+@program
 def an_attribute_is_stored_into(x: Any) -> Any:
     class Memory:
         values = np.zeros(0)

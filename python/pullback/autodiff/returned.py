@@ -49,6 +49,7 @@ class Returned:
         self._arrays: list[_Memory] = []
         self._read: dict[Site, list[Any]] = {}  # by site, the arrays of tensors that NumPy read there, in order
         self._joined: dict[Site, list[Any]] = {}  # those that became one new array
+        self._floats: dict[Site, list[float]] = {}  # by site, the numbers that left there, in order
         self.warned = False
 
     def add(self, x: Any, how: str, given: Any) -> None:
@@ -70,6 +71,7 @@ class Returned:
     def _note_numbers(self, given: Any, how: str, site: Site) -> None:
         if isinstance(given, float):
             self.numbers[id(given)] = given, how, site
+            self._floats.setdefault(site, []).append(given)
         elif isinstance(given, list):  # of tolist()
             for item in given:
                 self._note_numbers(item, how, site)
@@ -121,6 +123,12 @@ class Returned:
             if _holds(array, arrays):
                 self._warn(_JOINED, site)
                 return
+        for site, numbers in self._floats.items():
+            if 1 < array.size <= len(numbers) and array.dtype.kind == "f":
+                last = np.array(numbers[-array.size :], array.dtype)
+                if np.array_equal(array.reshape(-1), last, equal_nan=True):
+                    self._warn("numbers that became an array", site)
+                    return
 
     def _warn(self, how: str, site: Site) -> None:
         self.warned = True
@@ -171,15 +179,19 @@ def _owner(array: Any) -> Any:
 
 
 def _holds(array: Any, parts: Sequence[Any]) -> bool:
-    """True if the array holds all elements of the parts in their order, and not many others."""
-    wanted = np.concatenate([part.reshape(-1) for part in parts])
-    if array.dtype.kind != "f" or array.size < wanted.size:
+    """True if the last elements of the parts are the array, in their order, with few others in between, or all that is in it."""
+    if array.dtype.kind != "f" or not array.size:
         return False
-    wanted = wanted.astype(array.dtype)
-    if array.size > 4 * wanted.size and not np.isin(array, wanted).all():
-        return False
-    rest = iter(array.reshape(-1).tolist())
-    return all([x in rest for x in wanted.tolist()])  # `in` consumes the iterator, so this finds a subsequence
+    wanted = np.concatenate([part.reshape(-1) for part in parts]).astype(array.dtype)
+    rest = iter(array.reshape(-1)[::-1].tolist())
+    found = 0
+    for value in wanted[::-1].tolist():
+        if value not in rest:  # `in` consumes the iterator, so this finds a subsequence
+            break
+        found += 1
+    if found == wanted.size and array.size <= 4 * found:
+        return True
+    return 2 * found >= array.size or (found > 0 and bool(np.isin(array, wanted).all()))
 
 
 def _target(frame: FrameType) -> Any:
@@ -187,6 +199,12 @@ def _target(frame: FrameType) -> Any:
     code = [i for i in dis.get_instructions(frame.f_code) if i.offset <= frame.f_lasti]
     missing = 2 if code[-1].opname == "STORE_SLICE" else 1  # the values on the stack above the object: an index, or two ends
     k = len(code) - 1
+    while code[k - 1].opname in (
+        "SWAP",
+        "ROT_THREE",
+        "ROT_FOUR",
+    ):  # of `a[i] += t`, which computes t above the object and the index
+        k, missing = k - 1, 2 if code[-1].opname == "STORE_SUBSCR" else 3
     while missing > 0 and k > 0:
         k -= 1
         missing -= dis.stack_effect(code[k].opcode, code[k].arg if code[k].opcode >= dis.HAVE_ARGUMENT else None, jump=False)
@@ -208,5 +226,7 @@ def _target(frame: FrameType) -> Any:
 def _named(frame: FrameType, name: str, attributes: Sequence[str]) -> Any:
     found = frame.f_locals.get(name, frame.f_globals.get(name))
     for attribute in attributes:
+        if isinstance(found, np.ndarray):
+            return found  # a.T[i] = t, a.flat[i] = t
         found = getattr(found, "__dict__", {}).get(attribute)
     return found
