@@ -8,7 +8,7 @@ from ..ops.elementwise import silu as silu
 from ..ops.elementwise import tanh as tanh
 from ..ops.gather import one_hot as one_hot
 from ..ops.linear import linear as linear
-from ..ops.random import dropout as dropout
+from ..ops.dropout import dropout as dropout
 from ..ops.rows import layer_norm as layer_norm
 from ..ops.rows import log_softmax as log_softmax
 from ..ops.rows import logsumexp as logsumexp
