@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
+from ..backends import modes
 from ..errors import PullbackError, ShapeError, StaleValueError, TapeError, UnconnectedError, ZeroGradientWarning, an
 from ..launch import door
 from ..launch.refusal import Refused
@@ -18,7 +19,7 @@ from .listeners import listeners
 from .node import Edge, dependents, needed_by, open_calls
 from .part import Part
 from .primitive import same
-from .site import warn
+from .site import Site, warn
 
 if TYPE_CHECKING:
     from .node import Recorded
@@ -112,8 +113,18 @@ def walk(
 
     inside: receives the nodes of checkpointed calls, which are computed again. If it is None they are walked, too.
 
+    Products in the pullback of an op round their factors as they did in the op.
+
     Returns the hooks that did not run.
     """
+    before = modes.precision()
+    try:
+        return _walk(tape, pending, reach, sources, sums, inside, before)
+    finally:
+        modes.switch(before)
+
+
+def _walk(tape: Tape, pending: list[Recorded], reach: set[int], sources: set[int], sums: Sums, inside: Any, before: Any) -> Any:
     fused, batches = not listeners.differentiates, listeners.batches  # no listener needs a pullback's ops, so one kernel may run
     hooks, scopes, cotangents, everything = dict(tape.hooks), tape.scopes, sums.of, reach is tape.values
     shown = hooks.keys() | sources.difference(tape.leaves)  # computed values whose complete cotangent is needed
@@ -124,14 +135,14 @@ def walk(
             continue
         g = g if g.__class__ is Tensor or op.takes_sums else total(g)
         if shown and y in shown:
-            g = run_hooks(hooks.pop(y, ()), total(g))
-            if y in sources:
-                cotangents[y] = g
+            g = _complete(cotangents if y in sources else {}, y, g, hooks, before)
         if scopes:  # a profile runs
             # The cost of a layer's backward pass is attributed to the layer.
             door.leave_scope(pulling(scopes.get(y, 0), _without(op, edges, reach)))
         if versions:
             check_versions(op, versions, (code, offset))
+        if modes.used:
+            modes.switch(tape.precisions.get(y, "float32"))
         try:
             if op.joint:
                 (pending if inside is None else inside).extend(pull_call(tape, op, edges, g, reach, sums))
@@ -154,6 +165,13 @@ def walk(
             error.args = (f"{error} (in the backward pass of {error_text.op_at(op, (code, offset))})", *error.args[1:])
             raise
     return hooks
+
+
+def _complete(gradients: dict[int, Any], y: int, g: Any, hooks: dict[int, Any], precision: modes.Precision) -> Tensor:
+    """Returns a complete cotangent after its hooks, which run with the program's precision, and keeps it in `gradients`."""
+    modes.switch(precision)
+    gradients[y] = g = run_hooks(hooks.pop(y, ()), total(g))
+    return g
 
 
 def _without(op: Op, edges: Sequence[Any], reach: Container[int]) -> tuple[str, ...]:
@@ -193,6 +211,7 @@ def pull_call(tape: Tape, op: Op, edges: Sequence[Any], g: Any, reach: set[int],
         open_calls(made)
     reach |= dependents(made, [x for x in edge.x if x in reach])
     tape.scopes.update(made.scopes)
+    tape.precisions.update(made.precisions)
     for place, gy in g.of.items():
         if outputs[place].serial in reach:
             sums.add(outputs[place].serial, gy)
@@ -265,6 +284,14 @@ def reachable(tape: Tape, serials: set[int]) -> set[int]:
     if tape.leaves.keys() <= serials and not tape.has_dead:
         return tape.values
     return dependents(tape, [*serials, *tape.hooks])
+
+
+def note_op(tape: Tape, op: Op, y: int, site: Site) -> None:
+    """Notes, for an op that a tape records, the scope that a profile shows and the precision, which its pullback has, too."""
+    if door.profiling:
+        tape.scopes[y] = door.label(op.shown, *site)
+    if modes.precision() != "float32":
+        tape.precisions[y] = modes.precision()
 
 
 def note_derivative(values: Sequence[Any], derivatives: Sequence[Any]) -> None:

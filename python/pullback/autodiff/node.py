@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from ..backends import modes
 from .site import Site
 
 if TYPE_CHECKING:
@@ -141,7 +142,8 @@ def live(op: Op, inputs: list[int]) -> list[int]:
 def only_call(tape: Tape, target: Any, sources: Any, output_gradients: Any, aggregation: str) -> Any:
     """Returns what tape.gradient does if the tape's only op is the call of a captured function. Returns None if it is not."""
     replay = tape.nodes[0][0].replay
-    plain = output_gradients is None and aggregation == "accumulate"
+    exact = not tape.precisions and modes.precision() == "float32"  # if not, `walk` decides how products round
+    plain = exact and output_gradients is None and aggregation == "accumulate"
     return replay.gradient(tape, target, sources) if plain and replay is not None else None
 
 

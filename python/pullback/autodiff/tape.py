@@ -7,6 +7,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from weakref import ref
 
+from ..backends import modes
 from ..errors import TapeError, an
 from ..interop.unknown_names import unexpected
 from ..launch import capturing, door
@@ -14,7 +15,7 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor, new_serial
 from ..tree import beside, flatten, unflatten
 from ..typing import Tree
-from .backward import note_derivative, seeds_for, sweep
+from .backward import note_derivative, note_op, seeds_for, sweep
 from .error_text import not_watched
 from .kept import Kept, Listening
 from .listeners import listeners
@@ -62,6 +63,7 @@ class Tape(Listening):
         self.hooks: dict[int, list[Callable[[Tensor], Any]]] = {}
         self.has_dead = False  # True if some node has a derivative that is zero everywhere
         self.scopes: dict[int, int] = {}  # by serial, while a profile runs: the scope that the pullback is attributed to
+        self.precisions: dict[int, modes.Precision] = {}  # by serial, where products of the op rounded their factors
         self.cuts: list[tuple[int, str, Site]] = []  # where watched values left the tape: numpy(), stop_gradient, …
         self.left = None
         self.derivatives: list[tuple[set[int], list[set[int]]]] = []  # the serials that `note_derivative` notes
@@ -178,12 +180,10 @@ class Tape(Listening):
                 self.cuts += [(serial, op.name, (code, offset)) for serial in serials if serial]
                 return
             self.has_dead = self.has_dead or any([serials[i] for i in op.dead])
-        result = y.serial
-        if not result:
-            y.serial = result = new_serial()
+        result = y.serial = y.serial or new_serial()
         values.add(result)
-        if door.profiling:
-            self.scopes[result] = door.label(op.shown, code, offset)
+        if door.profiling or modes.used:
+            note_op(self, op, result, (code, offset))
         edges = op.edges(inputs, y, params, serials)
         versions = _versions(inputs, edges) if changeable else ()
         self.nodes.append((op, result, serials, edges, versions, code, offset, params))  # a Node

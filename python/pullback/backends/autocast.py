@@ -23,15 +23,16 @@ class autocast:
             as fast without. "float32" does not round, for a part of the program inside
             another autocast.
 
-    It applies to products that run inside the `with` block, so the backward pass belongs inside, too. Blocks nest, and the end of
-    a block restores the previous precision. float16 has a small range: it turns gradients below 3e-8 into 0 unless a
+    It applies to products that run inside the `with` block and to the products of their gradients, of every order, wherever the
+    backward pass runs. Gradients of what ran outside do not change if the backward pass runs inside. Blocks nest, and the end of a
+    block restores the previous precision. float16 has a small range: it turns gradients below 3e-8 into 0 unless a
     `pb.amp.LossScaler` scales the loss, which bfloat16 does not need. "tf32" raises a PullbackError while
     `pb.config.reproducible` is "everywhere".
 
     Example:
         >>> with pb.amp.autocast("bfloat16"), pb.GradientTape() as tape:
         ...     loss = nn.functional.cross_entropy(model(x), labels)
-        ...     gradients = tape.gradient(loss, model.parameters())
+        >>> gradients = tape.gradient(loss, model.parameters())
     """
 
     def __init__(self, precision: modes.Precision) -> None:

@@ -21,6 +21,7 @@ class _Thread(threading.local):
 
 
 _thread: Final = _Thread()
+used = False  # True once a thread has asked for another precision than float32; until then, nobody needs to look
 _mode: Mode = "machine"
 _of_gpu: Final[list[Any]] = []  # the CUDA kernels, once they are loaded
 
@@ -32,10 +33,18 @@ def precision() -> Precision:
 
 def set_precision(name: Precision) -> None:
     """Sets the precision of products in this thread."""
+    global used
+    used = used or name != "float32"
     _thread.precision = name
     for kernels in (native.module, *_of_gpu):
         if kernels is not None:
             kernels.set_matmul_precision(PRECISIONS.index(name))
+
+
+def switch(name: Precision) -> None:
+    """Sets the precision of products in this thread, unless it is set already."""
+    if _thread.precision != name:
+        set_precision(name)
 
 
 def mode() -> Mode:

@@ -190,6 +190,7 @@ class Replayed(Recalled):
         nodes = self.trace.made_with(kept, known, versions)
         if door.profiling:
             tape.scopes.update({known[serial]: scope for serial, scope in self.trace.scopes.items()})
+        tape.precisions.update({known[serial]: precision for serial, precision in self.trace.precisions.items()})
         return nodes, known
 
     @staticmethod
@@ -320,6 +321,7 @@ class Backward:
         known = {serial: serial for serial in trace.values if serial not in trace.again}
         tape.nodes = trace.made_with(kept, known)
         tape.values, tape.scopes = set(known.values()), {known[serial]: scope for serial, scope in trace.scopes.items()}
+        tape.precisions = {known[serial]: precision for serial, precision in trace.precisions.items()}
         inputs = [known[serial] for serial in trace.serials]
         tape.leaves = dict.fromkeys(inputs)  # type: ignore[assignment]
         wanted = [inputs[i] for i in self._needed]

@@ -17,6 +17,7 @@ from ..autodiff.batching import Batched
 from ..autodiff.listeners import listeners
 from ..autodiff.node import Node, Recorded, all_kept, dependents, named, needed_by
 from ..autodiff.tape import Tape
+from ..backends.modes import Precision
 from ..launch import capturing
 from ..tensors import devices
 from ..tensors.parameter import Parameter
@@ -114,6 +115,7 @@ class Trace:
         leaves, form: the leaves of the function's value (sources or Constants) and its structure.
         nodes: the ops, in which Slots stand for kept values.
         scopes: by serial, the scope that a pullback is attributed to.
+        precisions: by serial, where products of the op rounded their factors.
         storages: the storages that pullbacks read, and how much older than at the end of the run they were when they were read.
         cuts: (an input, how, site) for each place where a watched value left the tape.
         again: by serial, the places in `kept` of the inputs that a checkpoint computes with again.
@@ -144,6 +146,9 @@ class Trace:
         self.shapes = [(leaves[x] if isinstance(x, int) else x).shape for x in self.inputs]
         self.values = {*self.serials, *produced}
         self.scopes = {serial: scope for serial, scope in inside.scopes.items() if serial in produced}
+        self.precisions: dict[int, Precision] = {
+            serial: precision for serial, precision in inside.precisions.items() if serial in produced
+        }
         self.cuts = _cuts(inside, own)
         self.storages = _storages(nodes)
         self.has_dead = inside.has_dead

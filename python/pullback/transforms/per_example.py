@@ -14,6 +14,8 @@ from ..autodiff.batching import Batched, pull
 from ..autodiff.node import Edge, Node, Recorded, dependents, named, open_calls
 from ..autodiff.primitive import Op
 from ..autodiff.tape import Tape
+from ..backends import modes
+from ..backends.autocast import autocast
 from ..errors import ShapeError
 from ..function_wrapper import FunctionWrapper
 from ..launch import door
@@ -93,7 +95,7 @@ class PerExampleNorm(FunctionWrapper[P, Tensor]):
     def __call__(self, *args: P.args, **options: P.kwargs) -> Tensor:
         record = _Record("per_example_norm", self._function, self._argnums, args, options)
         connected(record.tape, [record.value], record.sources, "zero")  # for its warnings
-        with door.charged_to(door.BACKWARD):
+        with door.charged_to(door.BACKWARD), record.rounding():
             found = record.norms(record.pull(record.seed()))
         note_derivative([record.value], [found])
         return found
@@ -132,7 +134,7 @@ class WeightedGradient(FunctionWrapper[..., Any]):
     def __call__(self, *args: Any, **options: Any) -> Any:
         weights, record = self._weights, _Record("weighted_grad", self._function, self._argnums, args, options)
         connected(record.tape, [record.value], record.sources, "zero")  # for its warnings
-        with door.charged_to(door.BACKWARD):
+        with door.charged_to(door.BACKWARD), record.rounding():
             given = weights(record.norms(record.pull(record.seed(), retain=True))) if callable(weights) else weights
             found = [_total(parts, x) for parts, x in zip(record.pull(record.seed(given)), record.sources)]
         note_derivative([record.value], found)
@@ -159,6 +161,13 @@ class _Record:
         open_calls(self.tape)
         if self.value.size != 1:
             raise ShapeError(f"{what}: {name_of(f)} returned shape {self.value.shape} for one example; it must be a scalar.")
+
+    def rounding(self) -> autocast:
+        """Returns the block in which the factors of gradients are multiplied: as the ops on the sources did, if all did alike."""
+        wanted = {x.serial for x in self.sources}
+        nodes = [node for node in named(self.tape.nodes) if not wanted.isdisjoint(node.inputs)]
+        found: set[modes.Precision] = {self.tape.precisions.get(node.y, "float32") for node in nodes}
+        return autocast(found.pop() if len(found) == 1 else "float32")
 
     def seed(self, weights: Any = None) -> Tensor:
         """Returns the cotangent of the losses: each example's weight, or 1 by default."""
