@@ -199,12 +199,8 @@ def _target(frame: FrameType) -> Any:
     code = [i for i in dis.get_instructions(frame.f_code) if i.offset <= frame.f_lasti]
     missing = 2 if code[-1].opname == "STORE_SLICE" else 1  # the values on the stack above the object: an index, or two ends
     k = len(code) - 1
-    while code[k - 1].opname in (
-        "SWAP",
-        "ROT_THREE",
-        "ROT_FOUR",
-    ):  # of `a[i] += t`, which computes t above the object and the index
-        k, missing = k - 1, 2 if code[-1].opname == "STORE_SUBSCR" else 3
+    while code[k - 1].opname in ("SWAP", "ROT_THREE"):  # of `a[i] += t`, which computes its value above the object and the index
+        k, missing = k - 1, 2
     while missing > 0 and k > 0:
         k -= 1
         missing -= dis.stack_effect(code[k].opcode, code[k].arg if code[k].opcode >= dis.HAVE_ARGUMENT else None, jump=False)

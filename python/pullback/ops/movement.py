@@ -147,9 +147,9 @@ def pad(
     widths = _widths(x, pad_width)
     if mode != "constant":
         return _pad_with_elements(x, widths, mode)
-    given: Any = value if constant_values is None else constant_values
-    if isinstance(given, (list, tuple)) and has_tensor(given):
-        given = as_tensor(given)
+    if constant_values is None:
+        return _pad_with(x, widths, value)
+    given: Any = as_tensor(constant_values) if has_tensor(constant_values) else constant_values
     if not (given.ndim if isinstance(given, Tensor) else np.ndim(given)):
         return _pad_with(x, widths, given)
     try:
