@@ -4,11 +4,19 @@
 #include "cpu/blas.h"
 
 #include <cblas.h>
+#include <lapacke.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <limits>
+#include <mutex>
+#include <new>
 #include <stdexcept>
+#include <thread>
 
+#include "cpu/allocator.h"
 #include "cpu/pool.h"
 
 extern "C" {
@@ -24,6 +32,47 @@ namespace {
   scipy_openblas_set_num_threads(1);
   return true;
 }();
+
+constexpr size_t kBuffer = size_t{33} << 20;  // bytes of a buffer of OpenBLAS, and some more
+// A test for room costs about 3 us, and holds for calls that begin within this time.
+constexpr auto kHolds = std::chrono::microseconds(200);
+
+bool has_room(int buffers) {
+  const size_t bytes = size_t(buffers) * kBuffer;
+  void* const room = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED) return false;
+  munmap(room, bytes);
+  return true;
+}
+
+// Makes OpenBLAS take its first buffer, which it keeps: a call of LAPACK takes one for a matrix of any size.
+void take_first_buffer() {
+  static std::atomic<bool> taken{false};
+  static std::mutex mutex;
+  if (taken.load(std::memory_order_acquire)) return;
+  std::lock_guard<std::mutex> lock(mutex);
+  if (taken.load(std::memory_order_relaxed)) return;
+  if (!has_room(1)) {
+    trim_cache();
+    if (!has_room(1)) throw std::bad_alloc();
+  }
+  double one = 1;
+  scipy_LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'U', 1, &one, 1);
+  taken.store(true, std::memory_order_release);
+}
+
+std::atomic<int> inside{0};  // calls that run
+
+// Returns true if there is room for the buffers of so many calls besides the first.
+bool has_room_beside(int calls) {
+  static std::atomic<int> tested{0};
+  static std::atomic<int64_t> until{0};
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  if (calls <= tested.load() && std::chrono::nanoseconds(now).count() < until.load()) return true;
+  if (!has_room(calls)) return false;
+  tested.store(calls), until.store(std::chrono::nanoseconds(now + kHolds).count());
+  return true;
+}
 
 constexpr double kShareFrom = 2.5e6;  // the fewest multiply-adds of a product that is shared by threads: about 20 us
 // The multiply-adds of a strip. For products of up to 1e6 OpenBLAS has AVX-512 kernels that do not pack: 10x128x1000 then takes 17 us
@@ -74,6 +123,11 @@ void call(const Product<double>& p) {
   }
 }
 
+template <class T> void guarded(const Product<T>& p) {
+  const BlasCall running;
+  call(p);
+}
+
 // Computes rows [i0, i1) and columns [j0, j1) of C.
 template <class T>
 void tile(Product<T> p, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
@@ -82,7 +136,7 @@ void tile(Product<T> p, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
   p.c += i0 * p.ldc + j0;
   p.m = i1 - i0;
   p.n = j1 - j0;
-  call(p);
+  guarded(p);
 }
 
 template <class T>
@@ -96,7 +150,7 @@ void run(const Product<T>& p) {
     return;
   }
   const double depth = double(p.k), work = double(p.m) * double(p.n) * depth;
-  if (work < kShareFrom) return call(p);
+  if (work < kShareFrom) return guarded(p);
   const bool tall = p.m > p.n;
   const int64_t side = tall ? p.m : p.n;
   const int64_t fits = static_cast<int64_t>(kStripWork / (double(std::min(p.m, p.n)) * depth)) / 16 * 16;
@@ -130,6 +184,15 @@ void checked(Product<T> p) {
 }
 
 }  // namespace
+
+BlasCall::BlasCall() {
+  take_first_buffer();
+  for (int others = inside.fetch_add(1); others > 0 && !has_room_beside(others); others = inside.fetch_add(1)) {
+    inside.fetch_sub(1);
+    std::this_thread::yield();
+  }
+}
+BlasCall::~BlasCall() { inside.fetch_sub(1); }
 
 void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t lda, const float* b,
           int64_t ldb, float beta, float* c, int64_t ldc) {

@@ -14,6 +14,17 @@ void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const 
 void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const double* a, int64_t lda, const double* b,
           int64_t ldb, double beta, double* c, int64_t ldc);
 
+// Exists during a call of OpenBLAS, which takes a working buffer of 32 MiB for each call that runs at the same time, keeps it for later
+// calls, and ends the process if there is no memory for it. The constructor waits for other calls if there is no memory for another
+// buffer, and throws std::bad_alloc if there is none for the first.
+class BlasCall {
+ public:
+  BlasCall();
+  ~BlasCall();
+  BlasCall(const BlasCall&) = delete;
+  BlasCall& operator=(const BlasCall&) = delete;
+};
+
 const char* blas_core();    // the kernels that OpenBLAS chose for this CPU, e.g. "SkylakeX"
 const char* blas_config();  // the version and the build options of OpenBLAS
 

@@ -279,3 +279,45 @@ def test_zeros_are_tried_again_once_the_cache_is_empty(native: None, monkeypatch
     monkeypatch.setattr(devices, "full", full)
     assert pb.zeros((3,), device="cpu").numpy().tolist() == [0, 0, 0]
     assert len(tries) == 2
+
+
+# ---- memory of OpenBLAS
+
+# In each child the libraries have taken no memory for matrices yet, and `extra` MiB more than there are in use is the limit.
+CHILDREN = """
+import os
+many = pb.tensor(np.stack([np.eye(200)] * 32))
+one = pb.tensor(np.eye(600))
+calls = {{
+    "cholesky": lambda: pb.linalg.cholesky(many), "cholesky in blocks": lambda: pb.linalg.cholesky(one),
+    "qr": lambda: pb.linalg.qr(many), "svd": lambda: pb.linalg.svd(many[:4]), "svdvals": lambda: pb.linalg.svdvals(many[:4]),
+    "eigh": lambda: pb.linalg.eigh(many[:4]), "solve": lambda: pb.linalg.solve(many, many), "matmul": lambda: one @ one,
+    "inv": lambda: pb.linalg.inv(many), "lstsq": lambda: pb.linalg.lstsq(many[:2], many[:2]), "transposed": lambda: one.T @ one[:, :3],
+}}
+results = set()
+for name, call in calls.items():
+    for extra in {extras}:
+        child = os.fork()
+        if child == 0:
+            used = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+            resource.setrlimit(resource.RLIMIT_AS, (used + extra * MIB,) * 2)
+            try:
+                call()
+                os._exit(10)
+            except MemoryError:
+                os._exit(11)
+        status = os.waitpid(child, 0)[1]
+        results.add(os.waitstatus_to_exitcode(status))
+        if os.waitstatus_to_exitcode(status) not in (10, 11):
+            print(name.replace(" ", "_"), extra, status)
+print(*sorted(results))
+"""
+
+
+@needs_kernels
+@needs_cache
+@needs_proc
+@pytest.mark.parametrize("threads", ["1", "4"])
+def test_a_matrix_for_which_openblas_has_no_memory_is_an_out_of_memory_error(threads: str) -> None:
+    program = CHILDREN.format(extras="(1, 8, 20, 28, 32, 36, 40, 48, 60, 64, 72, 100, 600)")
+    assert output(program, OPENBLAS_NUM_THREADS="1", PULLBACK_NUM_THREADS=threads) == ["10", "11"]
