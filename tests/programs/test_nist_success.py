@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from more_garbow_hillstrom import PROBLEMS
 from nist_problems import NAMES, Problem, read
 
 SLACK = {"float64": 1e-3, "float32": 0.1}  # of the certified sum of squares
@@ -105,3 +106,23 @@ def test_success_of_minimize_in_float32_is_what_float64_reaches(name: str, metho
             assert found.success or found.message
         if success["float32"] and success["float64"]:
             assert loss["float32"] < 2 * loss["float64"] + 1e-3  # of small losses, ftol is the absolute change
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", ["Box", "Powell badly scaled", "Trigonometric", "Chebyquad", "Biggs EXP6"])
+def test_success_far_from_standard_starts_of_more_garbow_hillstrom(name: str, dtype: str) -> None:
+    """Steps that are short because the radius is, or beside an element that the residuals do not show, were called convergence."""
+    (problem,) = [problem for problem in PROBLEMS if problem.name == name]
+    for factor in (10, 100):
+        x0 = pb.tensor((factor * np.array(problem.start, float)).astype(dtype))
+        f = lambda x, p=problem: p.residuals(x).astype(dtype)
+        found = pb.solve.least_squares(f, x0)
+        if found.success:  # a stationary point: no change of one element would lower the cost by much
+            j, r = (np.asarray(part.numpy(), np.float64) for part in (found.jac, found.fun))
+            norms = np.linalg.norm(j, axis=0)
+            cosines = np.abs(j.T @ r) / np.where(norms > 0, norms, 1.0) / (np.linalg.norm(r) or 1.0)
+            assert 2 * float(found.cost) < 1e-6 or cosines.max() < 1e-2, (factor, cosines)
+        if x0.size == found.fun.size:
+            solved = pb.solve.root(f, x0)
+            squares = float(pb.sum(problem.residuals(pb.tensor(np.asarray(solved.x.numpy(), float))) ** 2))
+            assert squares < 1e-5 or not solved.success, (factor, squares)

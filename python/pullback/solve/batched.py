@@ -41,6 +41,7 @@ UNROLLED: Final = 8  # the most unknowns whose Cholesky factors are computed ele
 FIRST_DAMPING: Final = 1e-3
 CAREFUL_DAMPING: Final = 1.0  # the first one with a robust loss, in whose flat tail a long step may end
 MOST_DAMPING: Final = 1e30
+LARGE_DAMPING: Final = 0.1  # from here on a step is much shorter than the full one, because the scaled diagonal of JᵀJ is 1
 ROUNDING: Final = 16.0  # a decrease of the cost below this multiple of its rounding error counts as none
 MOST_GROWTH: Final = 16.0  # of the damping at once, so that it does not jump over good steps
 
@@ -145,12 +146,16 @@ class Block:
         accepted = good & (gained > 0)
         swing = 2 * ratio - 1
         lower = self.damping * maximum(1 - swing * swing * swing, 0.1)
-        length, size = sqrt(sum(delta * delta, axis=-1)), sqrt(sum(self.x * self.x, axis=-1))
+        length, size = _norms(delta), _norms(self.x)
+        scaled, whole = _norms(delta * self.scale), _norms(self.x * self.scale)
         stop, eps = self.stop, self.batch.eps
         hidden = (absolute(gained) <= eps * model.cost) & (predicted <= eps * model.cost)
         short = model.promise > ROUNDING * eps * model.cost  # if the gain is hidden, then by the damping
-        gain = good & (((gained < stop.ftol * model.cost) & (ratio > 0.25)) | (hidden & ~short))
-        step = (length < stop.xtol * (stop.xtol + size)) & isfinite(length) & ~(short & self.walled)
+        near = model.promise <= max(4 * stop.ftol, ROUNDING * eps) * model.cost
+        gain = good & (((gained < stop.ftol * model.cost) & (ratio > 0.25) & near) | (hidden & ~short))
+        step = (length < stop.xtol * (stop.xtol + size)) & (scaled <= stop.xtol * (stop.xtol + whole))
+        cut = self.walled | (accepted & (self.damping > LARGE_DAMPING))
+        step = step & isfinite(length) & ~(short & cut)
         lost = self.damping > MOST_DAMPING
         gradient = (model.optimality < stop.gtol) | (model.optimality == 0)
         flags = stack([gradient, gain, step, lost, ~model.finite])
@@ -220,6 +225,10 @@ class _Model:
     def predicted(self, delta: Tensor) -> Tensor:
         """Returns the decreases of the cost by the linear models."""
         return -sum(delta * (self.gradient + 0.5 * _times(self.square, delta)), axis=-1)
+
+
+def _norms(v: Tensor) -> Tensor:
+    return sqrt(sum(v * v, axis=-1))
 
 
 def _times(a: Tensor, v: Tensor) -> Tensor:

@@ -148,7 +148,7 @@ class Search:
             if gained > 0:
                 self.x, self.cost = trial, cost
                 self.sizes = [self.sizes[1], step.size]
-                return 0 if hidden or (short and walled) else status
+                return 0 if hidden or (short and (walled or status == 3)) else status
             if status and not hidden and not (short and walled):
                 return status if finite else -2
             longest, rejected = (max(longest, step.size), rejected) if hidden else (longest, min(rejected, step.size))
@@ -200,12 +200,14 @@ class Search:
 
     def _status(self, step: Any, gained: float, ratio: float) -> int:
         """SciPy's conditions, and MINPACK's for a cost that rounding keeps from falling further."""
-        small_gain = self.stop.ftol > 0 and (
-            (gained < self.stop.ftol * self.cost and ratio > 0.25) or self._is_hidden(step, gained)
-        )
+        ftol = self.stop.ftol
+        near = self.promise <= max(4 * ftol, ROUNDING * self.eps) * self.cost  # which follows from the gain of a full step
+        small_gain = ftol > 0 and ((gained < ftol * self.cost and ratio > 0.25 and near) or self._is_hidden(step, gained))
         length = float(np.linalg.norm(step.dx))
-        small_step = length < self.stop.xtol * (self.stop.xtol + float(np.linalg.norm(self.x)))
-        tiny = length <= self.eps * float(np.linalg.norm(self.x)) * 0.5  # no further step would change x
+        xtol = self.stop.xtol  # in both norms: an element that the residuals do not show may be very large
+        small_step = length < xtol * (xtol + float(np.linalg.norm(self.x)))
+        small_step = small_step and step.size <= xtol * (xtol + float(np.linalg.norm(self.scale * self.x)))
+        tiny = bool((np.abs(step.dx) <= 0.5 * self.eps * np.abs(self.x)).all())  # no further step would change x
         return 4 if small_gain and small_step else 2 if small_gain else 3 if small_step or tiny else 0
 
 
