@@ -3,7 +3,8 @@
 //   binary.def    name_forward(a, b)    name_pullback_a(g, a, b, y)    name_pullback_b(g, a, b, y)
 //   reduce.def    name_reduce::identity<A>()    ::combine(a, b)
 // Predicates, comparisons and logical ops have a forward only, which returns bool. Ops whose pullback needs no kernel have a
-// forward only, too, which returns A.
+// forward only, too, which returns A. A pullback gives 0 instead of NaN if its cotangent is 0, whatever the slope is, so that the
+// branch that a `where` did not choose contributes no NaN.
 #pragma once
 #include "math/scalar.h"
 
@@ -19,7 +20,7 @@ namespace pb {
   struct name##_pullback {                                                                       \
     template <class A>                                                                           \
     PB_HD A operator()([[maybe_unused]] A g, [[maybe_unused]] A x, [[maybe_unused]] A y) const { \
-      return PULL;                                                                               \
+      return m::mask_nan_gradient(g, A(PULL));                                                   \
     }                                                                                            \
   };
 #define PB_PREDICATE(name, EXPR) PB_FUNCTOR1(name, bool, EXPR)
@@ -44,7 +45,7 @@ template <> inline constexpr int kAngle<cos_pullback> = 1;
   struct name {                                                                                                        \
     template <class A>                                                                                                 \
     PB_HD A operator()([[maybe_unused]] A g, [[maybe_unused]] A a, [[maybe_unused]] A b, [[maybe_unused]] A y) const { \
-      return PULL;                                                                                                     \
+      return m::mask_nan_gradient(g, A(PULL));                                                                         \
     }                                                                                                                  \
   };
 #define PB_FORWARD(name, FWD) PB_FUNCTOR2(name, A, FWD)

@@ -1,6 +1,6 @@
 // Trigonometric functions and their inverses.
 #pragma once
-#include "math/bits.h"
+#include "math/number.h"
 
 namespace pb::m {
 
@@ -157,6 +157,9 @@ template <class T> PB_HD Far<T> cos(Far<T> x) { return sincos(x).cos; }
 template <class T> PB_HD Far<T> tan(Far<T> x) {
   const SinCos<T> y = sincos(x);
   return is_far(x.value) ? T(y.sin / y.cos) : tan(x.value);
+}
+template <class T> PB_HD Far<T> mask_nan_gradient(Far<T> g, Far<T> gradient) {
+  return mask_nan_gradient(g.value, gradient.value);
 }
 
 template <class T> struct Pi;  // pi/2 as a sum of two numbers

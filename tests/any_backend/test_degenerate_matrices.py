@@ -190,6 +190,31 @@ def test_gradients_of_singular_vectors_are_right_at_all_scales(shape: tuple[int,
         assert abs(host(pb.jvp(f, (scaled,), (tangent,))[1]) - moved) < 100 * eps * np.abs(wanted).sum(), e
 
 
+@pytest.mark.parametrize(
+    ("dtype", "exponents"), [("float32", (-18, -13, -12, 0, 11, 12, 13, 18)), ("float64", (-150, -90, 90, 150))]
+)
+@pytest.mark.parametrize("shape", [(4, 3), (3, 4), (3, 3)])
+def test_gradients_of_least_squares_are_right_at_all_scales(shape: tuple[int, int], dtype: str, exponents: Any) -> None:
+    m, n = shape
+    x, w, b = RNG.standard_normal(shape), RNG.standard_normal((n, m)), RNG.standard_normal(m)
+    functions = {
+        "pinv": lambda x: pb.sum(L.pinv(x) * pb.tensor(w, dtype=x.dtype)),
+        "lstsq": lambda x: pb.sum(L.lstsq(x, pb.tensor(b, dtype=x.dtype)).solution * pb.tensor(w[:, 0], dtype=x.dtype)),
+    }
+    for (name, f), e in itertools.product(functions.items(), exponents):
+        wanted, scaled = host(pb.grad(f)(pb.tensor(x))), (x * 10.0**e).astype(dtype)
+        found = host(pb.grad(f)(pb.tensor(scaled))).astype(float) * 10.0**e * 10.0**e
+        lost = float(np.finfo(dtype).tiny) * 10.0**e * 10.0**e  # denormal numbers count as zero
+        assert np.abs(found - wanted).max() < 300 * np.finfo(dtype).eps * np.abs(wanted).max() + lost, (name, e)
+        moved = host(pb.jvp(f, (pb.tensor(scaled),), (pb.tensor(scaled),))[1]) * 10.0**e
+        assert abs(moved - np.sum(wanted * x)) < 300 * np.finfo(dtype).eps * np.abs(wanted * x).sum(), (name, e)
+
+
+def test_pseudo_inverses_of_zero_and_of_no_elements_have_gradients() -> None:
+    for shape in ((2, 3), (0, 3), (3, 0), (2, 0, 3), (2, 2, 3)):
+        assert not host(pb.grad(lambda x: pb.sum(L.pinv(x)))(pb.zeros(shape))).any()
+
+
 def test_a_batch_spoils_only_the_matrix_with_equal_values() -> None:
     x = np.stack([np.eye(3), np.diag([1.0, 2, 4])])
     for f in (of_eigh(pb.log), of_svd(pb.log)):

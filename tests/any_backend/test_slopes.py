@@ -323,43 +323,6 @@ def test_a_where_inside_a_where_keeps_both_branches_out() -> None:
     close(tape.gradient(y, x), [3.0, 3.0, 0.5 + 0.25 * np.log(4.0)])
 
 
-ODD = np.array([[np.nan, np.inf], [-np.inf, 0.0]], np.float32)
-EVEN = np.array([[1.0, 2.0], [-3.0, 0.5]], np.float32)
-F = nn.functional
-
-
-def gradients_of_nothing(f: Any, *arrays: Any) -> list[Any]:
-    """Returns the gradients by tensors from which `where` selects nothing."""
-    with pb.GradientTape() as tape:
-        xs = [watched(a, tape) for a in arrays]
-        y = pb.sum(pb.where(False, f(*xs), 0.0))
-    return [host(g) for g in tape.gradient(y, xs)]
-
-
-def test_a_cotangent_of_zero_gives_zero_where_the_page_of_derivatives_says_so() -> None:
-    one = [pb.exp, pb.log, pb.sqrt, pb.reciprocal, pb.tan, pb.asin, pb.sinh, pb.lgamma]
-    for f in one:
-        assert not np.any(gradients_of_nothing(f, ODD)), f
-    for f in (pb.multiply, pb.divide, pb.pow, pb.atan2):
-        for pair in ((ODD, EVEN), (EVEN, ODD), (ODD, ODD), (ODD, 0 * EVEN)):
-            assert not np.any(gradients_of_nothing(f, *pair)), f
-
-
-def test_a_cotangent_of_zero_times_nan_is_nan_where_the_page_of_derivatives_says_so() -> None:
-    image, kernel = np.tile(ODD, (1, 1, 2)), np.ones((1, 2, 2), np.float32)
-    for f, args, which in (
-        (pb.matmul, (ODD, EVEN), 1), (lambda a, b: pb.einsum("ij,jk->ik", a, b), (ODD, EVEN), 1), (F.linear, (ODD, EVEN), 1),
-        (F.conv1d, (image, kernel), 1), (pb.softmax, (ODD,), 0), (F.layer_norm, (ODD,), 0), (pb.tanh, (ODD,), 0),
-        (pb.sin, (ODD,), 0), (pb.square, (ODD,), 0),
-    ):  # fmt: skip
-        found = gradients_of_nothing(f, *args)
-        assert np.isnan(found[which]).any(), f
-    seen = np.isfinite(ODD)
-    w = gradients_of_nothing(lambda x, w: pb.where(seen, x, 0.0) @ w, ODD, EVEN)
-    assert not np.any(w[0])
-    assert not np.any(w[1])
-
-
 def test_straight_through_passes_the_gradient() -> None:
     with pb.GradientTape() as tape:
         x = watched([0.2, 1.7], tape)

@@ -44,7 +44,7 @@ COUNTS: Final[dict[str, tuple[int, int, int]]] = {
     "divide_pullback_a": (0, 0, 1),
     "divide_pullback_b": (1, 1, 1),
     "elu": (0, 0, 1),
-    "elu_pullback": (1, 1, 0),
+    "elu_pullback": (0, 1, 1),
     "equal": (0, 0, 0),
     "erf": (0, 0, 1),
     "erf_pullback": (1, 3, 1),

@@ -125,17 +125,15 @@ def unary(
     domain: tuple[float, float] = (-2.0, 2.0),
     ulp: float = 4,
     doc: str | None = None,
-    singular: bool = False,
 ) -> Callable[[ArrayLike], Tensor]:
     """Declares an elementwise op of one input and returns its public function.
 
-    singular: the derivative can be infinite or undefined; where the cotangent is 0, the gradient is then 0 and not NaN.
+    Where the cotangent is 0, the gradient is 0, also if the derivative is infinite or undefined.
     """
     declared = op(
         name, kind=UNARY, reference=reference, pullback=pullback, cost=per_element(name), takes=takes, domain=domain, ulp=ulp
     )
-    if singular:
-        keep_zeros(declared)
+    keep_zeros(declared)
     fuse_unary(declared) if declared.native else count_per_element(declared)
     kernel = on_tensors(declared)
 
@@ -167,7 +165,7 @@ def binary(
     doc: str | None = None,
     kind: Kind = BINARY,
     cost: Callable[..., Any] | None = None,
-    singular: bool = False,
+    tangent: TangentRule | None = None,
     check: Callable[[Any, Any], None] | None = None,
 ) -> Callable[[ArrayLike, ArrayLike], Tensor]:
     """Declares an elementwise op of two inputs (tensors or Python numbers) and returns its public function.
@@ -177,10 +175,9 @@ def binary(
     """
     declared = op(
         name, kind=kind, reference=reference, inputs=2, pullback=pullback, cost=cost or per_element(name), takes=takes,
-        domain=domain, ulp=ulp,
+        domain=domain, ulp=ulp, tangent=tangent,
     )  # fmt: skip
-    if singular:
-        keep_zeros(declared)
+    keep_zeros(declared)
     fuse_binary(declared) if declared.native else count_per_element(declared)
     kernel = on_tensors(declared)
 
@@ -207,12 +204,13 @@ def binary(
 
 
 def keep_zeros(op: Op) -> None:
-    """Makes the op's pullbacks give 0 instead of NaN where the cotangent is 0, as `m::mask_nan_gradient` does in the kernels.
+    """Makes the op's pullbacks give 0 instead of NaN where the cotangent is 0, as csrc/math/functors.h does with the kernels.
 
-    The branch that a `where` did not choose then contributes no NaN, whatever its derivative is.
+    The branch that a `where` did not choose then contributes no NaN, whatever its derivative is. A rule that keeps nothing only
+    passes the cotangent on.
     """
     for rule in op.rules:
-        if rule is not None:
+        if rule is not None and rule.names:
             rule.definition = rule.fused = masked(rule.definition)
 
 

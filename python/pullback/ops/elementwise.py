@@ -39,9 +39,9 @@ negative = unary("negative", reference=lambda xp, x: xp.negative(x), pullback=la
 positive = unary("positive", reference=lambda xp, x: xp.positive(x), pullback=same, takes="number")
 sign = unary("sign", reference=lambda xp, x: xp.sign(x), pullback=ZERO, takes="number")
 square = unary("square", reference=lambda xp, x: x * x, pullback=lambda g, x: g * (2 * x), takes="number")
-sqrt = unary("sqrt", reference=lambda xp, x: xp.sqrt(x), singular=True, pullback=lambda g, y: g * (0.5 / y), domain=(0.1, 4))
-rsqrt = unary("rsqrt", reference=lambda xp, x: 1 / xp.sqrt(x), singular=True, pullback=lambda g, y: g * (-0.5 * (y * y * y)), domain=(0.1, 4))
-reciprocal = unary("reciprocal", reference=lambda xp, x: 1 / x, singular=True, pullback=lambda g, y: -g * (y * y), domain=(0.2, 3))
+sqrt = unary("sqrt", reference=lambda xp, x: xp.sqrt(x), pullback=lambda g, y: g * (0.5 / y), domain=(0.1, 4))
+rsqrt = unary("rsqrt", reference=lambda xp, x: 1 / xp.sqrt(x), pullback=lambda g, y: g * (-0.5 * (y * y * y)), domain=(0.1, 4))
+reciprocal = unary("reciprocal", reference=lambda xp, x: 1 / x, pullback=lambda g, y: -g * (y * y), domain=(0.2, 3))
 floor = unary("floor", reference=lambda xp, x: xp.floor(x), pullback=ZERO, takes="number")
 ceil = unary("ceil", reference=lambda xp, x: xp.ceil(x), pullback=ZERO, takes="number")
 trunc = unary("trunc", reference=lambda xp, x: xp.trunc(x), pullback=ZERO, takes="number")
@@ -80,28 +80,28 @@ def _rounded_integers(x: Tensor, unit: int) -> Tensor:
 
 # ---- exponentials and logarithms
 
-exp = unary("exp", reference=lambda xp, x: xp.exp(x), singular=True, pullback=lambda g, y: g * y)
-exp2 = unary("exp2", reference=lambda xp, x: xp.exp2(x), singular=True, pullback=lambda g, y: g * (y * LOG2))
-expm1 = unary("expm1", reference=lambda xp, x: xp.expm1(x), singular=True, pullback=lambda g, x: g * exp(x))
-log = unary("log", reference=lambda xp, x: xp.log(x), singular=True, pullback=lambda g, x: g / x, domain=(0.1, 4))
-log1p = unary("log1p", reference=lambda xp, x: xp.log1p(x), singular=True, pullback=lambda g, x: g / (1 + x), domain=(-0.8, 4))
-log2 = unary("log2", reference=lambda xp, x: xp.log2(x), singular=True, pullback=lambda g, x: g / (x * LOG2), domain=(0.1, 4))
-log10 = unary("log10", reference=lambda xp, x: xp.log10(x), singular=True, pullback=lambda g, x: g / (x * LOG10), domain=(0.1, 4))
+exp = unary("exp", reference=lambda xp, x: xp.exp(x), pullback=lambda g, y: g * y)
+exp2 = unary("exp2", reference=lambda xp, x: xp.exp2(x), pullback=lambda g, y: g * (y * LOG2))
+expm1 = unary("expm1", reference=lambda xp, x: xp.expm1(x), pullback=lambda g, x: g * exp(x))
+log = unary("log", reference=lambda xp, x: xp.log(x), pullback=lambda g, x: g / x, domain=(0.1, 4))
+log1p = unary("log1p", reference=lambda xp, x: xp.log1p(x), pullback=lambda g, x: g / (1 + x), domain=(-0.8, 4))
+log2 = unary("log2", reference=lambda xp, x: xp.log2(x), pullback=lambda g, x: g / (x * LOG2), domain=(0.1, 4))
+log10 = unary("log10", reference=lambda xp, x: xp.log10(x), pullback=lambda g, x: g / (x * LOG10), domain=(0.1, 4))
 
 # ---- circular and hyperbolic functions
 
 sin = unary("sin", reference=lambda xp, x: xp.sin(x), pullback=lambda g, x: g * cos(x))
 cos = unary("cos", reference=lambda xp, x: xp.cos(x), pullback=lambda g, x: -(g * sin(x)))
-tan = unary("tan", reference=lambda xp, x: xp.tan(x), singular=True, pullback=lambda g, y: g * (1 + y * y), domain=(-1, 1))
-asin = unary("asin", reference=lambda xp, x: xp.arcsin(x), singular=True, pullback=lambda g, x: g * rsqrt((1 - x) * (1 + x)), domain=(-0.9, 0.9))
-acos = unary("acos", reference=lambda xp, x: xp.arccos(x), singular=True, pullback=lambda g, x: -(g * rsqrt((1 - x) * (1 + x))), domain=(-0.9, 0.9))
+tan = unary("tan", reference=lambda xp, x: xp.tan(x), pullback=lambda g, y: g * (1 + y * y), domain=(-1, 1))
+asin = unary("asin", reference=lambda xp, x: xp.arcsin(x), pullback=lambda g, x: g * rsqrt((1 - x) * (1 + x)), domain=(-0.9, 0.9))
+acos = unary("acos", reference=lambda xp, x: xp.arccos(x), pullback=lambda g, x: -(g * rsqrt((1 - x) * (1 + x))), domain=(-0.9, 0.9))
 atan = unary("atan", reference=lambda xp, x: xp.arctan(x), pullback=lambda g, x: g / (1 + x * x))
-sinh = unary("sinh", reference=lambda xp, x: xp.sinh(x), singular=True, pullback=lambda g, x: g * cosh(x))
-cosh = unary("cosh", reference=lambda xp, x: xp.cosh(x), singular=True, pullback=lambda g, x: g * sinh(x))
+sinh = unary("sinh", reference=lambda xp, x: xp.sinh(x), pullback=lambda g, x: g * cosh(x))
+cosh = unary("cosh", reference=lambda xp, x: xp.cosh(x), pullback=lambda g, x: g * sinh(x))
 tanh = unary("tanh", reference=lambda xp, x: xp.tanh(x), pullback=lambda g, y: g * (1 - y * y))
 asinh = unary("asinh", reference=lambda xp, x: xp.arcsinh(x), pullback=lambda g, x: g * rsqrt(x * x + 1))
-acosh = unary("acosh", reference=lambda xp, x: xp.arccosh(x), singular=True, pullback=lambda g, x: g * (rsqrt(x - 1) * rsqrt(x + 1)), domain=(1.2, 4))
-atanh = unary("atanh", reference=lambda xp, x: xp.arctanh(x), singular=True, pullback=lambda g, x: g / ((1 - x) * (1 + x)), domain=(-0.8, 0.8))
+acosh = unary("acosh", reference=lambda xp, x: xp.arccosh(x), pullback=lambda g, x: g * (rsqrt(x - 1) * rsqrt(x + 1)), domain=(1.2, 4))
+atanh = unary("atanh", reference=lambda xp, x: xp.arctanh(x), pullback=lambda g, x: g / ((1 - x) * (1 + x)), domain=(-0.8, 0.8))
 
 # ---- special functions
 
@@ -112,7 +112,7 @@ erfc = unary(
 erfinv = unary(
     "erfinv",
     reference=lambda xp, x: special(xp, "erfinv")(x),
-    singular=True, pullback=lambda g, y: g * (exp(y * y) / TWO_OVER_ROOT_PI),
+    pullback=lambda g, y: g * (exp(y * y) / TWO_OVER_ROOT_PI),
     domain=(-0.9, 0.9),
     doc="Returns the inverse of erf, element by element: +-inf at +-1, NaN outside [-1, 1].",
 )
@@ -127,7 +127,7 @@ softplus = unary("softplus", reference=lambda xp, x: xp.logaddexp(x, xp.zeros_li
 silu = unary("silu", reference=lambda xp, x: _gated(xp, x, 800, lambda c: _sigmoid(xp, c)),
              pullback=lambda g, x: g * _silu_slope(_bounded(x, 800)), doc="Returns x * sigmoid(x).")  # fmt: skip
 elu = unary("elu", reference=lambda xp, x: xp.where(x > 0, x, xp.expm1(xp.where(x > 0, xp.zeros_like(x), x))),
-            pullback=lambda g, y: where(y > 0, g, g * (y + 1)), doc="Returns x where x is positive, exp(x) - 1 elsewhere.")  # fmt: skip
+            pullback=lambda g, x: where(x > 0, g, g * exp(x)), doc="Returns x where x is positive, exp(x) - 1 elsewhere.")  # fmt: skip
 gelu = unary(
     "gelu",
     reference=lambda xp, x: _gated(xp, x, 40, lambda c: 0.5 * special(xp, "erfc")(-c * ROOT_HALF)),
@@ -179,11 +179,11 @@ def _gelu_tanh_slope(c: Tensor) -> Tensor:
 
 add = binary("add", reference=lambda xp, a, b: xp.add(a, b), pullback=(same, same))
 subtract = binary("subtract", reference=lambda xp, a, b: xp.subtract(a, b), pullback=(same, lambda g: -g), takes="number")
-multiply = binary("multiply", reference=lambda xp, a, b: xp.multiply(a, b), singular=True, pullback=(lambda g, b: g * b, lambda g, a: g * a))
+multiply = binary("multiply", reference=lambda xp, a, b: xp.multiply(a, b), pullback=(lambda g, b: g * b, lambda g, a: g * a))
 divide = binary("divide", reference=lambda xp, a, b: xp.divide(a, b), takes="float",
-                singular=True, pullback=(lambda g, b: g / b, lambda g, b, y: -(g * (y / b))), domain=(0.3, 3))  # fmt: skip
+                pullback=(lambda g, b: g / b, lambda g, b, y: -(g * (y / b))), domain=(0.3, 3))  # fmt: skip
 pow = binary("pow", reference=lambda xp, a, b: xp.power(a, b), domain=(0.3, 2.5), takes="number", check=refuse_negative_exponents, doc=POWER,
-             singular=True, pullback=(lambda g, a, b: _pow_pullback_a(g, a, b), lambda g, a, b, y: _pow_pullback_b(g, a, b, y)))  # fmt: skip
+             pullback=(lambda g, a, b: _pow_pullback_a(g, a, b), lambda g, a, b, y: _pow_pullback_b(g, a, b, y)))  # fmt: skip
 
 
 def _floor_divide(xp: Any, a: Any, b: Any) -> Any:
@@ -196,9 +196,9 @@ floor_divide = binary("floor_divide", reference=_floor_divide, pullback=(ZERO, Z
 remainder = binary("remainder", reference=lambda xp, a, b: xp.remainder(a, b), takes="number",
                    pullback=(same, lambda g, a, b: -(g * floor_divide(a, b))), domain=(0.3, 3))  # fmt: skip
 atan2 = binary("atan2", reference=lambda xp, a, b: xp.arctan2(a, b), takes="float",
-               singular=True, pullback=(lambda g, a, b: g * _atan2_slope(_kept(a), _kept(b), True), lambda g, a, b: -(g * _atan2_slope(_kept(a), _kept(b), False))))  # fmt: skip
-hypot = binary("hypot", reference=lambda xp, a, b: xp.hypot(a, b), takes="float",
-               pullback=(lambda g, a, y: _hypot_pullback(g, a, y), lambda g, b, y: _hypot_pullback(g, b, y)), doc="Returns sqrt(a^2 + b^2). The derivative at 0 is 0.")  # fmt: skip
+               pullback=(lambda g, a, b: g * _atan2_slope(_kept(a), _kept(b), True), lambda g, a, b: -(g * _atan2_slope(_kept(a), _kept(b), False))))  # fmt: skip
+hypot = binary("hypot", reference=lambda xp, a, b: xp.hypot(a, b), takes="float", tangent=lambda *given: _hypot_tangent(*given),
+               pullback=(lambda g, a, y: apply(OPS["along"], (g, a, y), (False,)), lambda g, b, y: apply(OPS["along"], (g, b, y), (False,))), doc="Returns sqrt(a^2 + b^2). At 0 the derivative is 0, and the second one NaN.")  # fmt: skip
 logaddexp = binary("logaddexp", reference=lambda xp, a, b: xp.logaddexp(a, b), takes="float",
                    pullback=(lambda g, a, b: g * sigmoid(_apart(a, b)), lambda g, a, b: g * sigmoid(_apart(b, a))))  # fmt: skip
 maximum = binary("maximum", reference=lambda xp, a, b: xp.maximum(a, b),
@@ -248,10 +248,9 @@ def _atan2_slope(a: Any, b: Any, of_a: bool) -> Tensor:
     return (where(steep, ratio, 1.0) if of_a else where(steep, 1.0, ratio)) / (1.0 + ratio * ratio) / large
 
 
-def _hypot_pullback(g: Tensor, a: Any, y: Tensor) -> Tensor:
-    """g * (a / y), and 0 where y is 0."""
-    zero = equal(y, 0)
-    return g * where(zero, 0.0, _kept(a) / where(zero, 1.0, y))
+def _hypot_tangent(op: Any, inputs: Any, y: Tensor, params: Any, tangents: Any) -> Tensor:
+    parts = [apply(OPS["along"], (t, x, y), (True,)) for t, x in zip(tangents, inputs) if t is not None]
+    return sum(parts[1:], parts[0])
 
 
 def _apart(a: Any, b: Any) -> Tensor:

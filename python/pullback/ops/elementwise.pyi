@@ -4,6 +4,9 @@ from pullback.tensors.tensor import Tensor
 from pullback.typing import ArrayLike
 from typing import NoReturn
 
+def stop_gradient(x: ArrayLike, /) -> Tensor:
+    """Returns x as a constant, through which no gradient flows on any tape. A Parameter, or a view of one, is copied."""
+
 def abs(x: ArrayLike, /) -> Tensor:
     """Returns abs(x), element by element."""
 
@@ -158,7 +161,7 @@ def atan2(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     """Returns atan2(a, b), element by element, with broadcasting."""
 
 def hypot(a: ArrayLike, b: ArrayLike, /) -> Tensor:
-    """Returns sqrt(a^2 + b^2). The derivative at 0 is 0."""
+    """Returns sqrt(a^2 + b^2). At 0 the derivative is 0, and the second one NaN."""
 
 def logaddexp(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     """Returns logaddexp(a, b), element by element, with broadcasting."""

@@ -76,7 +76,6 @@ _REFERENCES: Final = {
 lgamma = unary(
     "lgamma",
     reference=_REFERENCES["gammaln"],
-    singular=True,
     pullback=lambda g, x: g * digamma(x),
     domain=(0.1, 6),
     doc="Returns log |gamma(x)|, element by element: infinity at 0, -1, -2, ... Its derivative is `digamma`.",
@@ -84,14 +83,11 @@ lgamma = unary(
 digamma = unary(
     "digamma",
     reference=_REFERENCES["digamma"],
-    singular=True,
     pullback=lambda g, x: g * _trigamma(x),
     domain=(0.1, 6),
     doc="Returns the derivative of `lgamma`, element by element: -+infinity at +-0, and NaN at -1, -2, ... and at -infinity.",
 )
-_trigamma = unary(
-    "trigamma", reference=_REFERENCES["trigamma"], singular=True, pullback=lambda g, x: g * polygamma(2, x), domain=(0.1, 6)
-)
+_trigamma = unary("trigamma", reference=_REFERENCES["trigamma"], pullback=lambda g, x: g * polygamma(2, x), domain=(0.1, 6))
 
 
 def polygamma(n: int, x: Any, /) -> Tensor:

@@ -18,11 +18,12 @@ from ..typing import ArrayLike, DTypeLike
 from ._shapes import broadcast_shapes, flag, integer, ints, normalize_axes
 from .by_name import in_dtype, in_float, widened
 from .conversion import copy
-from .elementwise import abs as absolute, equal, sign, sqrt, square, where
+from .elementwise import abs as absolute, equal, sign, where
 from .gather import take_along_axis
 from .linalg import matmul
 from .movement import concat
 from .reduce import count_nonzero, max, min, sum
+from .roots import length, squeezed
 from .shape import broadcast_to, moveaxis, reshape
 from .solves import inverse, require_matrix, require_square
 from .spectral import singular_values
@@ -83,8 +84,8 @@ def cross(a: ArrayLike, b: ArrayLike, *, axis: int = -1) -> Tensor:
 def vector_norm(x: ArrayLike, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, ord: float = 2) -> Tensor:
     """Returns the norm (sum |x|^ord)^(1/ord) over the axes (None: all axes); ord may also be 0 and ±inf.
 
-    The norms of integers are in float32. The gradient of a zero vector's norm is zero, and so is the norm of an empty vector,
-    unless ord is negative. Raises ShapeError for the norm -inf of an empty vector.
+    The norms of integers are in float32. The gradient of a zero vector's norm is zero, and its second derivative is NaN. The norm
+    of an empty vector is zero, unless ord is negative. Raises ShapeError for the norm -inf of an empty vector.
     """
     return vector_norms("vector_norm", x, axis, keepdims, ord)
 
@@ -106,10 +107,22 @@ def _norms_of_floats(name: str, x: Tensor, axes: tuple[int, ...], keepdims: bool
         return count_nonzero(x, axis=axes, keepdims=keepdims).astype(x.dtype)
     if ord == 1:
         return sum(x * sign(x), axis=axes, keepdims=keepdims)
-    total = sum(square(x) if ord == 2 else absolute(x) ** ord, axis=axes, keepdims=keepdims)
-    zero = equal(total, 0)
-    inside = where(zero, 1.0, total)
-    return where(zero, 0.0 if ord > 0 else math.inf, sqrt(inside) if ord == 2 else inside ** (1 / ord))
+    if ord == 2:
+        y = length(x, axes)
+    else:
+        total = sum(_powers(x, ord), axis=axes, keepdims=True)
+        zero = equal(total, 0)
+        at_zero = length(where(zero, x, 0.0), axes) if ord > 0 else math.inf
+        y = where(zero, at_zero, where(zero, 1.0, total) ** (1 / ord))
+    return y if keepdims else squeezed(y, axes)
+
+
+def _powers(x: Tensor, power: float) -> Tensor:
+    """Returns |x|^power. Where that has a cusp or a pole at 0, the derivative there is 0, as that of |x|."""
+    if power >= 1:
+        return absolute(x) ** power
+    zero = equal(x, 0)
+    return where(zero, 0.0 if power > 0 else math.inf, absolute(where(zero, 1.0, x)) ** power)
 
 
 def _kept(name: str, keepdims: Any) -> bool:

@@ -9,12 +9,13 @@ from typing import Any
 from ..tensors import dtypes
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
-from ._shapes import real
+from ._shapes import Shape, normalize_axes, real
 from .by_name import in_dtype, in_float, widened
 from .conversion import stop_gradient
 from .cumulative import cumulative_prod, cumulative_sum
-from .elementwise import equal, greater, isfinite, isnan, logical_not, sqrt, square, where
+from .elementwise import equal, greater, isfinite, isnan, logical_not, square, where
 from .reduce import all, any, argmax, max, min, prod, sum
+from .roots import deviation, squeezed
 from .shape import flatten
 
 
@@ -88,30 +89,33 @@ def nanvar(
     `var`, which is infinite there unless all elements are equal. Half precision is computed in float32.
     Raises ShapeError, DTypeError.
     """
-    v, kind = _variance("nanvar", x, axis, dtype, ddof if correction is None else correction, keepdims)
-    return in_dtype(v, kind)
+    v, _, axes, kind = _variance("nanvar", x, axis, dtype, ddof if correction is None else correction)
+    return in_dtype(v if keepdims else squeezed(v, axes), kind)
 
 
 def nanstd(
     x: Any, /, axis: Any = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False, correction: float | None = None
 ) -> Tensor:
-    """Returns the square root of `nanvar`. Its gradient is zero where all elements are equal. Raises ShapeError, DTypeError."""
-    v, kind = _variance("nanstd", x, axis, dtype, ddof if correction is None else correction, keepdims)
-    zero = equal(v, 0)
-    return in_dtype(where(zero, 0.0, sqrt(where(zero, 1.0, v))), kind)
+    """Returns the square root of `nanvar`. Where all elements are equal, its gradient is zero and its second derivative is NaN.
+
+    Raises ShapeError, DTypeError.
+    """
+    v, distances, axes, kind = _variance("nanstd", x, axis, dtype, ddof if correction is None else correction)
+    y = deviation(v, distances, axes)
+    return in_dtype(y if keepdims else squeezed(y, axes), kind)
 
 
-def _variance(name: str, x: Any, axis: Any, dtype: Any, ddof: float, keepdims: bool) -> tuple[Tensor, Any]:
-    """Returns the variance, for half precision in float32, and the dtype of the result."""
+def _variance(name: str, x: Any, axis: Any, dtype: Any, ddof: float) -> tuple[Tensor, Tensor, Shape, Any]:
+    """Returns the variance with the axes kept, for half precision in float32, the distances, the axes, and the result's dtype."""
     given = as_tensor(x)
     result = in_float(given if dtype is None else in_dtype(given, dtype))
-    x = widened(result)
+    x, axes = widened(result), normalize_axes(name, axis, given.ndim)
     distances = where(isnan(x), 0.0, _centred(x, axis))
-    n = _count(x, axis, keepdims) - real(name, "ddof", ddof)
+    n = _count(x, axis, True) - real(name, "ddof", ddof)
     enough = greater(n, 0)
-    total = sum(square(distances), axis=axis, keepdims=keepdims)
+    total = sum(square(distances), axis=axis, keepdims=True)
     otherwise = math.nan if dtypes.is_float(given.dtype) else total * math.inf  # as NumPy, which takes var where there is no NaN
-    return where(enough, total / where(enough, n, 1.0), otherwise), result.dtype
+    return where(enough, total / where(enough, n, 1.0), otherwise), distances, axes, result.dtype
 
 
 def _centred(x: Tensor, axis: Any) -> Tensor:

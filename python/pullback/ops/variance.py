@@ -14,9 +14,9 @@ from ..typing import ArrayLike
 from ._shapes import kept_dims, normalize_axes, real
 from .by_name import in_dtype, in_float, reshaped, widened
 from .declare import normal, op
-from .elementwise import equal, sqrt, where
 from .kinds import ROWS
 from .reduce import cells, centred, mean
+from .roots import deviation, squeezed
 from .rows import centred_rows, joined_rows, rows_cost, wide
 from .shape import expand_dims
 
@@ -51,13 +51,16 @@ def var(
 def std(
     x: ArrayLike, axis: int | Sequence[int] | None = None, *, correction: float = 0.0, keepdims: bool = False, **unknown: NoReturn
 ) -> Tensor:
-    """Returns the square root of `var`. Its gradient is zero where all elements are equal. Raises ShapeError, DTypeError."""
+    """Returns the square root of `var`. Where all elements are equal, its gradient is zero and its second derivative is NaN.
+
+    Raises ShapeError, DTypeError.
+    """
     if unknown:
         raise unexpected(unknown)
     x = in_float(as_tensor(x))
-    v = _spread(x, axis, correction, keepdims)
-    zero = equal(v, 0)
-    return in_dtype(where(zero, 0.0, sqrt(where(zero, 1.0, v))), x.dtype)
+    axes = normalize_axes("std", axis, x.ndim)
+    y = deviation(_spread(x, axes, correction, True), widened(x), axes)
+    return in_dtype(y if keepdims else squeezed(y, axes), x.dtype)
 
 
 def _spread(x: Tensor, axis: Any, correction: float, keepdims: bool) -> Tensor:

@@ -122,7 +122,9 @@ class Methods:
         dtype: that of the result, to which x is converted first. Raises ShapeError for an axis that does not exist."""
 
     def std(self, axis: int | Sequence[int] | None = None, *, correction: float = 0.0, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
-        """Returns the square root of `var`. Its gradient is zero where all elements are equal. Raises ShapeError, DTypeError."""
+        """Returns the square root of `var`. Where all elements are equal, its gradient is zero and its second derivative is NaN.
+
+        Raises ShapeError, DTypeError."""
 
     def var(self, axis: int | Sequence[int] | None = None, *, correction: float = 0.0, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
         """Returns the variance over the axes: the sum of squared distances from the mean, over n - correction; 0 if all are equal.

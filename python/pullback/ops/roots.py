@@ -1,0 +1,124 @@
+"""Roots of sums of squares: the step that norms and standard deviations have in common, and its derivatives at zero."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..autodiff.listeners import listeners
+from ..autodiff.primitive import apply
+from ..backends import kernel_for
+from ..tensors.creation import zeros_like
+from ..tensors.tensor import Tensor
+from ._shapes import Shape
+from .by_name import repeated, reshaped, unbroadcast
+from .conversion import constant
+from .declare import normal, op
+from .elementwise import equal, logical_and, logical_or, mask_nan_gradient, sqrt, where
+from .kinds import REDUCE, Kind, elementwise
+
+
+def _undefined(still: Tensor, r: Tensor, otherwise: Tensor) -> Tensor:
+    """Returns NaN where r is 0, unless nothing moves there."""
+    zero = equal(r, 0)
+    return where(logical_and(zero, still), 0.0, where(zero, math.nan, otherwise))
+
+
+def _along_tangent(op: Any, inputs: Any, y: Tensor, params: Any, tangents: Any) -> Tensor:
+    (t, x, r), (tt, tx, tr), (forward,) = inputs, tangents, params
+    total = zeros_like(y)
+    if tt is not None:
+        total = total + along(tt, x, r, forward)
+    if tx is not None:
+        still = logical_or(equal(tx, 0), equal(t, 0)) if forward else equal(tx, 0)
+        total = total + _undefined(still, r, mask_nan_gradient(t, tx * (t / r)))
+    if tr is not None:
+        total = total + _by_length(tr, t, x, r)
+    return repeated(total, y.shape)
+
+
+def _by_length(g: Tensor, t: Tensor, x: Tensor, r: Tensor) -> Tensor:
+    return where(equal(r, 0), 0.0, mask_nan_gradient(t, -g * (along(t, x, r) / r)))
+
+
+_along = op(
+    "along", kind=Kind("own", batch=elementwise, tangent=_along_tangent, promotes=True, widens=True), inputs=3, takes="float",
+    reference=lambda xp, t, x, r, forward: xp.where(
+        r == 0, xp.where(xp.isnan(t), t, xp.zeros_like(t)), t * (x / xp.where(r == 0, xp.ones_like(r), r))
+    ),
+    kernel="hypot_pullback_a", adapt=lambda kernel: lambda t, x, r, forward: kernel(t, x, x, r),
+    pullback=(
+        lambda g, x, r, forward: _undefined(equal(g, 0), r, g * (x / r)),
+        lambda g, t, r, forward: _undefined(
+            equal(t, 0) if forward else logical_or(equal(t, 0), equal(g, 0)), r, mask_nan_gradient(t, g * (t / r))
+        ),
+        lambda g, t, x, r: _by_length(g, t, x, r),
+    ),
+    cost=lambda t, x, r, forward, y: {"multiplies": y.size, "special_ops": y.size},
+    example=lambda rng, dtype: (tuple([rng.uniform(0.5, 2, (3, 4)).astype(dtype) for _ in "txr"]), (False,)),
+)  # fmt: skip
+
+
+def along(t: Tensor, x: Tensor, r: Tensor, forward: bool = False) -> Tensor:
+    """Returns t x / r, for a tangent or cotangent t and a length r. Where r is 0 it is 0, or NaN if t is.
+
+    There, x has no direction, so the derivatives by t and x are NaN, also where their cotangent is 0 for the only reason that r is:
+    for r², t is 2 r in reverse mode, and in forward mode the cotangent of this tangent is 2 r. forward: t is a tangent.
+
+    If a mode is forward, the second derivative is also NaN for a length that is not used, because it looks the same there.
+    """
+    return apply(_along, (t, x, r), (forward,))
+
+
+def _pullback(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """The factor of a row first, so that the elements are multiplied once."""
+    zero = equal(y, 0)
+    return where(zero, along(g, x, y), (g / where(zero, 1.0, y)) * x)
+
+
+def _fused(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    zero = equal(y, 0)
+    return where(zero, where(equal(g, g), 0.0, g), g / where(zero, 1.0, y)) * x
+
+
+def _kernels(sqrt: Any) -> Any:
+    square, sum = kernel_for("square")[0], kernel_for("sum")[0]
+    assert square is not None
+    assert sum is not None
+    return lambda x, axes: sqrt(sum(square(x), axes, True))
+
+
+def _cost(x: Any, axes: Shape, y: Any) -> dict[str, int]:
+    """The cost of the three launches."""
+    return {
+        "multiplies": x.size, "adds": max(0, x.size - y.size), "special_ops": y.size,
+        "bytes_read": 2 * x.nbytes + y.nbytes, "bytes_written": x.nbytes + 2 * y.nbytes,
+    }  # fmt: skip
+
+
+_length = op(
+    "length", kind=REDUCE, takes="float", reference=lambda xp, x, axes: xp.sqrt((x * x).sum(axis=axes, keepdims=True)),
+    kernel="sqrt", adapt=_kernels, pullback=_pullback, fused=_fused, pull=None,
+    tangent=lambda op, inputs, y, params, tangents: unbroadcast(along(tangents[0], inputs[0], y, True), y.shape),
+    example=normal((3, 4), params=((1,),)), cost=_cost,
+)  # fmt: skip
+
+
+def length(x: Tensor, axes: Shape) -> Tensor:
+    """Returns the root of the sum of squares over the axes, which are kept with length 1."""
+    return apply(_length, (x,), (axes,))
+
+
+def deviation(variance: Tensor, x: Tensor, axes: Shape) -> Tensor:
+    """Returns the root of the variance of x over the axes, which are kept with length 1.
+
+    Where it is 0, x minus itself has the derivatives of a length at 0.
+    """
+    zero = equal(variance, 0)
+    tip = length(where(zero, x - constant(x), 1.0), axes) if listeners.record is not None else 0.0
+    return where(zero, tip, sqrt(where(zero, 1.0, variance)))
+
+
+def squeezed(x: Tensor, axes: Shape) -> Tensor:
+    """Returns x without these axes, which have length 1."""
+    return reshaped(x, tuple([n for axis, n in enumerate(x.shape) if axis not in axes]))
