@@ -46,7 +46,7 @@ def test_the_loss_of_a_sure_class(classes: int, dtype: str) -> None:
     f = lambda x: nn.cross_entropy(x, pb.tensor(labels), reduction="none")
     total = lambda x: pb.sum(f(x))
     summed = lambda x: nn.cross_entropy(x, pb.tensor(labels), reduction="sum")
-    tolerance = {"rtol": 20 * EPS[dtype], "atol": 0}
+    tolerance: Any = {"rtol": 20 * EPS[dtype], "atol": 0}
     for mode in (lambda f: f, pb.capture):
         np.testing.assert_allclose(mode(f)(pb.tensor(x)).numpy(), loss, **tolerance)
         np.testing.assert_allclose(float(mode(summed)(pb.tensor(x))), float(loss.sum()), rtol=20 * EPS[dtype])
@@ -62,8 +62,8 @@ def test_the_loss_of_a_sure_class(classes: int, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_logsumexp_next_to_zero(classes: int, dtype: str) -> None:
     x, _ = rows(classes, dtype)
-    wanted = scipy.special.logsumexp(x.astype(np.longdouble), axis=1)
-    tolerance = {"rtol": 20 * EPS[dtype], "atol": 0}
+    wanted: Any = scipy.special.logsumexp(x.astype(np.longdouble), axis=1)
+    tolerance: Any = {"rtol": 20 * EPS[dtype], "atol": 0}
     np.testing.assert_allclose(pb.logsumexp(pb.tensor(x), axis=1).numpy(), wanted, **tolerance)
     np.testing.assert_allclose(pb.log_softmax(pb.tensor(x)).numpy(), x - wanted[:, None], **tolerance)
     ids = np.repeat(np.arange(len(x)), classes)

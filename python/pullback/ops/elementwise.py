@@ -23,7 +23,7 @@ from ..typing import ArrayLike
 from ._powers import POWER, refuse_negative_exponents
 from ._shapes import broadcast_shapes, integer
 from .by_name import in_dtype
-from .conversion import settled, stop_gradient
+from .conversion import settled, stop_gradient as _constant
 from .declare import binary, no_flops, op, per_element, unary
 from .kinds import BINARY, COMPARE, NEIGHBOUR, SELECT, check_devices, check_numbers
 
@@ -67,7 +67,7 @@ def round(x: ArrayLike, decimals: int = 0, **unknown: NoReturn) -> Tensor:
     else:
         tens = _round(wide / scale)
         y = where(tens == 0, tens, tens * scale)
-    return in_dtype(where(isfinite(y), y, stop_gradient(wide)), x.dtype)
+    return in_dtype(where(isfinite(y), y, _constant(wide)), x.dtype)
 
 
 def _rounded_integers(x: Tensor, unit: int) -> Tensor:
