@@ -78,7 +78,6 @@ from .ops.conversion import stop_gradient as stop_gradient
 from .ops.diagonals import diag as diag
 from .ops.diagonals import diagonal as diagonal
 from .ops.diagonals import trace as trace
-from .ops.elementwise import stop_gradient as stop_gradient
 from .ops.elementwise import abs as abs
 from .ops.elementwise import negative as negative
 from .ops.elementwise import positive as positive

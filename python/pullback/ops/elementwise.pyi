@@ -4,9 +4,6 @@ from pullback.tensors.tensor import Tensor
 from pullback.typing import ArrayLike
 from typing import NoReturn
 
-def stop_gradient(x: ArrayLike, /) -> Tensor:
-    """Returns x as a constant, through which no gradient flows on any tape. A Parameter, or a view of one, is copied."""
-
 def abs(x: ArrayLike, /) -> Tensor:
     """Returns abs(x), element by element."""
 
