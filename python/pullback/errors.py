@@ -102,6 +102,17 @@ def unhidden() -> Generator[None]:
         raise
 
 
+@contextmanager
+def room_for(what: str) -> Generator[None]:
+    """Raises OutOfMemoryError where NumPy raises MemoryError."""
+    try:
+        yield
+    except MemoryError as error:
+        if isinstance(error, OutOfMemoryError):
+            raise
+        raise OutOfMemoryError(f"{what} do not fit in memory ({error}).") from error
+
+
 def an(value: object) -> str:
     """Returns the name of the value's type after its article: "a dict", "an Adam"."""
     name = type(value).__name__

@@ -47,6 +47,8 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
     if isinstance(tree, (str, os.PathLike)) and not isinstance(first, (str, os.PathLike)):
         raise TypeError(f"save: the path comes first, and then what is saved: pb.save({os.fspath(tree)!r}, tree).")
     place = _path("save", path)
+    if "\0" in os.fspath(place):
+        raise PullbackError(f"save: a path has no null characters, but this one does: {os.fspath(place)!r}.")
     tensors: dict[str, Any] = {}
     versions: list[tuple[Any, int]] = []
     try:

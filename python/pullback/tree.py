@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from .errors import PullbackError, ShapeError
+from .errors import ArgumentError, PullbackError, ShapeError
 from .exports import exported as _exported
 from .tensors.parameter import Parameter
 from .tensors.tensor import Tensor
@@ -35,6 +35,8 @@ def _by_optree(tree: Any, none_is_leaf: bool = False) -> tuple[list[Any], Any]:
 
     try:
         leaves, spec = optree.tree_flatten(tree, none_is_leaf=none_is_leaf, namespace=_NAMESPACE)
+    except RecursionError:
+        raise ArgumentError("lists, tuples or dicts contain themselves, or are nested too deeply to be taken apart.") from None
     except ShapeError:  # optree sorts the keys of a dict, and comparing two tensors may raise this.
         raise PullbackError(
             "a dict has tensors as its keys, which have no order by which it could be taken apart. Use strings or numbers as keys, "

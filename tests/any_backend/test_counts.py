@@ -6,6 +6,7 @@ each of them is replaced by large ones: by all of them if it is {2}, and if it i
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 import zlib
@@ -40,6 +41,7 @@ pb.full((<3>, <2>), 1.0)
 pb.arange(<3>)
 pb.arange(<2>, <9>, <3>)
 pb.arange(<-5>, <5>, {5}, dtype="int64")
+pb.arange({0}, <9>, <3>, dtype="uint64")
 pb.linspace(0.0, 1.0, <5>)
 pb.eye(<3>, k={1})
 pb.eye(<3>, <2>)
@@ -111,6 +113,9 @@ pb.random.normal((<3>,))
 pb.random.uniform((<3>, <2>))
 pb.random.randint({0}, {5}, (3,))
 pb.random.randint({5}, None, (3,))
+G.normal((<3>,))
+G.randint({0}, {5}, (3,))
+G.permutation(<3>)
 pb.random.randint(0, 5, <3>, dtype="uint8")
 pb.random.bernoulli((<3>,))
 pb.random.permutation(<3>)
@@ -227,6 +232,44 @@ def fault_of(text: str, must: bool) -> str | None:
 def test_an_integer_of_any_size_gives_a_result_or_an_error_in_words(text: str) -> None:
     faults = [f"{call}: {fault}" for call, must in calls_of(text) if (fault := fault_of(call, must))]
     assert not faults, "\n".join(faults[:20])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64", "uint64", "float64"])
+def test_arange_has_the_numbers_of_a_range_or_says_which_does_not_fit(dtype: str) -> None:
+    edges = (0, 100, 2**31, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 10**20)
+    for start, count, step in itertools.product((*edges, *[-n for n in edges]), (1, 3), (1, 2**62, -1, -(2**62))):
+        wanted = range(start, start + count * step, step)
+        fits = dtype == "float64" or all([np.iinfo(dtype).min <= x <= np.iinfo(dtype).max for x in wanted])
+        try:
+            got = pb.arange(wanted.start, wanted.stop, step, dtype=dtype).numpy()
+        except pb.DTypeError:
+            assert not fits
+        else:
+            assert fits
+            assert got.tolist() == [float(x) if dtype == "float64" else x for x in wanted] or dtype == "float64"
+            np.testing.assert_allclose(got.astype(np.float64), [float(x) for x in wanted], rtol=1e-15)
+
+
+# ---- structures that contain themselves
+
+ITSELF: list[Any] = [1.0]
+ITSELF.append(ITSELF)
+DICT: dict[str, Any] = {}
+DICT["a"] = [DICT]
+TAKERS: Final = (
+    "pb.tensor(s)", "pb.asarray(s)", "pb.stack(s)", "pb.concat(s)", "pb.sum(s)", "pb.exp(s)", "pb.where(s, s, s)", "R + s", "R[s]",
+    "R.at[s].add(1.0)", "pb.Parameter(s)", "pb.zeros_like(s)", "pb.matmul(s, s)", "pb.full((2,), s)", "pb.take(R, s, axis=0)",
+    "pb.segment_sum(s, I)", "pb.grad(lambda a: 1.0)(s)", "pb.vmap(lambda a: a)(s)", "pb.jvp(lambda a: a, (s,), (s,))", "pb.hash(s)",
+    "pb.capture(lambda a: a)(s)", "pb.checkpoint(lambda a: a)(s)", "pb.tree.map(lambda a: a, s)", "pb.tree.leaves(s)",
+    "pb.save('/nonexistent', s)", "data.Loader(s, batch_size=2)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", TAKERS)
+def test_a_structure_that_contains_itself_is_a_value_error(text: str) -> None:
+    for structure in (ITSELF, DICT):
+        fault, _ = outcome(lambda: eval(text, {**NAMES, "s": structure}))  # noqa: B023
+        assert fault is None
 
 
 # ---- empty batches

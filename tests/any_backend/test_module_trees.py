@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import time
 from typing import Any
 
 import numpy as np
@@ -179,3 +180,19 @@ def test_a_tied_weight_is_saved_once_and_pytorch_wants_all_of_its_paths() -> Non
         theirs.load_state_dict(state)
     theirs.load_state_dict(state | {"1.weight": state["0.weight"]})
     assert ours.load_state_dict(theirs.state_dict()) == ours.load_state_dict(ours.state_dict()) == ([], [])
+
+
+def test_a_deep_nest_is_built_and_walked_without_recursion() -> None:
+    net: Any = nn.Linear(1, 1)
+    began = time.process_time()
+    for _ in range(300):
+        net = nn.Sequential(net)
+    assert time.process_time() - began < 5  # it takes 0.2 s
+    assert len(net.modules()) == 301
+    assert list(net.state_dict()) == [f"{'0.' * 300}{name}" for name in ("weight", "bias")]
+    assert net.modules()[-1]._path == "0" + ".0" * 299
+    for _ in range(700):
+        net = nn.Sequential(net)
+    assert repr(net).endswith(")")
+    assert "..." in repr(net)  # the part that is too deep
+    assert len(net.eval().parameters()) == 2

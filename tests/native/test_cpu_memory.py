@@ -292,7 +292,8 @@ calls = {{
     "cholesky": lambda: pb.linalg.cholesky(many), "cholesky in blocks": lambda: pb.linalg.cholesky(one),
     "qr": lambda: pb.linalg.qr(many), "svd": lambda: pb.linalg.svd(many[:4]), "svdvals": lambda: pb.linalg.svdvals(many[:4]),
     "eigh": lambda: pb.linalg.eigh(many[:4]), "solve": lambda: pb.linalg.solve(many, many), "matmul": lambda: one @ one,
-    "inv": lambda: pb.linalg.inv(many), "lstsq": lambda: pb.linalg.lstsq(many[:2], many[:2]), "transposed": lambda: one.T @ one[:, :3],
+    "inv": lambda: pb.linalg.inv(many), "lstsq": lambda: pb.linalg.lstsq(many[:2], many[:2]),
+    "transposed": lambda: one.T @ one[:, :3],
 }}
 results = set()
 for name, call in calls.items():

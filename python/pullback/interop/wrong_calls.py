@@ -163,9 +163,15 @@ def _is_public(code: CodeType, places: tuple[str | type, ...]) -> bool:
 
 def _holds(given: Any, x: Any) -> bool:
     """True if an argument is x, or a nested list, tuple or dict with x in it."""
-    if isinstance(given, (list, tuple, dict)) and given is not x:
-        return any([_holds(part, x) for part in (given.values() if isinstance(given, dict) else given)])
-    return given is x
+    rest, seen = [given], set[int]()  # A list may contain itself.
+    while rest:
+        part = rest.pop()
+        if part is x:
+            return True
+        if isinstance(part, (list, tuple, dict)) and id(part) not in seen:
+            seen.add(id(part))
+            rest += part.values() if isinstance(part, dict) else part
+    return False
 
 
 # ---- options

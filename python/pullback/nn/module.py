@@ -184,7 +184,7 @@ class Module(metaclass=HintingABC):
 
     def named_modules(self) -> Iterator[tuple[str, Module]]:
         """Yields (path, module) for the module itself, whose path is "", and for all modules inside, each once."""
-        return walk_modules(self, "", set())
+        return walk_modules(self, "")
 
     def modules(self) -> list[Module]:
         """Returns the module itself and all modules inside, each once."""
@@ -321,7 +321,10 @@ class Module(metaclass=HintingABC):
         if not inside:
             return f"{title}({head})"
         lines = [head] if head else []
-        lines += [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in inside]
+        try:
+            lines += [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in inside]
+        except RecursionError:  # The nest is deeper than Python's calls may be.
+            lines.append("...")
         return f"{title}(\n  " + "\n  ".join(lines) + "\n)"
 
     def __str__(self) -> str:

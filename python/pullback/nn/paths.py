@@ -41,9 +41,10 @@ def _set(inside: Iterable[tuple[Module, str]]) -> None:
 def give_to_children(module: Any, children: Iterable[tuple[str, Module]]) -> None:
     """Gives paths to the Modules that `module` is about to hold, and to those inside. One that holds `module` keeps its own."""
     for path, child in children:
-        if not any([inner is module for inner in child.modules()]):
-            child.__dict__["_path"] = intern(f"{module._path}.{path}" if module._path else path)
-            give(child)
+        inside = list(child.named_modules())
+        if not any([inner is module for _, inner in inside]):
+            prefix = join(module._path, path)
+            _set([(inner, intern(join(prefix, below) if below else prefix)) for below, inner in inside])
 
 
 def scope_of(module: Any, around: int) -> str:

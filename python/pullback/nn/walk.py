@@ -69,14 +69,19 @@ def leaf_at(value: Any, path: str, wanted: str) -> Any:
     return value if not isinstance(value, attached.Module) and (wanted == path or wanted.startswith(path + ".")) else None
 
 
-def walk_modules(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple[str, Module]]:
-    if id(module) in seen:
-        return
-    seen.add(id(module))
-    yield prefix, module
-    for name, value in list(vars(module).items()):
-        for path, child in children(paths.join(prefix, name), value):
-            yield from walk_modules(child, path, seen)
+def walk_modules(module: Module, prefix: str) -> Iterator[tuple[str, Module]]:
+    """Yields (path, module) for the module itself, whose path is the prefix, and for all modules inside, each once.
+
+    A module comes before those inside. The loop keeps the ones still to come itself, so that a deep nest takes linear time.
+    """
+    seen, rest = set[int](), [(prefix, module)]
+    while rest:
+        path, inner = rest.pop()
+        if id(inner) in seen:
+            continue
+        seen.add(id(inner))
+        yield path, inner
+        rest += [found for name, x in vars(inner).items() for found in children(paths.join(path, name), x)][::-1]
 
 
 def every_path(module: Module, prefix: str, around: tuple[Module, ...]) -> Iterator[tuple[str, Parameter]]:

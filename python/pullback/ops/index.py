@@ -17,7 +17,7 @@ import numpy as np
 
 from ..autodiff.batching import Batched
 from ..autodiff.primitive import apply
-from ..errors import DTypeError, ShapeError, VmapError
+from ..errors import DTypeError, ShapeError, VmapError, room_for
 from ..interop.unknown_names import attach_hints
 from ..interop.wrong_calls import explain_call
 from ..launch import capturing, door
@@ -41,7 +41,7 @@ def nonzero(x: ArrayLike, /) -> tuple[Tensor, ...]:
     x = as_tensor(x)
     if not x.ndim:
         raise ShapeError("nonzero: a 0-d tensor has no axes; reshape it to (1,) first.")
-    with devices.working(x.device):
+    with devices.working(x.device), room_for("nonzero: the indices"):
         found = door.run_counted("nonzero", x.array.nonzero, lambda found: door.copy_cost(*found, of=x.array))
     return tuple([Tensor(i) for i in found])
 
@@ -212,7 +212,7 @@ def _positions(x: Tensor, key: tuple[Any, ...]) -> Any:
     if x.device != "cpu" and not any([devices.on_device(item) for item in key]):
         _at(x, x.shape, key)  # raises for an invalid index, as a GPU would not
     places = tuple([devices.move(item, x.device) if hasattr(item, "dtype") else item for item in key])
-    with devices.working(x.device):
+    with devices.working(x.device), room_for(f"index: the positions of a tensor of shape {x.shape}"):
         return xp.asarray(_indexed(x, xp.arange(x.array.size).reshape(x.shape), places))
 
 

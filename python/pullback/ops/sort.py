@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 import numpy as np
 
 from ..autodiff.primitive import ZERO, Op, apply
-from ..errors import ShapeError
+from ..errors import ShapeError, room_for
 from ..interop.unknown_names import unexpected
 from ..launch import door
 from ..tensors import devices, dtypes
@@ -179,7 +179,7 @@ def unique_all(x: ArrayLike, /) -> Unique:
     x = as_tensor(x)
     xp = devices.array_module(x.device)
     wide = in_dtype(x, dtypes.float32) if x.dtype.kind == "V" else x  # CuPy does not sort bfloat16
-    with devices.working(x.device):
+    with devices.working(x.device), room_for("unique: the distinct elements"):
         values, first, inverse, counts = door.run_counted(
             "unique",
             lambda: xp.unique(wide.array, return_index=True, return_inverse=True, return_counts=True, equal_nan=False),

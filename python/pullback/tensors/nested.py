@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,12 +13,16 @@ from . import dtypes
 from .capsules import not_exported
 from .tensor import Tensor
 
+MOST_AXES: Final = 64  # of a NumPy array
 
-def has_tensor(obj: Any) -> bool:
-    """True if nested lists or tuples hold a tensor."""
+
+def has_tensor(obj: Any, depth: int = 1) -> bool:
+    """True if nested lists or tuples hold a tensor. Raises ShapeError if they are deeper than arrays have axes."""
     if isinstance(obj, (list, tuple)):
+        if depth > MOST_AXES:
+            raise ShapeError(f"nested lists are more than {MOST_AXES} deep, the most axes of an array, or contain themselves.")
         for x in obj:
-            if x.__class__ is not float and (isinstance(x, Tensor) or has_tensor(x)):
+            if x.__class__ is not float and (isinstance(x, Tensor) or has_tensor(x, depth + 1)):
                 return True
     return False
 

@@ -51,11 +51,26 @@ def arange(
         raise ShapeError(f"arange: from {start} to {stop} by {step} there is no finite number of elements.") from None
     if isinstance(start, Tensor) or isinstance(step, Tensor):
         return attached.progression(start, step, count, wanted, device)
+    first, apart = [x.item() if isinstance(x, np.number) else x for x in (start, step)]
+    for x in (first, first + (count - 1) * apart) if count and wanted.kind in "iu" else ():
+        if not dtypes.fits(math.trunc(x), wanted):
+            raise dtypes.out_of_range(f"arange: {x}", wanted, "Use a wider dtype.")
     try:
         with np.errstate(over="ignore"):
-            return asarray(np.arange(start, stop, step).astype(wanted), device=device)
+            return asarray(_numbers(start, stop, step, count, wanted).astype(wanted), device=device)
     except MemoryError as error:
         raise no_room(f"arange from {start} to {stop} by {step}", error) from error
+
+
+def _numbers(start: Any, stop: Any, step: Any, count: int, wanted: Any) -> Any:
+    if not all([isinstance(x, int) for x in (start, stop, step)]) or max(-start, -stop, -step, start, stop, step) < 2**63:
+        return np.arange(start, stop, step)
+    if wanted.kind in "iu":  # The numbers fit, and 64 bits hold them modulo 2^64.
+        return np.arange(count, dtype=np.uint64) * np.uint64(step % 2**64) + np.uint64(start % 2**64)
+    try:
+        return np.arange(count) * float(step) + float(start)
+    except OverflowError:
+        raise ShapeError("arange: numbers beyond float64 were asked for: start, step or stop exceeds it.") from None
 
 
 @explain_call
