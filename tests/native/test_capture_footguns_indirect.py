@@ -10,6 +10,7 @@ import sys
 import types
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pullback as pb
@@ -18,6 +19,22 @@ from footguns import Settings, X, follows, told
 from pullback import nn
 
 pytestmark = needs_kernels
+
+
+def test_the_elements_of_an_array_that_a_name_bound_twice_stands_for() -> None:
+    both = (Settings(np.ones(3)), Settings(np.full(3, 2.0)))
+
+    def f(x: Any) -> Any:
+        s = both[1]
+        x = x + s.p
+        for i, s in enumerate(both):
+            x = x * s.p.max() + i
+        return x
+
+    def scale() -> None:
+        both[0].p[...] = both[0].p * 1.5
+
+    follows(f, scale, scale)
 
 
 @pytest.fixture

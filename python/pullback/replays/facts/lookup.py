@@ -8,7 +8,7 @@ import sysconfig
 from collections import ChainMap, UserDict, UserList
 from collections.abc import Mapping
 from pathlib import Path
-from types import FunctionType, MethodType, ModuleType, WrapperDescriptorType
+from types import FrameType, FunctionType, MethodType, ModuleType, WrapperDescriptorType
 from typing import Any, Final
 
 import numpy as np
@@ -155,3 +155,18 @@ def wrapped_in(value: Any) -> Any:
     if isinstance(value, (MethodType, staticmethod, classmethod)):
         return value.__func__
     return value.__wrapped__ if type(value).__name__ == "_lru_cache_wrapper" else None
+
+
+def is_frame_of_library(frame: FrameType) -> bool:
+    """True if a function's code is a library's, or was made from a string in one of its modules, as that of a dataclass."""
+    file = frame.f_code.co_filename
+    return is_installed(file if file != "<string>" else frame.f_globals.get("__file__") or "")
+
+
+def is_frame_of_method(frame: FrameType) -> bool:
+    """True if a function is a method of a kind of Module, and not one that all Modules have."""
+    code = frame.f_code
+    if code.co_varnames[:1] != ("self",) or not isinstance(frame.f_locals["self"], attached.Module):
+        return False
+    common = looked_up(attached.Module, code.co_name)
+    return getattr(common, "__code__", None) is not code

@@ -49,6 +49,8 @@ from .lookup import (
     attributes_of,
     has_variables,
     is_closed,
+    is_frame_of_library,
+    is_frame_of_method,
     is_installed,
     is_library,
     is_of_library,
@@ -64,6 +66,10 @@ from .lookup import (
 )  # fmt: skip
 from .names import Chain, Step, guesses, names_in
 
+# Methods of an array that compute numbers of its elements.
+_NUMBERS: Final = frozenset(
+    ("all", "any", "argmax", "argmin", "dot", "item", "max", "mean", "min", "prod", "std", "sum", "tolist", "var")
+)
 _FORM: Final = ("dtype", "ndim", "shape", "size", "T")  # attributes of an array that do not depend on its elements
 OBJECTS: Final = 1000  # objects whose attributes are looked up by name alone
 SMALL: Final = 4096  # the bytes of an array up to which a run's writes to it are noticed
@@ -97,8 +103,8 @@ class Reading:
     def seen(self, frame: FrameType) -> bool:
         """Reads what a function that begins names. Returns False if its code is never looked into."""
         code = frame.f_code
-        library = _is_of_library(frame)
-        if (library and not _is_method(frame)) or frame.f_globals.get("__name__", "").startswith("namedtuple_"):
+        library = is_frame_of_library(frame)
+        if (library and not is_frame_of_method(frame)) or frame.f_globals.get("__name__", "").startswith("namedtuple_"):
             return False
         names = names_in(code)
         if id(code) in self._read and names.is_constant:
@@ -179,6 +185,8 @@ class Reading:
             if found is not None and found[0] is not None:
                 self._table.note(found[0], found[1], f"{label}.{name}", NAMED)
                 self._meet(None, found[1], f"{label}.{name}")
+                if not _NUMBERS.isdisjoint(self._names):
+                    self._contents(found[0], found[1], f"{label}.{name}")
                 if is_container(found[1]):
                     for x in items(found[1]):
                         self._object(x, f"{label}.{name}")
@@ -280,10 +288,8 @@ class Reading:
             if kind != "attr" or value is NOTHING:
                 self._rest(steps[i:])
                 return
-            if type(value) is np.ndarray and value.nbytes <= SMALL and key not in _FORM:
-                at = place or Place(ITEM, value, (None,))
-                everything = Place(at.read, at.holder, (*at.path, Ellipsis))  # its methods compute numbers of its elements
-                self._table.note(everything, Contents(value.copy()), label + where, LOAD)
+            if key not in _FORM:
+                self._contents(place or Place(ITEM, value, (None,)), value, label + where)
             if (steps_inside := returned_by(value, key)) is not None:
                 self._follow(None, value, (*steps_inside, *steps[i + 1 :]), label, where, use)
                 return
@@ -326,6 +332,11 @@ class Reading:
             self._know(x)
             self.generators.meet(x, label)
             self._object(x, label)
+
+    def _contents(self, place: Place, array: Any, label: str) -> None:
+        """Notes the elements of a small array, of which the function may compute numbers."""
+        if type(array) is np.ndarray and array.nbytes <= SMALL:
+            self._table.note(Place(place.read, place.holder, (*place.path, Ellipsis)), Contents(array.copy()), label, LOAD)
 
     def _attribute(self, value: Any, name: str, label: str, use: int) -> tuple[Place | None, Any] | None:
         """Returns where an attribute is found and what it is, without running anything; None if that is not possible."""
@@ -378,22 +389,7 @@ class Reading:
                 self._whole(Place(ATTRIBUTE, value, (name, k)), y, f"{label}.{name}")
         if place is not None and type(value) is np.ndarray and value.nbytes <= SMALL and id(value) not in self.arrays:
             self.arrays[id(value)] = value, value.tobytes(), label
-        if self._copies and place is not None and type(value) is np.ndarray and value.nbytes <= SMALL:
-            self._table.note(Place(place.read, place.holder, (*place.path, Ellipsis)), Contents(value.copy()), label, LOAD)
+        if self._copies and place is not None:
+            self._contents(place, value, label)
         if place is not None and hasattr(type(value), "__next__") and not isinstance(value, io.IOBase):
             self.iterators.append((place, label))
-
-
-def _is_of_library(frame: FrameType) -> bool:
-    """True if a function's code is a library's, or was made from a string in one of its modules, as that of a dataclass."""
-    file = frame.f_code.co_filename
-    return is_installed(file if file != "<string>" else frame.f_globals.get("__file__") or "")
-
-
-def _is_method(frame: FrameType) -> bool:
-    """True if a function is a method of a kind of Module, and not one that all Modules have."""
-    code = frame.f_code
-    if code.co_varnames[:1] != ("self",) or not isinstance(frame.f_locals["self"], attached.Module):
-        return False
-    common = looked_up(attached.Module, code.co_name)
-    return getattr(common, "__code__", None) is not code
