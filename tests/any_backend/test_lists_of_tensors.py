@@ -92,6 +92,7 @@ def test_numbers_that_are_tensors_give_what_numbers_give() -> None:
         (pb.full_like(pb.ones(2, dtype="float16"), a), pb.full(2, 0.3, dtype="float16")),
         (pb.full(2, pb.tensor(True)), pb.full(2, True)), (pb.full(2, pb.tensor([7])), pb.full(2, 7)),
         (pb.arange(pb.tensor(2), 9, pb.tensor(3)), pb.arange(2, 9, 3)), (pb.arange(pb.tensor(5)), pb.arange(5)),
+        (pb.arange(pb.tensor(5, dtype="int16")), pb.arange(5, dtype="int16")),
         (pb.linspace(pb.tensor(0), pb.tensor(1), 5), pb.linspace(0, 1, 5)),
         (pb.pad(pb.ones((2, 2)), 1, constant_values=[a, 1.0]), pb.pad(pb.ones((2, 2)), 1, constant_values=[0.3, 1.0])),
     ]:  # fmt: skip

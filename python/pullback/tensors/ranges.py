@@ -41,9 +41,11 @@ def arange(
     given: list[Any] = [start, stop, step]
     if not all([isinstance(x, (int, float, np.number, Tensor)) for x in given]):
         raise DTypeError(f"arange: start={start!r}, stop={stop!r} and step={step!r} must be real numbers.")
+    wanted = dtypes.result_type(start, stop, step) if dtype is None else dtypes.as_dtype(dtype)
+    if isinstance(stop, Tensor):  # only the number of elements depends on it
+        stop = stop.item()
     if step == 0:
         raise ShapeError("arange: step=0 never arrives. Use a positive or a negative step.")
-    wanted = dtypes.result_type(start, stop, step) if dtype is None else dtypes.as_dtype(dtype)
     try:
         count = builtins.max(math.ceil((stop - start) / step), 0)
         check_room("arange", (count,), 8)
