@@ -6,6 +6,7 @@
 #include "cpu/copy.h"
 #include "cpu/index.h"
 #include "cpu/rows.h"
+#include "families/norm_rows.h"
 
 namespace pb::cpu {
 namespace {

@@ -47,9 +47,6 @@ template <class Walk, class C> struct Losses {
   }
 };
 
-template <class Walk, class A, class Mask> void clear(const Walk& over, Mask left_out, A* gx) {
-  if (over.any(left_out)) over.each([=](int64_t i) { gx[i] = m::select(left_out, A(0), gx[i]); });
-}
 template <class Walk, class C> struct Gradients {
   using A = typename Walk::Number;
   C smoothing;
@@ -61,7 +58,7 @@ template <class Walk, class C> struct Gradients {
     const auto left_out = over.is_negative(label);
     A* gx = gradients.open(k);
     if (!over.all(left_out)) kernels::cross_entropy_gradient(over, g.read(k)[0], x, label, smoothing, gx);
-    clear(over, left_out, gx);
+    kernels::clear(over, left_out, gx);
     gradients.close(k);
   }
 };
@@ -82,7 +79,7 @@ template <class Walk, class C> struct LossesAndGradients {
       loss = kernels::cross_entropy_and_gradient(over, g.read(k)[0], x, label, smoothing, gx);
       loss = m::select(left_out, A(C(0)), loss);
     }
-    clear(over, left_out, gx);
+    kernels::clear(over, left_out, gx);
     *losses.open(k) = loss;
     losses.close(k);
     gradients.close(k);

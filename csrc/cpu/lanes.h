@@ -12,6 +12,7 @@ template <class T> struct LaneMask {
   Vector v;
 
   PB_HD friend LaneMask operator&(LaneMask a, LaneMask b) { return {a.v & b.v}; }
+  PB_HD friend LaneMask operator|(LaneMask a, LaneMask b) { return {a.v | b.v}; }
 };
 template <class T> PB_HD bool any(LaneMask<T> mask) { return any_lane<T>(mask.v); }
 
@@ -34,6 +35,7 @@ template <class T> struct Lanes {
   PB_HD friend Mask operator>(Lanes a, Lanes b) { return {a.v > b.v}; }
   PB_HD friend Mask operator<=(Lanes a, Lanes b) { return {a.v <= b.v}; }
   PB_HD friend Mask operator==(Lanes a, Lanes b) { return {a.v == b.v}; }
+  PB_HD friend Mask operator!=(Lanes a, Lanes b) { return {a.v != b.v}; }
 };
 
 // Applies a scalar function to each lane. Compilers vectorize the loop.

@@ -2,6 +2,7 @@
 #include "cpu/index.h"
 #include "cpu/rows.h"
 #include "families/executed.h"
+#include "families/norm_rows.h"
 #include "families/order.h"
 
 namespace pb::cpu {

@@ -4,6 +4,7 @@
 
 #include "cuda/row_launch.cuh"
 #include "families/executed.h"
+#include "families/norm_rows.h"
 
 namespace pb::cuda {
 namespace {

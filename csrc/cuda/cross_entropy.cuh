@@ -70,16 +70,17 @@ template <class T, class X, class E>
 __device__ __forceinline__ void put_gradient(const Streamed<T>& over, acc_t<T> g, const X& x, const E& e,
                                              const Labels::Target& target, acc_t<T> smoothing, const Line& out) {
   using C = acc_t<T>;
-  const C top = e.top, scale = g / e.sum;
+  const C scale = g / e.sum;
   const C others = others_of(over, x, e);
-  const bool smooth = smoothing != C(0), counts = target.counts;
+  const bool smooth = smoothing != C(0), undefined = m::isinf(e.top) || e.sum != e.sum;
+  const bool counts = target.counts && !(undefined && g == C(0));
   const C everywhere = smooth ? over.mean(C(g * smoothing)) : C(0), here = smooth ? C(g * (C(1) - smoothing)) : g;
   const C largest = scale - everywhere, rest = (smooth ? C(C(g - here) - everywhere) : C(0)) - others * scale;
   const bool sure = kernels::is_sure(e.sum);
   const int64_t label = target.label;
   const auto gx = over.written(out);
   over.each([=](auto i) {
-    const C y = m::exp_nonpositive(C(x[i] - top)) * scale - everywhere;
+    const C y = e.of(x[i]) * scale - everywhere;
     gx[i] = counts ? i.column == label ? sure && y == largest ? rest : C(y - here) : y : C(0);
   });
 }
@@ -132,9 +133,7 @@ struct LossAndGradientRow {
     const C g = cotangent();
     const auto x = over.memory_row(line[3]);
     const auto e = exponentials(over, x);
-    const bool infinite = m::isinf(e.top);
-    const LogSum<C> sum{infinite ? C(0) : e.top,
-                        infinite ? m::log(kernels::ends_of(over, x)) : kernels::log_of_sum(over, e.sum, others_of(over, x, e))};
+    const LogSum<C> sum{e.top, kernels::log_of_sum(over, e.sum, others_of(over, x, e))};
     const C smoothing = C(labels.smoothing);
     const C loss = kernels::cross_entropy_of(over, x, sum, target.label, smoothing);
     over.store_one(line[0], target.counts ? loss : C(0));

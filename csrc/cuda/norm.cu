@@ -1,5 +1,6 @@
 // Layer norm, RMS norm and the variance of rows. A row is read once if registers can hold it.
 #include "cuda/row_launch.cuh"
+#include "families/norm_rows.h"
 
 namespace pb::cuda {
 namespace {

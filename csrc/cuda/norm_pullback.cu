@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuda/row_launch.cuh"
+#include "families/norm_rows.h"
 
 namespace pb::cuda {
 namespace {

@@ -250,19 +250,20 @@ template <class T> struct Streamed {
   }
 };
 
-// The largest element of a streamed row, and the sum of exp(x - top), which is NaN if top is infinite.
+// The largest element of a streamed row, and the sum of exp(x - top), where that of the largest is 1 also if it is infinite.
 template <class C> struct Exponentials {
   C top, sum;
+  __device__ __forceinline__ C of(C x) const { return m::exp_nonpositive(kernels::below(x, top, kernels::is_lone(sum, top))); }
 };
 template <class T> __device__ __forceinline__ auto exponentials(const Streamed<T>& over, const MemoryRow<T, int64_t>& x) {
   using C = acc_t<T>;
   const C top = kernels::largest_of(over, x);
-  return Exponentials<C>{top, over.template fold<sum_reduce>([=](auto i) { return m::exp_nonpositive(C(x[i] - top)); })};
+  return Exponentials<C>{top, over.template fold<sum_reduce>([=](auto i) { return kernels::exp_below(C(x[i]), top); })};
 }
 template <class T, class C>
 __device__ __forceinline__ C others_of(const Streamed<T>& over, const MemoryRow<T, int64_t>& x, const Exponentials<C>& e) {
   const C top = e.top;
-  return kernels::others_of(over, e.sum, [=](auto i) { return C(m::exp_nonpositive(C(x[i] - top))); });
+  return kernels::others_of(over, e.sum, [=](auto i) { return kernels::exp_below(C(x[i]), top); });
 }
 
 }  // namespace pb::cuda

@@ -22,9 +22,9 @@ struct SoftmaxRow {
     using C = acc_t<T>;
     const auto x = over.memory_row(line[1]);
     const auto e = exponentials(over, x);
-    const C top = e.top, scale = C(1) / e.sum;
+    const C scale = C(1) / e.sum;
     const auto y = over.written(line[0]);
-    over.each([=](auto i) { y[i] = m::exp_nonpositive(C(x[i] - top)) * scale; });
+    over.each([=](auto i) { y[i] = e.of(x[i]) * scale; });
   }
 };
 
@@ -43,7 +43,7 @@ struct LogSoftmaxRow {
     const auto x = over.memory_row(line[1]);
     const LogSum<C> sum = kernels::log_sum_exp(over, x);
     const auto y = over.written(line[0]);
-    over.each([=](auto i) { y[i] = C(x[i] - sum.top) - sum.log; });
+    over.each([=](auto i) { y[i] = sum.below(C(x[i])) - sum.log; });
   }
 };
 

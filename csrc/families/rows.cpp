@@ -6,6 +6,7 @@
 
 #include "families/channel_norm.h"
 #include "families/executed.h"
+#include "families/norm_rows.h"
 #include "families/reduce.h"
 
 namespace pb::kernels {

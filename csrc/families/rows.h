@@ -101,15 +101,6 @@ template <class Over, class X> PB_HD auto largest_of(const Over& over, X x) {
   return over.template fold<largest>([=](auto i) { return x[i]; }, x);
 }
 
-// Returns the sum of exponentials of a row whose largest element is infinite.
-template <class Over, class X> PB_HD auto ends_of(const Over& over, X x) {
-  return over.template fold<sum_reduce>([=](auto i) {
-    const auto z = x[i];
-    using A = std::decay_t<decltype(z)>;
-    return m::select(z <= A(0), A(0), A(z));
-  });
-}
-
 #if defined(PB_CUDA)
 #define PB_RARE PB_HD
 #else
@@ -138,24 +129,39 @@ template <class Over, class A> PB_HD A log_of_sum(const Over& over, A sum, A oth
   return over.any(sure) ? A(m::select(sure, A(m::log1p(others)), log)) : log;
 }
 
-// Computes log(sum(exp(x))) = top + log, and writes x[i] - top to y if it is given.
+// Rows whose largest element is infinite have the limits of the functions, where there is one. An element that alone is +inf has the
+// probability 1, and the others have 0. If several elements are +inf, each of them has NaN, and the others have 0. All elements of a
+// row of -inf have NaN.
+
+// Returns x - top, which is 0 for the element that alone is infinite.
+template <class A, class Mask> PB_HD A below(A x, A top, Mask lone) { return m::select((x == top) & lone, A(0), A(x - top)); }
+// True if one element alone is +inf. sum: that of the exponentials, of which the largest is 1 if it is infinite, too.
+template <class A> PB_HD auto is_lone(A sum, A top) { return (sum == A(1)) & (top > A(0)); }
+// Returns e^(x - top), and 1 for the largest elements of any row.
+template <class A> PB_HD A exp_below(A x, A top) { return m::exp_nonpositive(m::select(x == top, A(0), A(x - top))); }
+
+// log(sum(exp(x))) = top + log
 template <class A> struct LogSum {
   A top, log;
+  PB_HD A below(A x) const { return kernels::below(x, top, (log == A(0)) & (top > A(0))); }
 };
+template <class Over, class X, class A, class Y> PB_RARE LogSum<A> log_sum_exp_at_infinity(const Over& over, X x, A top, Y y) {
+  const auto e = [=](auto i) { return exp_below(A(x[i]), top); };
+  const A sum = over.template fold<sum_reduce>(e);
+  const LogSum<A> total{top, log_of_sum(over, sum, others_of(over, sum, e))};
+  if constexpr (is_given<Y>) over.each([=](auto i) { y[i] = total.below(A(x[i])); });
+  return total;
+}
+// Returns the LogSum of x, and writes x[i] - top to y if it is given.
 template <class Over, class X, class Y = none> PB_HD auto log_sum_exp(const Over& over, X x, Y y = {}) {
-  auto top = largest_of(over, x);
-  using A = decltype(top);
-  const auto infinite = m::isinf(top);  // a row of -inf has the sum 0, one with +inf has +inf
-  top = m::select(infinite, A(0), top);
-  A sum = over.template fold<sum_reduce>([=](auto i) {
+  const auto top = largest_of(over, x);
+  using A = std::decay_t<decltype(top)>;
+  if (over.any(m::isinf(top))) return log_sum_exp_at_infinity(over, x, top, y);
+  const A sum = over.template fold<sum_reduce>([=](auto i) {
     const A z = x[i] - top;
     if constexpr (is_given<Y>) y[i] = z;
     return m::exp_nonpositive(z);
   });
-  if (over.any(infinite)) {
-    const A ends = ends_of(over, x);
-    sum = m::select(infinite, ends, sum);
-  }
   const A others = others_of(over, sum, [=](auto i) {
     if constexpr (is_given<Y>) return A(m::exp_nonpositive(A(y[i])));
     else return A(m::exp_nonpositive(A(x[i] - top)));
@@ -163,10 +169,17 @@ template <class Over, class X, class Y = none> PB_HD auto log_sum_exp(const Over
   return LogSum<A>{top, log_of_sum(over, sum, others)};
 }
 
+template <class Over, class X, class A, class Y> PB_RARE void softmax_at_infinity(const Over& over, X x, A top, Y y) {
+  const A sum = over.template fold<sum_reduce>([=](auto i) { return exp_below(A(x[i]), top); });
+  const auto lone = is_lone(sum, top);
+  const A scale = A(1) / sum;
+  over.each([=](auto i) { y[i] = m::exp_nonpositive(below(A(x[i]), top, lone)) * scale; });
+}
 struct Softmax {
   template <class Over, class X, class Y> PB_HD void operator()(const Over& over, X x, Y y) const {
     const auto top = largest_of(over, x);
     using A = std::decay_t<decltype(top)>;
+    if (over.any(m::isinf(top))) return softmax_at_infinity(over, x, top, y);
     const A sum = over.template fold<sum_reduce>([=](auto i) { return y[i] = m::exp_nonpositive(A(x[i] - top)); });
     const A scale = A(1) / sum;
     over.each([=](auto i) { y[i] = y[i] * scale; });
@@ -187,9 +200,20 @@ struct LogSumExp {
   }
 };
 
+// Pullbacks give 0 for a cotangent of 0, in rows with NaN, too.
+template <class A, class Over, class G, class Y, class GX>
+PB_RARE void softmax_pullback_of_nan(const Over& over, G g, Y y, GX gx) {
+  const A dot = over.template fold<sum_reduce>([=](auto i) { return A(m::select(g[i] == A(0), A(g[i]), A(g[i] * y[i]))); });
+  over.each([=](auto i) {
+    const A z = g[i] - dot;
+    gx[i] = m::select(z == A(0), z, A(y[i] * z));
+  });
+}
 struct SoftmaxPullback {
   template <class Over, class G, class Y, class GX> PB_HD void operator()(const Over& over, G g, Y y, GX gx) const {
     const auto dot = over.template fold<sum_reduce>([=](auto i) { return g[i] * y[i]; }, g, y);
+    using A = std::decay_t<decltype(dot)>;
+    if (over.any(dot != dot)) return softmax_pullback_of_nan<A>(over, g, y, gx);
     over.each([=](auto i) { gx[i] = y[i] * (g[i] - dot); });
   }
 };
@@ -197,146 +221,35 @@ struct SoftmaxPullback {
 struct LogSoftmaxPullback {
   template <class Over, class G, class Y, class GX> PB_HD void operator()(const Over& over, G g, Y y, GX gx) const {
     const auto sum = over.template fold<sum_reduce>([=](auto i) { return g[i]; }, g, y);
-    over.each([=](auto i) { gx[i] = g[i] - m::exp_nonpositive(y[i]) * sum; });
+    using A = std::decay_t<decltype(sum)>;
+    over.each([=](auto i) { gx[i] = m::select(sum == A(0), A(g[i]), A(g[i] - m::exp_nonpositive(y[i]) * sum)); });
   }
 };
 
+// log: y, or 0 if y is -inf, so that the gradient of a row of -inf is 0.
+template <class Over, class A, class X, class GX>
+PB_RARE void logsumexp_pullback_at_infinity(const Over& over, A g, X x, A log, GX gx) {
+  const A count = over.template fold<sum_reduce>([=](auto i) { return A(m::select(x[i] == log, A(1), A(0))); });
+  const auto lone = is_lone(count, log);
+  over.each([=](auto i) { gx[i] = m::select(g == A(0), g, A(g * m::exp_nonpositive(below(A(x[i]), log, lone)))); });
+}
 struct LogSumExpPullback {
   template <class Over, class G, class X, class Y, class GX>
   PB_HD void operator()(const Over& over, G g, X x, Y y, GX gx) const {
     using A = std::decay_t<decltype(y[0])>;
     const A cotangent = g[0], size = y[0];
-    const A log = m::select(m::isinf(size) & (size < A(0)), A(0), size);  // the gradient of a row of -inf is 0, not NaN
+    const A log = m::select(m::isinf(size) & (size < A(0)), A(0), size);
+    if (over.any(m::isinf(log) | (log != log))) return logsumexp_pullback_at_infinity(over, cotangent, x, log, gx);
     over.each([=](auto i) { gx[i] = cotangent * m::exp_nonpositive(A(x[i] - log)); });
-  }
-};
-
-// y = (x - mean) scale w + b
-template <bool kCentred, class Over, class X, class A, class W, class B, class Y>
-PB_HD void affine(const Over& over, X x, A mean, A scale, W w, B b, Y y) {
-  over.each([=](auto i) {
-    A a = x[i];
-    if constexpr (kCentred) a = a - mean;
-    a = a * scale;
-    if constexpr (is_given<W>) a = a * w[i];
-    if constexpr (is_given<B>) a = a + b[i];
-    y[i] = a;
-  });
-}
-
-// Two passes: the mean, then the squared deviations. One pass would lose a small variance next to a large mean.
-//
-// The rounding of the mean may exceed the deviations of a row that is nearly constant, and the sum of large numbers may overflow. A
-// row whose standard deviation is not above kNear roundings of its mean is measured again, from the differences to that mean, or to
-// the first element. The mean of equal elements is then that element, and their variance 0.
-template <class A> struct Spread {
-  A mean, variance;
-  PB_HD A inverse(A eps) const { return m::rsqrt(A(variance + eps)); }
-};
-template <class A> constexpr double kNear = 4096 * (sizeof(A) == sizeof(float) ? 0x1p-24 : 0x1p-53);
-template <class Over, class X, class A, class... Next>
-PB_HD A variance_about(A mean, const Over& over, X x, Next... next) {
-  const auto squared = [=](auto i) {
-    const A z = x[i] - mean;
-    return A(z * z);
-  };
-  return over.mean(over.template fold<sum_reduce>(squared, next...));
-}
-// Measures a row again whose first mean is given. `near` is false for a row that is walked in step with such a row only.
-template <class Over, class X, class A> PB_RARE Spread<A> measured_again(A mean, bool near, const Over& over, X x) {
-  const A from = m::select(m::isfinite(mean), mean, A(over.at(x, 0)));
-  const A off = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(x[i] - from); }));
-  mean = m::select(near, A(from + off), mean);
-  return {mean, variance_about(mean, over, x)};
-}
-template <class Over, class X, class... Next> PB_HD auto spread_of(const Over& over, X x, Next... next) {
-  auto mean = over.mean(over.template fold<sum_reduce>([=](auto i) { return x[i]; }, x));
-  using A = decltype(mean);
-  const A variance = variance_about(mean, over, x, next...), deviation = mean * A(kNear<A>), square = deviation * deviation;
-  const bool near = mean != A(0) && !(variance > square);
-  return over.any(near) ? measured_again(mean, near, over, x) : Spread<A>{mean, variance};
-}
-
-struct Variance {
-  template <class Over, class X, class Y> PB_HD void operator()(const Over& over, X x, Y y) const {
-    y[0] = spread_of(over, x).variance;
-  }
-};
-
-template <class Over, class X, class A> PB_HD A inverse_size(const Over& over, X x, A eps) {
-  return m::rsqrt(A(over.mean(over.template fold<sum_reduce>([=](auto i) { return A(x[i] * x[i]); }, x)) + eps));
-}
-
-struct Ignore {
-  template <class A> PB_HD void operator()(A, A) const {}
-};
-// Norm<true> also calls visit(mean, variance).
-template <bool kCentred> struct Norm;
-template <> struct Norm<true> {
-  template <class Over, class X, class W, class B, class A, class Y, class Visit = Ignore>
-  PB_HD void operator()(const Over& over, X x, W w, B b, A eps, Y y, const Visit& visit = {}) const {
-    const Spread<A> s = spread_of(over, x);
-    visit(s.mean, s.variance);
-    affine<true>(over, x, s.mean, s.inverse(eps), w, b, y);
-  }
-};
-template <> struct Norm<false> {
-  template <class Over, class X, class W, class B, class A, class Y>
-  PB_HD void operator()(const Over& over, X x, W w, B b, A eps, Y y) const {
-    affine<false>(over, x, A(0), inverse_size(over, x, eps), w, b, y);
-  }
-};
-
-// With h = g w and z = (x - mean) r: gx = r (h - mean(h) - z mean(h z)), gweight = g z, gbias = g. The gradients of
-// weight and bias are added to gw and gb. h is kept in gx if there is a weight.
-template <bool kCentred> struct NormPullback;
-template <> struct NormPullback<true> {
-  template <class Over, class G, class X, class W, class A, class GX, class S>
-  PB_HD void operator()(const Over& over, G g, X x, W w, A eps, GX gx, S gw, S gb) const {
-    const Spread<A> s = spread_of(over, x, g);
-    const A mean = s.mean, r = s.inverse(eps);
-    const auto keep = [=](auto i) {
-      if constexpr (is_given<W>) return A(gx[i] = g[i] * w[i]);
-      else return A(g[i]);
-    };
-    const auto h = [=](auto i) {
-      if constexpr (is_given<W>) return A(gx[i]);
-      else return A(g[i]);
-    };
-    const A along = over.mean(over.template fold<sum_reduce>(keep));
-    const A across = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(h(i) * ((x[i] - mean) * r)); }));
-    over.each([=](auto i) {
-      const A z = (x[i] - mean) * r;
-      gw[i] += g[i] * z;
-      gb[i] += g[i];
-      gx[i] = r * (h(i) - along - z * across);
-    });
-  }
-};
-template <> struct NormPullback<false> {
-  template <class Over, class G, class X, class W, class A, class GX, class S>
-  PB_HD void operator()(const Over& over, G g, X x, W w, A eps, GX gx, S gw, S) const {
-    const A r = inverse_size(over, x, eps);
-    const auto keep = [=](auto i) {
-      if constexpr (is_given<W>) return A(gx[i] = g[i] * w[i]);
-      else return A(g[i]);
-    };
-    const A across = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(keep(i) * (x[i] * r)); }, g));
-    over.each([=](auto i) {
-      const A z = x[i] * r;
-      gw[i] += g[i] * z;
-      if constexpr (is_given<W>) gx[i] = r * (gx[i] - z * across);
-      else gx[i] = r * (g[i] - z * across);
-    });
   }
 };
 
 // Returns (1 - s) * -log softmax(x)[label] + s * mean(-log softmax(x)), for smoothing s. sum: log_sum_exp of x.
 template <class Over, class X, class A, class Label, class S>
 PB_HD A cross_entropy_of(const Over& over, X x, LogSum<A> sum, Label label, S smoothing) {
-  const A picked = over.at(x, label) - sum.top;
+  const A picked = sum.below(A(over.at(x, label)));
   if (smoothing == S(0)) return sum.log - picked;
-  const A mean = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(x[i] - sum.top); }));
+  const A mean = over.mean(over.template fold<sum_reduce>([=](auto i) { return sum.below(A(x[i])); }));
   return sum.log - ((A(1) - smoothing) * picked + smoothing * mean);
 }
 
@@ -359,26 +272,47 @@ PB_HD void subtract_target(const Over& over, A g, A sum, A others, Label label, 
   }
 }
 
+template <class Over, class Mask, class GX> PB_HD void clear(const Over& over, Mask rows, GX gx) {
+  if (!over.any(rows)) return;
+  over.each([=](auto i) {
+    using A = std::decay_t<decltype(gx[i])>;
+    gx[i] = m::select(rows, A(0), gx[i]);
+  });
+}
+template <class Over, class X, class A, class Label, class S, class GX>
+PB_RARE void cross_entropy_gradient_at_infinity(const Over& over, A g, X x, A top, Label label, S smoothing, GX gx) {
+  const auto e = [=](auto i) { return exp_below(A(x[i]), top); };
+  const A sum = over.template fold<sum_reduce>(e), others = others_of(over, sum, e);
+  const auto lone = is_lone(sum, top);
+  over.each([=](auto i) { gx[i] = m::exp_nonpositive(below(A(x[i]), top, lone)); });
+  subtract_target(over, g, sum, others, label, smoothing, gx);
+  clear(over, m::isinf(top) & (g == A(0)), gx);
+}
 template <class Over, class X, class A, class Label, class S, class GX>
 PB_HD void cross_entropy_gradient(const Over& over, A g, X x, Label label, S smoothing, GX gx) {
   const A top = largest_of(over, x);
+  if (over.any(m::isinf(top))) return cross_entropy_gradient_at_infinity(over, g, x, top, label, smoothing, gx);
   const A sum = over.template fold<sum_reduce>([=](auto i) { return A(gx[i] = m::exp_nonpositive(A(x[i] - top))); });
   const A others = others_of(over, sum, [=](auto i) { return A(gx[i]); });
   subtract_target(over, g, sum, others, label, smoothing, gx);
+  clear(over, (sum != sum) & (g == A(0)), gx);
 }
 
 // Computes the loss and its gradient with one exponential per element and the bits of the two functions above. Returns the loss.
 template <class Over, class X, class A, class Label, class S, class GX>
 PB_HD A cross_entropy_and_gradient(const Over& over, A g, X x, Label label, S smoothing, GX gx) {
   const A top = largest_of(over, x);
-  const auto infinite = m::isinf(top);
-  LogSum<A> sum{m::select(infinite, A(0), top), A(0)};
-  if (over.any(infinite)) sum.log = m::log(ends_of(over, x));
-  const A rest = cross_entropy_of(over, x, LogSum<A>{sum.top, A(0)}, label, smoothing);
-  const A total = over.template fold<sum_reduce>([=](auto i) { return A(gx[i] = m::exp_nonpositive(A(x[i] - sum.top))); });
-  const A others = others_of(over, total, [=](auto i) { return A(gx[i]); });
-  subtract_target(over, g, A(m::select(infinite, A(top - top), total)), others, label, smoothing, gx);
-  return m::select(infinite, sum.log, log_of_sum(over, total, others)) + rest;
+  if (over.any(m::isinf(top))) {
+    const A loss = cross_entropy_of(over, x, log_sum_exp_at_infinity(over, x, top, none()), label, smoothing);
+    cross_entropy_gradient_at_infinity(over, g, x, top, label, smoothing, gx);
+    return loss;
+  }
+  const A rest = cross_entropy_of(over, x, LogSum<A>{top, A(0)}, label, smoothing);
+  const A sum = over.template fold<sum_reduce>([=](auto i) { return A(gx[i] = m::exp_nonpositive(A(x[i] - top))); });
+  const A others = others_of(over, sum, [=](auto i) { return A(gx[i]); });
+  subtract_target(over, g, sum, others, label, smoothing, gx);
+  clear(over, (sum != sum) & (g == A(0)), gx);
+  return log_of_sum(over, sum, others) + rest;
 }
 
 }  // namespace pb::kernels

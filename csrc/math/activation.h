@@ -21,6 +21,8 @@ template <class A> PB_HD A logaddexp(A a, A b) {
   const A distance = select(a == b, A(0), A(abs(a - b)));  // the distance of equal infinities is 0, not NaN
   return max(a, b) + log1p(exp(-distance));
 }
+// Returns the derivative of logaddexp(a, b) by a: 0 if a is -inf, also if b is. Equal numbers of +inf have none: NaN.
+template <class A> PB_HD A logaddexp_slope(A a, A b) { return sigmoid(select((a == b) & (a == lowest<A>()), a, A(a - b))); }
 
 // Returns factor * sigmoid(x), with full precision even if sigmoid(x) is subnormal.
 template <class T, if_real<T> = 0> PB_HD T times_sigmoid(T factor, T x) {

@@ -254,9 +254,9 @@ def _hypot_tangent(op: Any, inputs: Any, y: Tensor, params: Any, tangents: Any) 
 
 
 def _apart(a: Any, b: Any) -> Tensor:
-    """Returns a - b, but 0 for equal infinities. Finite ties keep the difference, because its derivative is not 0."""
+    """Returns a - b, and -inf where both are -inf, so that neither has a slope."""
     a, b = _kept(a), _kept(b)
-    return where(logical_and(equal(a, b), isinf(a)), 0.0, subtract(a, b))
+    return where(equal(maximum(a, b), -math.inf), -math.inf, subtract(a, b))
 
 
 def _by_sign(g: Tensor, a: Tensor, b: Any) -> Tensor:

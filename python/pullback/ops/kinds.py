@@ -21,7 +21,7 @@ from ..autodiff.primitive import Op, Rule, apply, same
 from ..autodiff.tape import Tape
 from ..errors import DeviceError, DTypeError
 from ..tensors import dtypes
-from ..tensors.creation import zeros_like
+from ..tensors.creation import ones_like, zeros_like
 from ..tensors.operand import Number
 from ..tensors.tensor import Tensor
 from ._shapes import broadcast_shapes
@@ -225,7 +225,7 @@ def bilinear(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], ta
 
 def transposed(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tangents: Sequence[Any]) -> Tensor:
     """For all other ops: the pullback is linear in the cotangent u, and the pullback of that linear map is the tangent rule."""
-    u = zeros_like(y)
+    u = ones_like(y)  # not 0, because pullbacks replace a NaN by 0 where their cotangent is 0
     with Tape(watch_parameters=False) as tape:
         tape.watch(u)
         gradients = pulled(op, inputs, y, params, u, [t is not None for t in tangents])

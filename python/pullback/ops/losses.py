@@ -18,7 +18,7 @@ from ..tensors.creation import zeros_like
 from ..tensors.tensor import Tensor
 from .by_name import all_on, in_dtype, repeated, reshaped, widened
 from .declare import normal, op
-from .elementwise import not_equal, square, where
+from .elementwise import mask_nan_gradient, not_equal, square, where
 from .gather import one_hot
 from .kinds import OWN, everywhere, linear
 from .reduce import mean, sum
@@ -44,8 +44,8 @@ def _cross_entropy_reference(xp: Any, logits: Any, labels: Any, ignore_index: in
     if not classes:  # then every label is ignore_index
         return xp.zeros(labels.shape, logits.dtype)
     safe = xp.where(counts, labels, xp.zeros_like(labels))
-    total, top = log_sum(xp, z)
-    z, total = z - top, total[..., 0]
+    total, _, z = log_sum(xp, z)
+    total = total[..., 0]
     loss = total - (xp.take_along_axis(z, safe[:, None].astype(xp.int64), -1)[:, 0] if len(labels) else 0)
     if label_smoothing:
         loss = (1 - label_smoothing) * loss + label_smoothing * (total - z.mean(axis=-1))
@@ -70,18 +70,20 @@ def _squared_error_reference(xp: Any, x: Any, target: Any, mean: bool) -> Any:
 def _cross_entropy_pullback(g: Tensor, logits: Tensor, labels: Tensor, ignore_index: int, label_smoothing: float) -> Tensor:
     """softmax(logits) minus the target distribution, times g; 0 for rows whose label is ignored.
 
-    The probability of the label minus 1 is computed as the sum of the other probabilities, which p - 1 may round away.
+    The probability p of a sure label minus 1 is computed as the sum of the other probabilities, which p - 1 may round away.
     """
     classes = logits.shape[-1]
     if not classes:
         return zeros_like(logits)
     counts = not_equal(labels, ignore_index)
-    target = one_hot(where(counts, labels, 0), classes, dtype=logits.dtype)
-    others = where(target > 0, 0.0, softmax(logits))
-    gradient = others - target * sum(others, axis=-1, keepdims=True)
+    target, p = one_hot(where(counts, labels, 0), classes, dtype=logits.dtype), softmax(logits)
+    here = target > 0
+    others = sum(where(here, 0.0, p), axis=-1, keepdims=True)
+    gradient = where(here, where(p > 0.5, -others, p - 1.0), p)
     if label_smoothing:
         gradient = gradient + (target * label_smoothing - label_smoothing / classes)
-    return expand_dims(where(counts, g, 0.0), axis=-1) * gradient
+    g = expand_dims(where(counts, g, 0.0), axis=-1)
+    return mask_nan_gradient(g, g * gradient)
 
 
 def _cross_entropy_total_pullback(

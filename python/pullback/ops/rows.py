@@ -22,7 +22,7 @@ from ._shapes import Shape, ints, normalize_axes, real
 from .by_name import all_on, in_dtype, lifted, spread, widened
 from .conversion import same_dtype, settled
 from .declare import normal, op
-from .elementwise import equal, exp, rsqrt, square, where
+from .elementwise import equal, exp, mask_nan_gradient, rsqrt, square, where
 from .kinds import OWN, ROWS
 from .linear import ABSENT
 from .reduce import centred, mean, sum
@@ -39,34 +39,44 @@ def wide(xp: Any, x: Any) -> Any:
 def _softmax_reference(xp: Any, x: Any) -> Any:
     if not x.shape[-1]:
         return x
-    z = wide(xp, x)
-    e = xp.exp(z - z.max(axis=-1, keepdims=True))
-    return (e / e.sum(axis=-1, keepdims=True)).astype(x.dtype)
+    z, e = below_top(xp, wide(xp, x))[:2]
+    return (xp.exp(z) / e.sum(axis=-1, keepdims=True)).astype(x.dtype)
 
 
-def log_sum(xp: Any, z: Any) -> tuple[Any, Any]:
-    """Returns (a, b) with log(sum(exp(z))) = a + b, the axis kept. b is the largest element: adding it would round a away.
+def below_top(xp: Any, z: Any) -> tuple[Any, Any, Any]:
+    """Returns z - top, exp(z - top) and top, the largest elements of the rows.
 
-    A row of -inf or an empty row gives (-inf, 0).
+    z - top is a limit if top is infinite: 0 for an element that alone is +inf, -inf for the elements next to it. It is NaN where
+    there is none: for each of several +inf, and in a row of -inf. But exp(z - top) is 1 wherever z is top.
+    """
+    top = z.max(axis=-1, keepdims=True)
+    largest, endless = z == top, xp.isinf(top)
+    below = xp.where(endless, -xp.inf, z - xp.where(endless, 0, top)).astype(z.dtype)
+    below = xp.where(xp.isnan(z), z, xp.where(largest, 0, below)).astype(z.dtype)
+    lone = (largest.sum(axis=-1, keepdims=True) == 1) & (top > 0)
+    return xp.where(endless & largest & ~lone, xp.nan, below).astype(z.dtype), xp.exp(below), top
+
+
+def log_sum(xp: Any, z: Any) -> tuple[Any, Any, Any]:
+    """Returns (a, b, below) with log(sum(exp(z))) = a + b, the axis kept. b is the largest element: adding it would round a away.
+
+    An empty row gives a = -inf and b = 0. below: z - b.
     """
     if not z.shape[-1]:
-        return xp.full((*z.shape[:-1], 1), -xp.inf, z.dtype), xp.zeros((*z.shape[:-1], 1), z.dtype)
-    top = z.max(axis=-1, keepdims=True)
-    top = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
-    z = z - top
+        return xp.full((*z.shape[:-1], 1), -xp.inf, z.dtype), xp.zeros((*z.shape[:-1], 1), z.dtype), z
+    below, e, top = below_top(xp, z)
     # The largest is left out, because the others may be far below the rounding of its exponential, which is 1.
-    others = xp.where(z == 0, 0, xp.exp(z)).sum(axis=-1, keepdims=True, dtype=z.dtype)
-    return xp.log1p((xp.sum(z == 0, axis=-1, keepdims=True) - 1).astype(z.dtype) + others), top
+    others = xp.where(z == top, 0, e).sum(axis=-1, keepdims=True, dtype=z.dtype)
+    return xp.log1p((xp.sum(z == top, axis=-1, keepdims=True) - 1).astype(z.dtype) + others), top, below
 
 
 def _log_softmax_reference(xp: Any, x: Any) -> Any:
-    z = wide(xp, x)
-    total, top = log_sum(xp, z)
-    return ((z - top) - total).astype(x.dtype)
+    total, _, below = log_sum(xp, wide(xp, x))
+    return (below - total).astype(x.dtype)
 
 
 def _logsumexp_reference(xp: Any, x: Any) -> Any:
-    total, top = log_sum(xp, wide(xp, x))
+    total, top, _ = log_sum(xp, wide(xp, x))
     return (total + top)[..., 0].astype(x.dtype)
 
 
@@ -100,17 +110,20 @@ CHAIN: Final = 8  # the rows of a chain, kOrderChain in csrc/families/order.h
 
 
 def _softmax_pullback(g: Tensor, y: Tensor) -> Tensor:
-    return y * (g - sum(g * y, axis=-1, keepdims=True))
+    """y (g - sum(g y)), where a factor of 0 times NaN is 0."""
+    centred = g - sum(mask_nan_gradient(g, g * y), axis=-1, keepdims=True)
+    return mask_nan_gradient(centred, y * centred)
 
 
 def _log_softmax_pullback(g: Tensor, y: Tensor) -> Tensor:
-    return g - exp(y) * sum(g, axis=-1, keepdims=True)
+    total = sum(g, axis=-1, keepdims=True)
+    return g - mask_nan_gradient(total, exp(y) * total)
 
 
 def _logsumexp_pullback(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """softmax(x) times g, and 0 for a row of -inf, which has no direction of ascent."""
-    finite = where(equal(y, -math.inf), 0.0, y)
-    return expand_dims(g, axis=-1) * exp(x - expand_dims(finite, axis=-1))
+    """softmax(x) times g, and 0 for a row of -inf, so that masked rows pass no NaN on."""
+    g, y = expand_dims(g, axis=-1), expand_dims(y, axis=-1)
+    return mask_nan_gradient(g, g * where(equal(y, -math.inf), 0.0, apply(_softmax, (x,))))
 
 
 def _layer_norm_pullback(g: Tensor, x: Tensor, weight: Any, eps: float, needs: Sequence[bool]) -> list[Tensor | None]:
@@ -256,7 +269,8 @@ _softmax = op("softmax", kind=ROWS, reference=_softmax_reference, takes="float",
 _log_softmax = op("log_softmax", kind=ROWS, reference=_log_softmax_reference, takes="float", pullback=_log_softmax_pullback,
                   fused=fused("log_softmax"), cost=_cost((3, 0, 1), (-1, 0, 1)), example=normal((4, 5)))  # fmt: skip
 _logsumexp = op("logsumexp", kind=ROWS, reference=_logsumexp_reference, takes="float", pullback=_logsumexp_pullback,
-                fused=fused("logsumexp"), cost=_cost((2, 0, 1), (0, 0, 1)), example=normal((4, 5)))  # fmt: skip
+                fused=fused("logsumexp"), cost=_cost((2, 0, 1), (0, 0, 1)), example=normal((4, 5)),
+                pull_cost=lambda g, x, y: rows_cost(x, (1, 1, 1), (0, 0, 0)))  # fmt: skip
 LAYER_NORM = op("layer_norm", kind=OWN, batch=_norm_each, reference=_layer_norm_reference, inputs=3, joint=True, takes="float",
                  pullback=_layer_norm_pullback, fused=fused("layer_norm", True), pull=_pull_norm_each, cost=_layer_norm_cost,
                  pull_cost=lambda g, x, weight, *_: norm_pullback_cost(x, weight),

@@ -1,0 +1,127 @@
+// The formulas of the norms of a row and of its variance, on any walk of rows.h.
+#pragma once
+#include "families/rows.h"
+
+namespace pb::kernels {
+
+// y = (x - mean) scale w + b
+template <bool kCentred, class Over, class X, class A, class W, class B, class Y>
+PB_HD void affine(const Over& over, X x, A mean, A scale, W w, B b, Y y) {
+  over.each([=](auto i) {
+    A a = x[i];
+    if constexpr (kCentred) a = a - mean;
+    a = a * scale;
+    if constexpr (is_given<W>) a = a * w[i];
+    if constexpr (is_given<B>) a = a + b[i];
+    y[i] = a;
+  });
+}
+
+// Two passes: the mean, then the squared deviations. One pass would lose a small variance next to a large mean.
+//
+// The rounding of the mean may exceed the deviations of a row that is nearly constant, and the sum of large numbers may overflow. A
+// row whose standard deviation is not above kNear roundings of its mean is measured again, from the differences to that mean, or to
+// the first element. The mean of equal elements is then that element, and their variance 0.
+template <class A> struct Spread {
+  A mean, variance;
+  PB_HD A inverse(A eps) const { return m::rsqrt(A(variance + eps)); }
+};
+template <class A> constexpr double kNear = 4096 * (sizeof(A) == sizeof(float) ? 0x1p-24 : 0x1p-53);
+template <class Over, class X, class A, class... Next>
+PB_HD A variance_about(A mean, const Over& over, X x, Next... next) {
+  const auto squared = [=](auto i) {
+    const A z = x[i] - mean;
+    return A(z * z);
+  };
+  return over.mean(over.template fold<sum_reduce>(squared, next...));
+}
+// Measures a row again whose first mean is given. `near` is false for a row that is walked in step with such a row only.
+template <class Over, class X, class A> PB_RARE Spread<A> measured_again(A mean, bool near, const Over& over, X x) {
+  const A from = m::select(m::isfinite(mean), mean, A(over.at(x, 0)));
+  const A off = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(x[i] - from); }));
+  mean = m::select(near, A(from + off), mean);
+  return {mean, variance_about(mean, over, x)};
+}
+template <class Over, class X, class... Next> PB_HD auto spread_of(const Over& over, X x, Next... next) {
+  auto mean = over.mean(over.template fold<sum_reduce>([=](auto i) { return x[i]; }, x));
+  using A = decltype(mean);
+  const A variance = variance_about(mean, over, x, next...), deviation = mean * A(kNear<A>), square = deviation * deviation;
+  const bool near = mean != A(0) && !(variance > square);
+  return over.any(near) ? measured_again(mean, near, over, x) : Spread<A>{mean, variance};
+}
+
+struct Variance {
+  template <class Over, class X, class Y> PB_HD void operator()(const Over& over, X x, Y y) const {
+    y[0] = spread_of(over, x).variance;
+  }
+};
+
+template <class Over, class X, class A> PB_HD A inverse_size(const Over& over, X x, A eps) {
+  return m::rsqrt(A(over.mean(over.template fold<sum_reduce>([=](auto i) { return A(x[i] * x[i]); }, x)) + eps));
+}
+
+struct Ignore {
+  template <class A> PB_HD void operator()(A, A) const {}
+};
+// Norm<true> also calls visit(mean, variance).
+template <bool kCentred> struct Norm;
+template <> struct Norm<true> {
+  template <class Over, class X, class W, class B, class A, class Y, class Visit = Ignore>
+  PB_HD void operator()(const Over& over, X x, W w, B b, A eps, Y y, const Visit& visit = {}) const {
+    const Spread<A> s = spread_of(over, x);
+    visit(s.mean, s.variance);
+    affine<true>(over, x, s.mean, s.inverse(eps), w, b, y);
+  }
+};
+template <> struct Norm<false> {
+  template <class Over, class X, class W, class B, class A, class Y>
+  PB_HD void operator()(const Over& over, X x, W w, B b, A eps, Y y) const {
+    affine<false>(over, x, A(0), inverse_size(over, x, eps), w, b, y);
+  }
+};
+
+// With h = g w and z = (x - mean) r: gx = r (h - mean(h) - z mean(h z)), gweight = g z, gbias = g. The gradients of
+// weight and bias are added to gw and gb. h is kept in gx if there is a weight.
+template <bool kCentred> struct NormPullback;
+template <> struct NormPullback<true> {
+  template <class Over, class G, class X, class W, class A, class GX, class S>
+  PB_HD void operator()(const Over& over, G g, X x, W w, A eps, GX gx, S gw, S gb) const {
+    const Spread<A> s = spread_of(over, x, g);
+    const A mean = s.mean, r = s.inverse(eps);
+    const auto keep = [=](auto i) {
+      if constexpr (is_given<W>) return A(gx[i] = g[i] * w[i]);
+      else return A(g[i]);
+    };
+    const auto h = [=](auto i) {
+      if constexpr (is_given<W>) return A(gx[i]);
+      else return A(g[i]);
+    };
+    const A along = over.mean(over.template fold<sum_reduce>(keep));
+    const A across = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(h(i) * ((x[i] - mean) * r)); }));
+    over.each([=](auto i) {
+      const A z = (x[i] - mean) * r;
+      gw[i] += g[i] * z;
+      gb[i] += g[i];
+      gx[i] = r * (h(i) - along - z * across);
+    });
+  }
+};
+template <> struct NormPullback<false> {
+  template <class Over, class G, class X, class W, class A, class GX, class S>
+  PB_HD void operator()(const Over& over, G g, X x, W w, A eps, GX gx, S gw, S) const {
+    const A r = inverse_size(over, x, eps);
+    const auto keep = [=](auto i) {
+      if constexpr (is_given<W>) return A(gx[i] = g[i] * w[i]);
+      else return A(g[i]);
+    };
+    const A across = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(keep(i) * (x[i] * r)); }, g));
+    over.each([=](auto i) {
+      const A z = x[i] * r;
+      gw[i] += g[i] * z;
+      if constexpr (is_given<W>) gx[i] = r * (gx[i] - z * across);
+      else gx[i] = r * (g[i] - z * across);
+    });
+  }
+};
+
+}  // namespace pb::kernels
