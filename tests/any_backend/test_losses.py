@@ -181,6 +181,29 @@ def test_logistic_losses_of_bytes_do_not_wrap(torch: Any) -> None:
     assert nn.kl_div(x, z, reduction="sum", log_target=True).item() == pytest.approx(wanted, rel=1e-6)
 
 
+@REDUCTIONS
+@pytest.mark.parametrize("captured", [False, True], ids=["eager", "captured"])
+def test_kl_div_of_targets_that_are_no_probabilities_is_torchs(torch: Any, captured: bool, reduction: str) -> None:
+    x, strange = normal(6, 1), np.array([np.nan, -0.1, -np.inf, np.inf, 0.0, 0.5])[:, None]
+    x = np.concatenate([x, x, np.full((6, 1), np.nan)], axis=1)  # a NaN of the network comes through, too
+
+    def loss(x: Any, target: Any) -> Any:
+        return nn.kl_div(x, target, reduction=reduction)
+
+    def gradients(x: Any, target: Any) -> Any:
+        return loss(x, target), pb.grad(lambda *xs: pb.sum(loss(*xs)), (0, 1))(x, target)
+
+    wide = [torch.tensor(a, requires_grad=True) for a in (x, np.broadcast_to(strange, x.shape).copy())]
+    wanted = torch.nn.functional.kl_div(*wide, reduction=reduction)
+    of_x, of_target = torch.autograd.grad(wanted.sum(), wide)
+    for _ in range(3):
+        y, (gx, gt) = (pb.capture(gradients) if captured else gradients)(*[pb.tensor(a.detach().numpy()) for a in wide])
+    np.testing.assert_allclose(host(y), wanted.detach().numpy(), rtol=1e-13)
+    np.testing.assert_allclose(host(gx), of_x.numpy(), rtol=1e-13)
+    zero = wide[1].detach().numpy() == 0  # where the logarithm of the target has no derivative
+    np.testing.assert_allclose(host(gt)[~zero], of_target.numpy()[~zero], rtol=1e-13)
+
+
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0)], ids=str)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_mean_of_no_rows_or_no_classes_is_nan_as_torchs(shape: Any, smoothing: float) -> None:

@@ -191,7 +191,7 @@ def bce_with_logits(
 def kl_div(
     x: ArrayLike, target: ArrayLike, *, log_target: bool = False, reduction: Literal["mean", "sum", "none", "batchmean"] = "mean"
 ) -> Tensor:
-    """Returns target (log target - x), reduced, for log-probabilities x. It is 0 where the target is 0.
+    """Returns target (log target - x), reduced, for log-probabilities x. It is 0 where the target is 0, NaN where it is negative.
 
     reduction="batchmean" divides the sum by the length of the first axis, which gives the divergence; "mean" divides by the number
     of elements, which does not. Both are as in torch.nn.functional.kl_div.
@@ -201,8 +201,8 @@ def kl_div(
     if log_target:
         loss = exp(target) * (target - x)
     else:
-        positive = target > 0
-        loss = where(positive, target * (log(where(positive, target, 1.0)) - x), 0.0)
+        zero = target == 0
+        loss = where(zero & (x == x), 0.0, target * (log(where(zero, 1.0, target)) - x))
     if reduction == "batchmean":
         return _narrow(sum(loss) * (1.0 / max(1, x.shape[0] if x.ndim else 1)), dtype)
     return _reduced("kl_div", loss, reduction, dtype)
