@@ -157,6 +157,22 @@ def floats_of_a_loop_come_back(x: Any) -> Any:
 
 
 @program
+def a_number_fills(x: Any) -> Any:
+    return pb.sum(pb.full(2, x[0].item()) + pb.full_like(x[:2], float(x[1]))) * x[1]
+
+
+@program
+def a_number_is_an_end(x: Any) -> Any:
+    return pb.sum(pb.linspace(0.0, float(x[0]), 3)) * x[1]
+
+
+@program
+def a_constant_is_computed_from_it(x: Any) -> Any:
+    scale = pb.exp(-pb.tensor((2 * x).numpy()))
+    return pb.sum(pb.sqrt(scale) * 3.0 * x)
+
+
+@program
 def a_branch_of_where(x: Any) -> Any:
     return pb.sum(pb.where(x > 1.5, (2 * x).numpy(), x))
 
@@ -331,6 +347,49 @@ def a_metric_of_several_losses(net: Any, opt: Any, x: Any, y: Any) -> None:
         losses = [nn.cross_entropy(net(x[i : i + 2]), y[i : i + 2]) for i in (0, 2)]
         print(np.mean([float(loss) for loss in losses]), np.array(losses).std())
         loss = pb.mean(losses)
+    opt.step(tape.gradient(loss, net.parameters()))
+
+
+@silent
+def ops_on_constants(net: Any, opt: Any, x: Any, y: Any) -> None:
+    history, saved = [], []
+
+    def look(logits: Any, loss: Any) -> None:
+        assert pb.isfinite(loss.item())
+        assert pb.exp(loss.item()) > 0
+        assert not bool(loss < loss.item())
+        history.append(pb.mean(pb.argmax(logits.numpy(), axis=1) == y))
+        saved.append(pb.tensor(net.weight.numpy()) * 0.1 + 0.9)
+
+    for _ in range(2):
+        step(net, opt, x, y, look)
+
+
+@silent
+def rows_of_one_array(net: Any, opt: Any, x: Any, y: Any) -> None:
+    rows = np.full((3, 4, 3), 0.25, np.float32)
+    with pb.GradientTape() as tape:
+        logits = net(x)
+        rows[0] = logits  # a log
+        rows[1] = logits
+        rows[1] = 0.125  # which is overwritten
+        loss = pb.sum(logits * rows[2]) + pb.sum(logits * rows[1])
+    opt.step(tape.gradient(loss, net.parameters()))
+
+
+@silent
+def zeros_among_others(net: Any, opt: Any, x: Any, y: Any) -> None:
+    net.bias.assign(pb.zeros(3))
+    with pb.GradientTape() as tape:
+        assert np.array([net.bias[0] * 1.0, net.bias[1] * 1.0]).mean() == 0
+        loss = pb.sum((net(x)[:, :2] - np.zeros(2)) ** 2)
+    opt.step(tape.gradient(loss, net.parameters()))
+
+
+@silent
+def stop_gradient_of_what_left(net: Any, opt: Any, x: Any, y: Any) -> None:
+    with pb.GradientTape() as tape:
+        loss = pb.sum(net(x) * pb.stop_gradient(net(x).numpy()))
     opt.step(tape.gradient(loss, net.parameters()))
 
 

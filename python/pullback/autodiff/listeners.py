@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Any, Final
+
+new_serial: Final = itertools.count(1).__next__  # returns the serial of the next value that listeners identify
 
 
 class Listeners(threading.local):

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ..errors import ZeroGradientWarning
-from .listeners import listeners
+from .listeners import listeners, new_serial
 from .site import Site, call_site, current_frame, is_ours, line_of, reading_frame, warn
 
 # The modules that hand values out, and the listeners that they tell.
@@ -29,27 +29,37 @@ _STORED: Final = "an assignment to items of a NumPy array"
 _JOINED: Final = "NumPy, which made an array of tensors"
 
 
+Cut = tuple[str, Site]  # how and where a value left
+
+
 class _Memory(NamedTuple):
-    """The owner of the memory that a value left in. `view`: it is the tensor's memory, of which the user got a read-only view."""
+    """The owner of the memory that a value left in.
+
+    view: it is the tensor's memory, of which the user got a read-only view. values: the elements that were written into it.
+    """
 
     array: weakref.ref[Any]
     view: bool
-    how: str
-    site: Site
+    values: Any
+    cut: Cut
 
 
 class Returned:
-    """The numbers and arrays in which the watched values of one tape left pullback. It warns once when one of them comes back.
+    """The numbers and arrays in which the watched values of one tape left pullback. It warns once if one of them comes back.
+
+    An operand that is one of them is a marked constant, and so is what ops compute from it. Coming back means that an op has a
+    marked input and one that the tape watches. What does not meet a watched value (a metric, a log) is not told.
 
     warned: True if one has come back.
     """
 
     def __init__(self) -> None:
-        self.numbers: dict[int, tuple[float, str, Site]] = {}  # by identity, which holding the number keeps
+        self._numbers: dict[int, tuple[float, Cut]] = {}  # by identity, which holding the number keeps
         self._arrays: list[_Memory] = []
         self._read: dict[Site, list[Any]] = {}  # by site, the arrays of tensors that NumPy read there, in order
         self._joined: dict[Site, list[Any]] = {}  # those that became one new array
         self._floats: dict[Site, list[float]] = {}  # by site, the numbers that left there, in order
+        self._marked: dict[int, Cut] = {}  # by serial, the constants that came of what left
         self.warned = False
 
     def add(self, x: Any, how: str, given: Any) -> None:
@@ -61,16 +71,16 @@ class Returned:
         if dis.opname[frame.f_code.co_code[frame.f_lasti]] in ("STORE_SUBSCR", "STORE_SLICE"):
             target = _target(frame)
             if isinstance(target, np.ndarray):
-                self.stored(target, _STORED, site)
+                self.stored(target, x.array, (_STORED, site))
         elif isinstance(given, np.ndarray):
-            self._arrays.append(_Memory(weakref.ref(_owner(given)), not given.flags.writeable, how, site))
+            self._arrays.append(_Memory(weakref.ref(_owner(given)), not given.flags.writeable, None, (how, site)))
         else:
             self._note_numbers(given, how, site)
         self._note_conversion(x, how, site)
 
     def _note_numbers(self, given: Any, how: str, site: Site) -> None:
         if isinstance(given, float):
-            self.numbers[id(given)] = given, how, site
+            self._numbers[id(given)] = given, (how, site)
             self._floats.setdefault(site, []).append(given)
         elif isinstance(given, list):  # of tolist()
             for item in given:
@@ -89,48 +99,57 @@ class Returned:
         elif how == "float()" and site in self._read:
             self._joined[site] = self._read[site]
 
-    def stored(self, target: Any, how: str, site: Site) -> None:
+    def stored(self, target: Any, values: Any, cut: Cut) -> None:
         """Adds an array that values were written into."""
-        self._arrays.append(_Memory(weakref.ref(_owner(target)), False, how, site))
+        self._arrays.append(_Memory(weakref.ref(_owner(target)), False, values, cut))
 
-    def check(self, operand: Any) -> None:
-        """Warns if an operand that becomes a constant, a number, an array or a list of these, is one that left."""
-        if self.warned:
-            return
-        if isinstance(operand, np.ndarray):
-            self._check_array(operand)
-        elif isinstance(operand, float):
-            found = self.numbers.get(id(operand))
-            if found is not None:
-                self._warn(*found[1:])
-        elif isinstance(operand, (list, tuple)):
-            for item in operand:
-                self.check(item)
+    def mark(self, operand: Any, t: Any) -> None:
+        """Marks the tensor t that an operand became, if the operand, or a part of a list, is what left."""
+        cut = self._found(operand)
+        if cut is not None:
+            t.serial = t.serial or new_serial()
+            self._marked[t.serial] = cut
 
-    def check_numbers(self, inputs: Sequence[Any]) -> None:
-        """Warns if the value of a Number among the inputs of an op is one that left."""
+    def meet(self, op: Any, y: Any, inputs: Sequence[Any], watched: bool) -> None:
+        """Warns if an op has an input that is watched and a marked one. Marks its result if no input is watched."""
         for x in inputs:
-            if isinstance(x.array, float):
-                self.check(x.array)
+            cut = self._marked.get(x.serial) if x.serial else self._found(x.array) if isinstance(x.array, float) else None
+            if cut is None or op.pullback is None or op.pullback == "zero":  # for a comparison, the gradient is zero anyway
+                continue
+            if watched:
+                self._warn(*cut)
+            else:
+                y.serial = y.serial or new_serial()
+                self._marked[y.serial] = cut
+            return
 
-    def _check_array(self, array: Any) -> None:
+    def _found(self, operand: Any) -> Cut | None:
+        if isinstance(operand, np.ndarray):
+            return self._found_array(operand)
+        if isinstance(operand, float):
+            return self._numbers.get(id(operand), (None, None))[1]
+        parts = operand if isinstance(operand, (list, tuple)) else ()
+        return next((cut for x in parts if (cut := self._found(x)) is not None), None)
+
+    def _found_array(self, array: Any) -> Cut | None:
         owner = _owner(array)
         for memory in self._arrays:
-            if memory.array() is owner and not (memory.view and array.flags.writeable):
-                self._warn(memory.how, memory.site)
-                return
+            overwritten = memory.values is not None and not np.isin(memory.values.astype(array.dtype), array).any()
+            if memory.array() is owner and not overwritten and not (memory.view and array.flags.writeable):
+                return memory.cut
         for site, arrays in self._joined.items():
             if _holds(array, arrays):
-                self._warn(_JOINED, site)
-                return
+                return _JOINED, site
         for site, numbers in self._floats.items():
-            if 1 < array.size <= len(numbers) and array.dtype.kind == "f":
+            if 1 < array.size <= len(numbers) and array.dtype.kind == "f" and array.any():
                 last = np.array(numbers[-array.size :], array.dtype)
                 if np.array_equal(array.reshape(-1), last, equal_nan=True):
-                    self._warn("numbers that became an array", site)
-                    return
+                    return "numbers that became an array", site
+        return None
 
     def _warn(self, how: str, site: Site) -> None:
+        if self.warned:
+            return
         self.warned = True
         warn(
             f"values that a tape watches left pullback by {how} at {line_of(site)}, and come back here as a constant, through "
@@ -147,18 +166,18 @@ def note(listener: Any, x: Any, how: str, given: Any) -> None:
         listener.left.add(x, how, given)
 
 
-def check_return(operand: Any) -> None:
-    """Lets the tapes of this thread warn if an operand that becomes a constant left them before."""
+def mark_return(operand: Any, t: Any) -> None:
+    """Lets the tapes of this thread mark the tensor that an operand became, if the operand left them before."""
     for listener in listeners.stack:
         if (left := getattr(listener, "left", None)) is not None:
-            left.check(operand)
+            left.mark(operand, t)
 
 
 def report_store(target: Any, values: Any, how: str) -> None:
     """Reports that NumPy has written a tensor's values into an array."""
     for listener in listeners.stack:
         if (left := getattr(listener, "left", None)) is not None and listener.knows(values):
-            left.stored(target, how, call_site())
+            left.stored(target, values.array, (how, call_site()))
 
 
 def _inside(name: str) -> bool:
@@ -180,7 +199,7 @@ def _owner(array: Any) -> Any:
 
 def _holds(array: Any, parts: Sequence[Any]) -> bool:
     """True if the last elements of the parts are the array, in their order, with few others in between, or all that is in it."""
-    if array.dtype.kind != "f" or not array.size:
+    if array.dtype.kind != "f" or not array.any():
         return False
     wanted = np.concatenate([part.reshape(-1) for part in parts]).astype(array.dtype)
     rest = iter(array.reshape(-1)[::-1].tolist())

@@ -12,13 +12,13 @@ from ..errors import TapeError, an
 from ..interop.unknown_names import unexpected
 from ..launch import capturing, door
 from ..tensors.parameter import Parameter
-from ..tensors.tensor import Tensor, new_serial
+from ..tensors.tensor import Tensor
 from ..tree import beside, flatten, unflatten
 from ..typing import Tree
 from .backward import note_derivative, note_op, seeds_for, sweep
 from .error_text import not_watched
 from .kept import Kept, Listening
-from .listeners import listeners
+from .listeners import listeners, new_serial
 from .node import Recorded, only_call
 from .primitive import Op
 from .returned import note
@@ -149,8 +149,6 @@ class Tape(Listening):
 
     def add(self, op: Op, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
         """Records an op if any of its inputs is watched."""
-        if self.left is not None:
-            self.left.check_numbers(inputs)
         values = self.values
         serials: list[int] = []
         watched = changeable = False
@@ -165,6 +163,8 @@ class Tape(Listening):
                 serials.append(serial)
             else:
                 serials.append(0)
+        if self.left is not None:
+            self.left.meet(op, y, inputs, watched)
         if not watched:
             if door.profiling:
                 door.observe(op, y, inputs, params)

@@ -7,7 +7,7 @@ from typing import Any
 from weakref import ref
 
 from ..autodiff.backward import Sums, total, walk
-from ..autodiff.listeners import listeners
+from ..autodiff.listeners import listeners, new_serial
 from ..autodiff.node import CALL, OUTPUT, Edge, Node, Recorded, dependents
 from ..autodiff.part import Part
 from ..autodiff.primitive import Op, Rule
@@ -18,7 +18,7 @@ from ..launch import capturing, door
 from ..ops.conversion import alias
 from ..ops.kinds import OWN
 from ..tensors.creation import ones, zeros_like
-from ..tensors.tensor import Tensor, new_serial
+from ..tensors.tensor import Tensor
 from ..transforms.calls import Cotangents
 from ..tree import unflatten
 from .replay import Recalled

@@ -14,14 +14,14 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from ..autodiff.batching import Batched
-from ..autodiff.listeners import listeners
+from ..autodiff.listeners import listeners, new_serial
 from ..autodiff.node import Node, Recorded, all_kept, dependents, named, needed_by
 from ..autodiff.tape import Tape
 from ..backends.modes import Precision
 from ..launch import capturing
 from ..tensors import devices
 from ..tensors.parameter import Parameter
-from ..tensors.tensor import Tensor, new_serial
+from ..tensors.tensor import Tensor
 from ..tensors.views import OutsideView, StaleView
 from ..transforms.calls import Call, Reads
 from .closures import Copies, Hidden

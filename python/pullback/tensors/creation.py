@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from ..autodiff.listeners import listeners
-from ..autodiff.returned import check_return
+from ..autodiff.returned import mark_return
 from ..errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, ShapeError, check_room
 from ..interop.unknown_names import unexpected
 from ..interop.wrong_calls import argument_named, explain_call
@@ -61,7 +61,14 @@ def asarray(
     array, moved = _placed(obj, wanted, device)
     if copy is False and moved is not obj and not _shares(moved, array, obj):
         raise ValueError(_NEEDS_A_COPY)
-    return Tensor(devices.copied(moved) if copy and moved is array else moved)
+    return marked(obj, Tensor(devices.copied(moved) if copy and moved is array else moved))
+
+
+def marked(operand: Any, t: Tensor) -> Tensor:
+    """Returns t, which was made of the user's operand. Tapes mark it if the operand is a value that left them before."""
+    if listeners.stack:
+        mark_return(operand, t)
+    return t
 
 
 _NEEDS_A_COPY: Final = (
@@ -74,7 +81,7 @@ def kept(obj: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
     if isinstance(obj, Tensor) or nested.has_tensor(obj):
         return asarray(obj, dtype=dtype, device=device)
     array, moved = _placed(obj, None if dtype is None else dtypes.as_dtype(dtype), device)
-    return Tensor(snapshot(moved) if moved is array and can_change(obj, array) else moved)
+    return marked(obj, Tensor(snapshot(moved) if moved is array and can_change(obj, array) else moved))
 
 
 def can_change(obj: Any, array: Any) -> bool:
@@ -119,8 +126,6 @@ def snapshot(array: Any) -> Any:
 
 def _placed(obj: Any, wanted: Any, device: str | None) -> tuple[Any, Any]:
     """Returns obj as an array, and this array in dtype `wanted` on `device`: the same array if it has them already."""
-    if listeners.stack:
-        check_return(obj)
     try:
         array = _to_array(obj, wanted)
         if array.dtype.kind == "V" or not dtypes.is_supported(array.dtype):
@@ -235,7 +240,7 @@ def full(
     number = _number("full", fill_value)
     dtype = dtypes.default_of(number) if dtype is None else dtype
     with np.errstate(over="ignore"):  # numbers that are too large become infinite, as in an op
-        return _new("full", shape, number, dtype, device, unknown)
+        return marked(fill_value, _new("full", shape, number, dtype, device, unknown))
 
 
 def _number(op: str, value: Any) -> Any:
@@ -301,7 +306,7 @@ def full_like(
         x = x if isinstance(x, Tensor) else asarray(x)
         return full(x.shape, fill_value, dtype or x.dtype, device=device or x.device, **unknown)
     with np.errstate(over="ignore"):
-        return _like("full_like", x, _number("full_like", fill_value), dtype, device, unknown)
+        return marked(fill_value, _like("full_like", x, _number("full_like", fill_value), dtype, device, unknown))
 
 
 def _like(op: str, x: Any, value: Any, dtype: Any, device: str | None, unknown: Mapping[str, NoReturn]) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ..autodiff.listeners import new_serial
 from ..autodiff.stand_in import refuse_examples
 from ..errors import PullbackError
 from ..interop.wrong_calls import explain_call, flag
@@ -15,7 +16,7 @@ from . import devices, dtypes, exchange
 from .attached import attached
 from .creation import asarray
 from .storage import Storage
-from .tensor import Tensor, new_serial
+from .tensor import Tensor
 
 if TYPE_CHECKING:
     from typing_extensions import Self

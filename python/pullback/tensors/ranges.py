@@ -15,7 +15,7 @@ from ..interop.wrong_calls import explain_call
 from ..typing import DTypeLike
 from . import dtypes
 from .attached import attached
-from .creation import as_shape, asarray, no_room
+from .creation import as_shape, asarray, marked, no_room
 from .tensor import Tensor
 
 
@@ -59,7 +59,7 @@ def arange(
             raise dtypes.out_of_range(f"arange: {x}", wanted, "Use a wider dtype.")
     try:
         with np.errstate(over="ignore"):
-            return asarray(_numbers(start, stop, step, count, wanted).astype(wanted), device=device)
+            return marked((start, step), asarray(_numbers(start, stop, step, count, wanted).astype(wanted), device=device))
     except MemoryError as error:
         raise no_room(f"arange from {start} to {stop} by {step}", error) from error
 
@@ -96,7 +96,7 @@ def linspace(
     try:
         with np.errstate(invalid="ignore", over="ignore"):  # start or stop may be infinite
             numbers = np.linspace(float(start), float(stop), count, endpoint=endpoint, dtype=wanted)
-        return asarray(numbers, device=device)
+        return marked((start, stop), asarray(numbers, device=device))
     except MemoryError as error:
         raise no_room(f"linspace of {count} numbers", error) from error
 

@@ -5,7 +5,6 @@ Operators and array methods are ops; `ops/operators.py` attaches them, so that t
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 else:
     Methods = object  # ops/operators.py attaches what type checkers read in methods.pyi
 
-new_serial: Final = itertools.count(1).__next__
 _ARRAYS: Final[set[type]] = {np.ndarray}  # accepted classes of `array`; the class of GPU arrays is added with the first one
 
 

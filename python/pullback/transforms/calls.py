@@ -12,14 +12,14 @@ import numpy as np
 from ..autodiff.backward import total
 from ..autodiff.batching import Batch, Batched, belongs
 from ..autodiff.kept import Heard
-from ..autodiff.listeners import listeners
+from ..autodiff.listeners import listeners, new_serial
 from ..autodiff.primitive import ZERO, Op, Rule
 from ..autodiff.tape import Tape
 from ..ops.by_name import of_all, spread
 from ..ops.kinds import OWN
 from ..ops.reduce import sum
 from ..tensors.creation import zeros
-from ..tensors.tensor import Tensor, new_serial
+from ..tensors.tensor import Tensor
 from .linearity import Transposing
 
 Pull = Callable[[list[Any]], Sequence[Any]]  # maps the outputs' cotangents to the inputs' gradients; None stands for a missing one

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from ..autodiff import error_text
 from ..autodiff.backward import note_derivative
 from ..autodiff.kept import Listening
-from ..autodiff.listeners import listeners
+from ..autodiff.listeners import listeners, new_serial
 from ..autodiff.primitive import ZERO
 from ..autodiff.returned import note
 from ..autodiff.site import Site, call_site, warn
@@ -21,7 +21,7 @@ from ..interop.wrong_calls import explain_call
 from ..launch import door
 from ..ops.conversion import alias
 from ..tensors.creation import asarray, zeros_like
-from ..tensors.tensor import Tensor, new_serial
+from ..tensors.tensor import Tensor
 from ..tree import beside, flatten, unflatten
 from ..typing import R, SupportsArray, X
 from .linearity import Transposing
@@ -72,9 +72,9 @@ class Forward(Listening):
 
     def add(self, op: Op, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
         """Computes the tangent of y. This listener and those inside it do not receive the ops of the computation."""
-        if self.left is not None:
-            self.left.check_numbers(inputs)
         tangents = [self.of(x) for x in inputs]
+        if self.left is not None:
+            self.left.meet(op, y, inputs, any([t is not None for t in tangents]))
         self.used = self.used or any([t is not None for t in tangents])
         if op.pullback is None or op.pullback is ZERO:
             return
