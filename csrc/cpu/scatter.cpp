@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "cpu/copy.h"
 #include "cpu/pool.h"
@@ -54,38 +55,12 @@ void scatter_range(ScatterLoop loop, void* target, const char* updates, int64_t 
   }
 }
 
-// Combines all updates. index_step: the distance from the indices of one outer slice to those of the next, 0 if all slices share
-// them.
-void scatter(ScatterLoop loop, int size, char* target, const char* updates, const Positions& positions, int64_t index_step,
-             int64_t n, const AxisSplit& a) {
-  if (a.outer * a.length * a.inner == 0) {  // nothing to write to, but the indices may be wrong
-    int64_t near[Positions::kBlock];
-    for (int64_t begin = 0; begin < n; begin += Positions::kBlock)
-      if (!positions.block(begin, std::min(Positions::kBlock, n - begin), near)) return;
-    return;
-  }
-  if (n == 0) return;
-  const Cut cut = cut_for(a, n);
-  const int64_t grain = std::max<int64_t>(1, kShareFrom / 2 / (n * cut.width));
-  parallel_for(a.outer * cut.blocks * cut.ranges, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t range = unit % cut.ranges, block = unit / cut.ranges % cut.blocks;
-      const int64_t o = unit / cut.ranges / cut.blocks, column = block * cut.width;
-      char* y = target + o * a.length * a.inner * size;
-      const char* u = updates + o * n * a.inner * size;
-      const Part part{nullptr, nullptr, n, a.inner, column, std::min(cut.width, a.inner - column)};
-      const int64_t first = range * cut.height, last = std::min(a.length, first + cut.height);
-      scatter_range(loop, y, u, a.inner * size, positions, o * index_step, n, part, first, last);
-    }
-  });
-}
-
 int log_size(int size) { return size == 1 ? 0 : size == 2 ? 1 : size == 4 ? 2 : 3; }
 
 // An op with its loops: one per compute type, or one per item size, by its logarithm, if the op only moves bytes.
 struct ScatterKernel : kernels::Scatter {
   ScatterLoop loops[kComputes];
-  bool moves;
+  bool moves, long_sums;
 };
 
 const ScatterKernel& op_of(const Launch& launch) {
@@ -96,6 +71,39 @@ const ScatterKernel& op_of(const Launch& launch) {
 DType working_type(const ScatterKernel& op, DType dtype) { return op.moves ? dtype : storage_of(compute_type(dtype)); }
 ScatterLoop loop_of(const ScatterKernel& op, DType dtype) {
   return op.moves ? op.loops[log_size(item_size(dtype))] : op.loops[int(compute_type(dtype))];
+}
+
+// Combines all updates. index_step: the distance from the indices of one outer slice to those of the next, 0 if all slices share
+// them.
+void scatter(const ScatterKernel& op, DType dtype, char* target, const char* updates, const Positions& positions,
+             int64_t index_step, int64_t n, const AxisSplit& a) {
+  if (a.outer * a.length * a.inner == 0) {  // nothing to write to, but the indices may be wrong
+    int64_t near[Positions::kBlock];
+    for (int64_t begin = 0; begin < n; begin += Positions::kBlock)
+      if (!positions.block(begin, std::min(Positions::kBlock, n - begin), near)) return;
+    return;
+  }
+  if (n == 0) return;
+  const Cut cut = cut_for(a, n);
+  const int size = item_size(working_type(op, dtype));
+  const bool has_sums = op.long_sums && working_type(op, dtype) == DType::f32 && n > kSumBlock;
+  const int64_t grain = std::max<int64_t>(1, kShareFrom / 2 / (n * cut.width));
+  parallel_for(a.outer * cut.blocks * cut.ranges, grain, [&](int64_t begin, int64_t end) {
+    std::optional<LongSums> sums;
+    if (has_sums) sums.emplace(cut.height, n, cut.width);
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t range = unit % cut.ranges, block = unit / cut.ranges % cut.blocks;
+      const int64_t o = unit / cut.ranges / cut.blocks, column = block * cut.width;
+      char* y = target + o * a.length * a.inner * size;
+      const char* u = updates + o * n * a.inner * size;
+      const int64_t width = std::min(cut.width, a.inner - column);
+      const int64_t first = range * cut.height, last = std::min(a.length, first + cut.height);
+      const Part part{nullptr, nullptr, n, a.inner, column, width, sums ? &*sums : nullptr};
+      if (sums) sums->begin(first, last - first, width);
+      scatter_range(loop_of(op, dtype), y, u, a.inner * size, positions, o * index_step, n, part, first, last);
+      if (sums) sums->end();
+    }
+  });
 }
 
 // Adds an entry to the table. The entry lives as long as the program.
@@ -109,12 +117,14 @@ struct AddKernel {
         return ScatterKernel{
             kernels::scatter_of(entry, name),
             {scatter_loop<Op, uint8_t>, scatter_loop<Op, uint16_t>, scatter_loop<Op, uint32_t>, scatter_loop<Op, uint64_t>},
-            true};
+            true,
+            false};
       else
         return ScatterKernel{kernels::scatter_of(entry, name),
                              {scatter_loop<Op, float>, scatter_loop<Op, double>, scatter_loop<Op, int64_t>,
                               scatter_loop<Op, uint64_t>, scatter_loop<Op, bool>},
-                             false};
+                             false,
+                             kHasLongSums<Op, float>};
     }();
     table.push_back(&op);
   }
@@ -127,10 +137,9 @@ View working_target(const View& out, DType working, Scratch& scratch) {
 }
 
 // Computes target[index[j, i], i] += updates[j, i] for columns [first, last) of one outer slice.
-template <class C>
-void add_columns(C* __restrict y, const C* __restrict u, const Positions& positions, int64_t skip, int64_t n, int64_t inner,
-                 int64_t first, int64_t last) {
-  const Add add;
+template <class C, class Combine>
+void combine_columns(C* __restrict y, const C* __restrict u, const Positions& positions, int64_t skip, int64_t n, int64_t inner,
+                     int64_t first, int64_t last, Combine combine) {
   int64_t near[Positions::kBlock];
   for (int64_t j = 0; j < n; ++j)
     for (int64_t i = first; i < last; i += Positions::kBlock) {
@@ -138,8 +147,8 @@ void add_columns(C* __restrict y, const C* __restrict u, const Positions& positi
       const int64_t* index = positions.block(skip + j * inner + i, count, near);
       if (!index) return;
       for (int64_t k = 0; k < count; ++k) {
-        C& at = y[index[k] * inner + i + k];
-        at = add(at, u[j * inner + i + k]);
+        const int64_t column = i + k;
+        combine(index[k] * (last - first) + column - first, y + index[k] * inner + column, u[j * inner + column]);
       }
     }
 }
@@ -147,10 +156,22 @@ void add_columns(C* __restrict y, const C* __restrict u, const Positions& positi
 template <class C> void add_along(C* y, const C* u, const Positions& positions, int64_t n, const AxisSplit& a) {
   const Cut cut = cut_for(a, n);
   parallel_for(a.outer * cut.blocks, 1, [&](int64_t begin, int64_t end) {
+    std::optional<LongSums> sums;
+    if (kHasLongSums<Add, C> && n > kSumBlock) sums.emplace(a.length * cut.width, n * cut.width, 1);
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t o = unit / cut.blocks, first = unit % cut.blocks * cut.width, skip = o * n * a.inner;
-      add_columns(y + o * a.length * a.inner, u + skip, positions, skip, n, a.inner, first,
-                  std::min(a.inner, first + cut.width));
+      const int64_t last = std::min(a.inner, first + cut.width);
+      const auto combine = [&](const auto& how) {
+        combine_columns(y + o * a.length * a.inner, u + skip, positions, skip, n, a.inner, first, last, how);
+      };
+      if constexpr (kHasLongSums<Add, C>)
+        if (sums) {
+          sums->begin(0, a.length * (last - first), 1);
+          combine(AddCounted(*sums));
+          sums->end();
+          continue;
+        }
+      combine(Combine<Add>{});
     }
   });
 }
@@ -181,8 +202,7 @@ void index_write(const Launch& launch) {
   const View updates = contiguous_as(working, launch.in(2), scratch);
   with_positions(launch.in(1), out.shape[axis], op.negative, scratch, [&](const Positions& positions) {
     assign(target, launch.in(0));
-    scatter(loop_of(op, out.dtype), item_size(working), target.data, updates.data, positions, 0, launch.in(1).size(),
-            split_at(out, axis));
+    scatter(op, out.dtype, target.data, updates.data, positions, 0, launch.in(1).size(), split_at(out, axis));
   });
   if (target.data != out.data) assign(out, target);
 }
@@ -197,8 +217,7 @@ void scatter_write(const Launch& launch) {
   const View updates = contiguous_as(working, launch.in(1), scratch);
   with_positions(launch.in(0), out.shape[axis], op.negative, scratch, [&](const Positions& positions) {
     assign_number(target, identity_of(op.identity, out.dtype, working));
-    scatter(loop_of(op, out.dtype), item_size(working), target.data, updates.data, positions, 0, launch.in(0).size(),
-            split_at(out, axis));
+    scatter(op, out.dtype, target.data, updates.data, positions, 0, launch.in(0).size(), split_at(out, axis));
   });
   if (target.data != out.data) assign(out, target);
 }
@@ -217,7 +236,7 @@ void along_axis_add(const Launch& launch) {
     assign_number(target, 0);
     if (updates.size() == 0) return;  // there are as many indices as updates
     if (a.inner == 1) {
-      scatter(loop_of(op, out.dtype), item_size(working), target.data, updates.data, positions, n, n, a);
+      scatter(op, out.dtype, target.data, updates.data, positions, n, n, a);
     } else {
       visit(compute_type(out.dtype), [&](auto t) {
         using C = typename decltype(t)::type;

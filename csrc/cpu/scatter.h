@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cpu/index.h"
+#include "cpu/long_sums.h"
 #include "families/scatter.h"
 
 namespace pb::cpu {
@@ -14,10 +15,12 @@ struct Part {
   const int64_t* index;
   const int64_t* which;
   int64_t n, inner, column, width;
+  LongSums* sums;  // null if no target has more than kSumBlock updates, or if the op has no sums
 };
 using ScatterLoop = void (*)(void* target, const void* updates, const Part& part);
 
 using kernels::Add;
+using kernels::kHasLongSums;
 using kernels::Max;
 using kernels::Min;
 using kernels::Set;
@@ -47,34 +50,70 @@ template <class C> inline void fetch_row(const C* y, const C* u, int64_t width) 
   }
 }
 
+// Combine an update of width elements, or of one, into its target at y.
+template <class Op> struct Combine {
+  static void fetch(int64_t) {}
+  template <class C> void operator()(int64_t, C* y, const C* u, int64_t width) const { combine_row<Op>(y, u, width); }
+  template <class C> void operator()(int64_t, C* y, C u) const { *y = Op()(*y, u); }
+};
+// Add counts the updates of each target, and moves its sum to the float64 sums after each block of kSumBlock updates.
+struct AddCounted {
+  uint8_t* counts;
+  LongSums* sums;
+
+  explicit AddCounted(LongSums& long_sums) : counts(long_sums.counts()), sums(&long_sums) {}
+  void fetch(int64_t target) const { __builtin_prefetch(counts + target, 1); }
+  void count(int64_t target, float* y) const {
+    uint8_t count = counts[target];
+    if (__builtin_expect(LongSums::block_ends(count), 0)) count = sums->next_block(target, y);
+    counts[target] = uint8_t(count + 1);
+  }
+  void operator()(int64_t target, float* y, const float* u, int64_t width) const {
+    count(target, y);
+    combine_row<Add>(y, u, width);
+  }
+  void operator()(int64_t target, float* y, float u) const {
+    count(target, y);
+    *y = Add()(*y, u);
+  }
+};
+
 // Combines the updates at(0), at(1), ... into their target rows.
-template <class Op, class C, class At> void combine_rows(C* y, const C* u, const Part& part, const At& at) {
+template <class C, class At, class Combine>
+void combine_rows(C* y, const C* u, const Part& part, const At& at, Combine combine) {
   const int64_t n = part.n, inner = part.inner, width = part.width;
   const int64_t* index = part.index;
   int64_t k = 0;
   if (width * sizeof(C) >= kLine)
     for (; k + kRowsAhead < n; ++k) {
       const int64_t j = at(k), later = at(k + kRowsAhead);
+      combine.fetch(index[later]);
       fetch_row(y + index[later] * inner, u + later * inner, width);
-      combine_row<Op>(y + index[j] * inner, u + j * inner, width);
+      combine(index[j], y + index[j] * inner, u + j * inner, width);
     }
-  for (; k < n; ++k) combine_row<Op>(y + index[at(k)] * inner, u + at(k) * inner, width);
+  for (; k < n; ++k) combine(index[at(k)], y + index[at(k)] * inner, u + at(k) * inner, width);
+}
+
+template <class C, class Combine>
+void combine_part(C* y, const C* u, const Part& part, Combine combine) {
+  if (part.inner == 1) {
+    for (int64_t k = 0; k < part.n; ++k) {
+      const int64_t j = part.which ? part.which[k] : k;
+      combine(part.index[j], y + part.index[j], u[j]);
+    }
+  } else if (part.which) {
+    combine_rows(y, u, part, [which = part.which](int64_t k) { return which[k]; }, combine);
+  } else {
+    combine_rows(y, u, part, [](int64_t k) { return k; }, combine);
+  }
 }
 
 template <class Op, class C> void scatter_loop(void* target, const void* updates, const Part& part) {
   C* y = static_cast<C*>(target) + part.column;
   const C* u = static_cast<const C*>(updates) + part.column;
-  if (part.inner == 1) {
-    const Op op;
-    for (int64_t k = 0; k < part.n; ++k) {
-      const int64_t j = part.which ? part.which[k] : k;
-      y[part.index[j]] = op(y[part.index[j]], u[j]);
-    }
-  } else if (part.which) {
-    combine_rows<Op>(y, u, part, [which = part.which](int64_t k) { return which[k]; });
-  } else {
-    combine_rows<Op>(y, u, part, [](int64_t k) { return k; });
-  }
+  if constexpr (kHasLongSums<Op, C>)
+    if (part.sums) return combine_part(y, u, part, AddCounted(*part.sums));
+  combine_part(y, u, part, Combine<Op>{});
 }
 
 }  // namespace pb::cpu

@@ -75,7 +75,7 @@ Sorted sort_updates(const Keys& keys, const Places& places, int pack, Scratch& s
                                bits_of(keys.none));
   const int64_t chunk = kernels::everywhere() ? n : kChunk;
   const int64_t slots = (n + kChunk - 1) / kChunk, elements = places.width.length * pack;
-  const int64_t bytes = places.rows * slots * 2 * elements * compute_size(compute_type(places.dtype));
+  const int64_t bytes = places.rows * slots * 2 * elements * int64_t(sizeof(double));  // the largest Wide
   return {sorted, positions, n > chunk ? scratch.take_bytes(size_t(bytes)) : nullptr, slots, chunk};
 }
 

@@ -9,11 +9,12 @@ namespace pb::cuda::scattering {
 
 // With at most this many indices, one block links them in shared memory, one index per thread.
 constexpr int64_t kNear = kThreads;
-constexpr int64_t kNearAlong = 32;  // with at most this many indices per column, each update searches all of them
+constexpr int64_t kNearAlong = 32;                // with at most this many indices per column, each update searches all of them
+static_assert(kNearAlong <= kernels::kSumBlock);  // so these targets have one block
 // With at most this many threads, each target element looks for its updates; beyond, each update looks for its target.
 constexpr int64_t kWhole = 1 << 20;
 constexpr int64_t kChunk = 256;                                  // updates that one thread combines, one after the other
-template <int kPack> constexpr int kBatch = kPack == 1 ? 8 : 4;  // updates that are loaded at once
+template <int kPack> constexpr int kBatch = kPack == 1 ? 8 : 4;  // updates that are loaded at once; divides kSumBlock
 constexpr int kResident = 4;                                     // blocks per multiprocessor
 
 // Lists of indices, updates and targets. Row r has n indices, which refer to targets 0 to length - 1 of row r. A target has `width`
@@ -65,6 +66,39 @@ template <class C, int kPack> struct Numbers {
   }
 };
 
+// The type of the sums of blocks of updates, and of the results of chunks.
+template <class Op, class C> using Wide = std::conditional_t<kernels::kHasLongSums<Op, C>, double, C>;
+
+// Combines a target y with a thread's updates. load(u) loads the next of them into the batch u and returns their number, which is
+// less than the size of the batch only at the end. The return value is y before it is rounded.
+template <class Op, class C, int kPack, class Load>
+__device__ inline Numbers<Wide<Op, C>, kPack> combine_all(Numbers<C, kPack>& y, const Load& load) {
+  static_assert(kernels::kSumBlock % kBatch<kPack> == 0);
+  Numbers<Wide<Op, C>, kPack> sum{};
+  bool is_long = false;
+  int count = kBatch<kPack>;
+  for (int of_block = 0; count == kBatch<kPack>; of_block += kBatch<kPack>) {
+    Numbers<C, kPack> u[kBatch<kPack>] = {};
+    count = load(u);
+    if constexpr (kernels::kHasLongSums<Op, C>)
+      if (of_block == kernels::kSumBlock && count > 0) {
+#pragma unroll
+        for (int k = 0; k < kPack; ++k) sum.v[k] += double(y.v[k]), y.v[k] = 0;
+        is_long = true, of_block = 0;
+      }
+#pragma unroll
+    for (int k = 0; k < kBatch<kPack>; ++k)
+      if (k < count) y.template combine<Op>(u[k]);
+  }
+#pragma unroll
+  for (int k = 0; k < kPack; ++k) {
+    const auto last = Wide<Op, C>(y.v[k]);
+    sum.v[k] = is_long ? kernels::Add()(sum.v[k], last) : last;
+    if (is_long) y.v[k] = C(sum.v[k]);
+  }
+  return sum;
+}
+
 // ---- few indices
 
 // The links between indices: next[j] is the next index with the same target, or n. first[j] is true for the first index of a
@@ -107,16 +141,14 @@ __global__ void __launch_bounds__(kThreads, kResident)
   const int64_t target = places.base(part.row, places.length) + links.key[part.q] * places.step + part.c * kPack;
   const int64_t from = places.base(part.row, places.n) + part.c * kPack;
   X y = X::load(places.dtype, places.y, target);
-  for (int j = int(part.q); j < n;) {
-    X u[kBatch<kPack>];
+  int j = int(part.q);
+  combine_all<Op>(y, [&](X(&u)[kBatch<kPack>]) {
     int count = 0;
 #pragma unroll
     for (int k = 0; k < kBatch<kPack>; ++k)
       if (j < n) u[k] = X::load(places.dtype, places.u, from + j * places.step), j = links.next[j], count = k + 1;
-#pragma unroll
-    for (int k = 0; k < kBatch<kPack>; ++k)
-      if (k < count) y.template combine<Op>(u[k]);
-  }
+    return count;
+  });
   y.store(places.dtype, places.y, target);
 }
 
@@ -154,18 +186,16 @@ __global__ void __launch_bounds__(kThreads, kResident)
   if (before.data) y = X::load(places.dtype, before.data, target);
   else
     for (int k = 0; k < kPack; ++k) y.v[k] = before.number;
-  for (int j = first[row - begin]; j < n;) {
-    X u[kBatch<kPack>];
+  int j = first[row - begin];
+  combine_all<Op>(y, [&](X(&u)[kBatch<kPack>]) {
     int count = 0;
 #pragma unroll
     for (int k = 0; k < kBatch<kPack>; ++k) {
       if (j < n) u[k] = X::load(places.dtype, places.u, from + j * places.step), count = k + 1, ++j;
       while (j < n && key[j] != wanted) ++j;
     }
-#pragma unroll
-    for (int k = 0; k < kBatch<kPack>; ++k)
-      if (k < count) y.template combine<Op>(u[k]);
-  }
+    return count;
+  });
   y.store(places.dtype, places.y, target);
 }
 
@@ -197,7 +227,7 @@ __global__ void __launch_bounds__(kThreads, kResident)
 // The targets of each list in increasing order, and the original positions of the indices. Invalid indices come last.
 struct Sorted {
   const uint32_t *keys, *positions;
-  void* partials;  // results of chunks in the compute type: [row][slot][true for a target's first chunk][element]
+  void* partials;  // results of chunks, as Wide: [row][slot][true for a target's first chunk][element]
   int64_t slots;   // slots per row: one for every kChunk positions
   int64_t chunk;   // the most updates that one thread combines: kChunk, or all
 };
@@ -212,9 +242,9 @@ __device__ inline int64_t lower_bound(const uint32_t* keys, int64_t low, int64_t
   return low;
 }
 
-template <class C, int kPack> __device__ inline C* partial(const Sorted& sorted, const Places& places, int64_t row,
+template <class W, int kPack> __device__ inline W* partial(const Sorted& sorted, const Places& places, int64_t row,
                                                            int64_t slot, bool first, int64_t c) {
-  return static_cast<C*>(sorted.partials) + (((row * sorted.slots + slot) * 2 + first) * places.width.length + c) * kPack;
+  return static_cast<W*>(sorted.partials) + (((row * sorted.slots + slot) * 2 + first) * places.width.length + c) * kPack;
 }
 
 // A chunk is up to sorted.chunk consecutive updates of one target, counted from the target's first. The thread at the head of a chunk
@@ -240,23 +270,21 @@ __global__ void __launch_bounds__(kThreads, kResident)
   const int64_t from = places.base(part.row, n) + part.c * kPack;
   X y = first ? X::load(places.dtype, places.y, target)
               : X::load(places.dtype, places.u, from + int64_t(positions[q]) * places.step);
-  for (int64_t p = q + !first; p < end;) {
-    X u[kBatch<kPack>];
+  int64_t p = q + !first;
+  const auto result = combine_all<Op>(y, [&](X(&u)[kBatch<kPack>]) {
     int count = 0;
 #pragma unroll
     for (int k = 0; k < kBatch<kPack>; ++k) count += p + k < end && keys[p + k] == key;
 #pragma unroll
     for (int k = 0; k < kBatch<kPack>; ++k)
       if (k < count) u[k] = X::load(places.dtype, places.u, from + int64_t(positions[p + k]) * places.step);
-#pragma unroll
-    for (int k = 0; k < kBatch<kPack>; ++k)
-      if (k < count) y.template combine<Op>(u[k]);
-    p = count == kBatch<kPack> ? p + kBatch<kPack> : end;
-  }
+    p += kBatch<kPack>;
+    return count;
+  });
   if (first && !more) return y.store(places.dtype, places.y, target);
-  C* kept = partial<C, kPack>(sorted, places, part.row, q / kChunk, first, part.c);
+  auto* kept = partial<Wide<Op, C>, kPack>(sorted, places, part.row, q / kChunk, first, part.c);
 #pragma unroll
-  for (int k = 0; k < kPack; ++k) kept[k] = y.v[k];
+  for (int k = 0; k < kPack; ++k) kept[k] = result.v[k];
 }
 
 // Combines the chunks of a target in order: each of `lanes` threads combines its share of them, and then one thread combines the
@@ -265,7 +293,8 @@ template <class Op, class C, int kPack>
 __global__ void __launch_bounds__(kThreads, kResident)
     fold_chunks(Ratio slots, Ratio tiles, int across, const __grid_constant__ Places places,
                 const __grid_constant__ Sorted sorted) {
-  __shared__ C shares[kThreads];
+  using W = Wide<Op, C>;
+  __shared__ W shares[kThreads];
   const int64_t rest = tiles.divide(blockIdx.x), tile = blockIdx.x - rest * tiles.length;
   const int64_t row = slots.divide(rest), slot = rest - row * slots.length + 1, n = places.n, middle = slot * kChunk;
   const uint32_t* keys = sorted.keys + (places.own_lists ? row * n : 0);
@@ -280,19 +309,19 @@ __global__ void __launch_bounds__(kThreads, kResident)
   const int64_t c = tile * across + threadIdx.x % across, elements = places.width.length * kPack;
   const int64_t share = (chunks + lanes - 1) / lanes, from = lane * share, to = min(chunks, from + share);
   // Partial results are contiguous, so they are read as single elements even if the updates were read as packs.
-  const C* after = partial<C, kPack>(sorted, places, row, slot, false, 0) + c;
+  const W* after = partial<W, kPack>(sorted, places, row, slot, false, 0) + c;
   if (c < elements && from < to) {
-    C y = after[from * 2 * elements];
+    W y = after[from * 2 * elements];
 #pragma unroll 8
     for (int64_t k = from + 1; k < to; ++k) y = Op()(y, after[k * 2 * elements]);
     shares[threadIdx.x] = y;
   }
   __syncthreads();
   if (c >= elements || lane > 0) return;
-  C y = partial<C, kPack>(sorted, places, row, slot - 1, true, 0)[c];
+  W y = partial<W, kPack>(sorted, places, row, slot - 1, true, 0)[c];
   for (int l = 0; l < lanes && l * share < chunks; ++l) y = Op()(y, shares[l * across + threadIdx.x]);
   const int64_t target = places.base(row, places.length) + int64_t(key) * places.step + c;
-  Numbers<C, 1>{{y}}.store(places.dtype, places.y, target);
+  Numbers<C, 1>{{C(y)}}.store(places.dtype, places.y, target);
 }
 
 // ---- launches

@@ -1,4 +1,5 @@
-// Writing at indices along an axis. Every target takes its updates in the order of the indices.
+// Writing at indices along an axis. Every target takes its updates in the order of the indices. A target's float32 updates are added up
+// in blocks of kSumBlock, and its blocks in float64: so the error of a sum does not grow with the number of updates.
 #pragma once
 #include <cstring>
 #include <vector>
@@ -11,6 +12,9 @@
 namespace pb::kernels {
 
 enum class Identity { zero, lowest, highest };  // the value of a target before its updates, if there is no operand for it
+
+// Updates of one target that are added up in float32. The stated work leaves the sums of the blocks out.
+constexpr int64_t kSumBlock = 32;
 
 // The ways of writing: onto an array, into zeros at indices that all rows share, into zeros at one index per element, and by
 // segments.
@@ -68,6 +72,8 @@ struct Min {
 struct Set {  // moves bytes of any dtype
   template <class A> PB_HD A operator()(A, A u) const { return u; }
 };
+
+template <class Op, class C> constexpr bool kHasLongSums = std::is_same_v<Op, Add> && std::is_same_v<C, float>;
 
 template <class Op, Scattering kHow, Identity kBefore = Identity::zero> struct ScatterEntry {
   using Functor = Op;

@@ -17,6 +17,8 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not pb.cuda.is_a
 # Up to this many updates of one target are combined one after the other on every device. A GPU combines more in chunks of this
 # size.
 IN_ORDER = 256
+# A target's float32 updates are added up in blocks of this size, and the blocks in float64.
+BLOCK = 32
 
 # (updates, targets, columns). The kernels differ: one block, ranks, or a sort. Updates hit all targets, few targets or one
 # target.
@@ -37,8 +39,15 @@ def updates_for(case: tuple[int, int, int], dtype: Any) -> tuple[Any, Any]:
 
 
 def in_order(case: tuple[int, int, int], values: Any, indices: Any) -> Any:
-    y = np.zeros((case[1], case[2]), np.float32 if values.dtype == np.float16 else values.dtype)
-    np.add.at(y, indices, values)
+    """Adds up each target's updates in order: in float32 in blocks, whose sums are added up in float64."""
+    in_blocks, targets = values.dtype in (np.float16, np.float32), indices % case[1]
+    rows = values.astype(np.float32) if in_blocks else values
+    y = np.zeros((case[1], case[2]), rows.dtype)
+    for target in np.unique(targets):
+        own = rows[targets == target]
+        size = BLOCK if in_blocks else len(own)
+        sums = [np.add.accumulate(own[i : i + size], axis=0, dtype=own.dtype)[-1] for i in range(0, len(own), size)]
+        y[target] = np.add.accumulate(np.stack(sums).astype(np.float64 if in_blocks else own.dtype), axis=0)[-1]
     return y.astype(values.dtype)
 
 

@@ -38,8 +38,38 @@ def at(ufunc: Any, target: Any, indices: Any, updates: Any, axis: int) -> Any:
     return target
 
 
+_SUM_BLOCK: Final = 32  # updates of one target that are added up in float32
+
+
 def added(xp: Any, target: Any, indices: Any, updates: Any, axis: int) -> Any:
-    return at(xp.add, target, indices, updates, axis)
+    """Returns a contiguous target with the updates added along one axis, in blocks as csrc/families/scatter.h says."""
+    if target.dtype.itemsize == 2 and target.dtype.kind in "fV":
+        wide, more = target.astype(np.float32), updates.astype(np.float32)
+        return added(xp, wide, indices, more, axis).astype(target.dtype)
+    places = indices.reshape(-1)
+    length = target.shape[axis]
+    if target.dtype != np.float32 or places.size <= _SUM_BLOCK:
+        return at(xp.add, target, indices, updates, axis)
+    rank = _ranks(xp, places % length)
+    blocks = int(rank.max()) // _SUM_BLOCK + 1
+    if blocks == 1:
+        return at(xp.add, target, indices, updates, axis)
+    # The later blocks of a target have sums of their own, which follow the target along the axis.
+    block = places % length * blocks + rank // _SUM_BLOCK
+    later = xp.unique(block[rank >= _SUM_BLOCK])
+    rows = xp.where(rank < _SUM_BLOCK, places % length, length + xp.searchsorted(later, block))
+    shape = (*target.shape[:axis], later.size, *target.shape[axis + 1 :])
+    sums = at(xp.add, xp.concatenate([target, xp.zeros(shape, target.dtype)], axis=axis), rows, updates, axis)
+    first, rest = xp.split(sums.astype(np.float64), [length], axis=axis)
+    return at(xp.add, xp.ascontiguousarray(first), later // blocks, rest, axis).astype(target.dtype)
+
+
+def _ranks(xp: Any, places: Any) -> Any:
+    """Returns for each update the number of updates before it that go to the same place."""
+    order = xp.argsort(places, kind="stable")
+    ordered, ranks = places[order], xp.empty_like(order)
+    ranks[order] = xp.arange(places.size) - xp.searchsorted(ordered, ordered)
+    return ranks
 
 
 def _added_along(xp: Any, updates: Any, shape: Shape, indices: Any, axis: int) -> Any:
@@ -47,8 +77,7 @@ def _added_along(xp: Any, updates: Any, shape: Shape, indices: Any, axis: int) -
     target = xp.zeros(lead * n * trail, updates.dtype)
     rows = indices.astype(xp.int64).reshape(lead, indices.shape[axis], trail)
     rows = xp.where(rows < 0, rows + n, rows) + xp.arange(lead).reshape(-1, 1, 1) * n
-    xp.add.at(target, (rows * trail + xp.arange(trail)).reshape(-1), updates.reshape(-1))
-    return target.reshape(shape)
+    return added(xp, target, rows * trail + xp.arange(trail), updates, 0).reshape(shape)
 
 
 # ---- batching rules. If each example has its own table, the tables are joined one after the other, and indices count all rows.

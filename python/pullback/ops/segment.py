@@ -21,7 +21,7 @@ from .by_name import all_on, in_dtype, reshaped
 from .conversion import constant
 from .declare import distinct, no_flops, normal, op
 from .elementwise import equal, exp, expm1, isfinite, log1p, maximum, where
-from .gather import at, gathered, numbered
+from .gather import added, at, gathered, numbered
 from .kinds import OWN, linear
 from .shape import flatten, moveaxis, reshape
 
@@ -31,7 +31,7 @@ from .shape import flatten, moveaxis, reshape
 def _reference(name: str, first: Any) -> Any:
     def segment(xp: Any, data: Any, ids: Any, num_segments: int) -> Any:
         y = xp.full((num_segments, *data.shape[1:]), first(data.dtype), data.dtype)
-        return at(getattr(xp, name), y, ids, data, 0)
+        return added(xp, y, ids, data, 0) if name == "add" else at(getattr(xp, name), y, ids, data, 0)
 
     return segment
 
