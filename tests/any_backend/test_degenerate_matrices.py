@@ -318,3 +318,12 @@ def test_a_matrix_function_refuses_what_it_would_lose() -> None:
         L.matrix_function(pb.ones((2, 3)), pb.exp)
     with pytest.raises(pb.LinAlgError, match="NaN or infinite"):
         L.matrix_function(x * np.nan, pb.exp)
+
+
+def test_vectors_of_equal_values_have_no_derivative_in_forward_mode_either() -> None:
+    flipped = pb.tensor([[-1.0, 0.0], [0.0, 1.0]], dtype="float64")  # in this direction the two singular vectors change places
+    assert np.isnan(host(pb.jvp(lambda a: pb.linalg.svd(a)[0], (flipped,), (pb.ones_like(flipped),))[1])).any()
+    moved = pb.tensor([[1.0, 0.0], [0.0, -1.0]], dtype="float64")
+    assert np.isnan(host(pb.jvp(lambda a: pb.linalg.eigh(a)[1], (pb.eye(2, dtype="float64"),), (moved,))[1])).any()
+    for f in (lambda a: pb.linalg.svd(a)[0], lambda a: pb.linalg.eigh(a)[1]):
+        assert not host(pb.jvp(f, (flipped,), (pb.zeros_like(flipped),))[1]).any()

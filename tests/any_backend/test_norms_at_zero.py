@@ -117,3 +117,33 @@ def test_gradients_of_lengths_can_be_captured_and_are_the_same() -> None:
         step = pb.capture(gradient)
         for _ in range(2):
             assert (host(step(x)) == host(gradient(x))).all()
+
+
+@pytest.mark.parametrize("name", ["norm", "vector_norm 3", "vector_norm 0.5", "normalize", "std", "hypot", "cosine_similarity"])
+@pytest.mark.parametrize("count", [2, 3])
+def test_two_batches_of_which_one_has_the_operand_and_both_the_cotangent(name: str, count: int) -> None:
+    f = {
+        "norm": pb.linalg.norm, "vector_norm 3": lambda v: pb.linalg.vector_norm(v, ord=3),
+        "vector_norm 0.5": lambda v: pb.linalg.vector_norm(v, ord=0.5),
+        "normalize": lambda v: pb.sum(pb.nn.functional.normalize(v[None])[0] * v),
+        "std": pb.std, "hypot": lambda v: pb.hypot(v[0], v[1]),
+        "cosine_similarity": lambda v: pb.nn.functional.cosine_similarity(v[None], v[::-1][None] + 1.0)[0],
+    }[name]  # fmt: skip
+    rows, factors = pb.tensor([[3.0, 4.0], [5.0, 12.0]], dtype="float64"), pb.linspace(1.0, 2.0, count, dtype="float64")
+    one = lambda row, factor: pb.grad(lambda v: f(v) * factor)(row)
+    found = pb.vmap(lambda row: pb.vmap(lambda factor: one(row, factor))(factors))(rows)
+    wanted = np.stack([[host(one(row, factor)) for factor in factors] for row in rows])
+    np.testing.assert_allclose(host(found), wanted, rtol=1e-14, atol=1e-16)
+    jacobians = pb.vmap(pb.jacobian(lambda v: f(v) * v))(rows)
+    np.testing.assert_allclose(host(jacobians), np.stack([host(pb.jacobian(lambda v: f(v) * v)(row)) for row in rows]), rtol=1e-14)
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [("float32", 1e-30), ("float32", 1e30), ("float64", 1e-300), ("float64", 1e300)])
+@pytest.mark.parametrize("ord", [0.5, 3, 8, -1, -3])
+def test_p_norms_neither_overflow_nor_underflow(ord: float, dtype: str, scale: float) -> None:
+    x = np.array([0.5, 1.25, 2.0])
+    f = lambda v: pb.linalg.vector_norm(v, ord=ord)
+    y, g = pb.value_and_grad(f)(pb.tensor(x * scale, dtype=dtype))
+    wanted = np.sum(x**ord) ** (1 / ord)
+    np.testing.assert_allclose(host(y) / scale, wanted, rtol=1e-5 if dtype == "float32" else 1e-13)
+    np.testing.assert_allclose(host(g), (x / wanted) ** (ord - 1), rtol=1e-5 if dtype == "float32" else 1e-13)

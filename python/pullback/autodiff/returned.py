@@ -58,7 +58,7 @@ class Returned:
         self._arrays: list[_Memory] = []
         self._read: dict[Site, list[Any]] = {}  # by site, the arrays of tensors that NumPy read there, in order
         self._joined: dict[Site, list[Any]] = {}  # those that became one new array
-        self._floats: dict[Site, list[float]] = {}  # by site, the numbers that left there, in order
+        self._floats: list[tuple[float, Site]] = []  # the numbers that left, in order
         self._marked: dict[int, Cut] = {}  # by serial, the constants that came of what left
         self.warned = False
 
@@ -81,7 +81,7 @@ class Returned:
     def _note_numbers(self, given: Any, how: str, site: Site) -> None:
         if isinstance(given, float):
             self._numbers[id(given)] = given, (how, site)
-            self._floats.setdefault(site, []).append(given)
+            self._floats.append((given, site))
         elif isinstance(given, list):  # of tolist()
             for item in given:
                 self._note_numbers(item, how, site)
@@ -140,11 +140,11 @@ class Returned:
         for site, arrays in self._joined.items():
             if _holds(array, arrays):
                 return _JOINED, site
-        for site, numbers in self._floats.items():
-            if 1 < array.size <= len(numbers) and array.dtype.kind == "f" and array.any():
-                last = np.array(numbers[-array.size :], array.dtype)
-                if np.array_equal(array.reshape(-1), last, equal_nan=True):
-                    return "numbers that became an array", site
+        if 1 < array.size <= min(len(self._floats), _LARGEST) and array.dtype.kind == "f" and array.any():
+            last = np.array([number for number, _ in self._floats[-_LARGEST:]], array.dtype)
+            windows = np.lib.stride_tricks.sliding_window_view(last, array.size)
+            if (windows == array.reshape(-1)).all(axis=1).any():
+                return "numbers that became an array", self._floats[-1][1]
         return None
 
     def _warn(self, how: str, site: Site) -> None:

@@ -12,6 +12,7 @@ from ..autodiff.scalars import common_dtype
 from ..errors import ArgumentError, DTypeError, ShapeError, an
 from ..interop.wrong_calls import argument_named
 from ..tensors import devices, dtypes, nested
+from ..tensors.creation import marked
 from ..tensors.operand import Number, as_tensor, operand
 from ..tensors.tensor import Tensor
 from .by_name import in_dtype, repeated, reshaped
@@ -73,7 +74,7 @@ def _tensors(leaves: list[Any], dtype: Any, device: str) -> list[Tensor]:
             numbers.append(x.array)
             continue
         if numbers:
-            tensors.append(Tensor(devices.move(nested.as_array(numbers, dtype), device)))
+            tensors.append(marked(numbers, Tensor(devices.move(nested.as_array(numbers, dtype), device))))
             numbers = []
         if x is not None:
             tensors.append(x)

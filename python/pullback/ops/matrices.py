@@ -17,8 +17,8 @@ from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
 from ._shapes import broadcast_shapes, flag, integer, ints, normalize_axes
 from .by_name import in_dtype, in_float, widened
-from .conversion import copy
-from .elementwise import abs as absolute, equal, sign, where
+from .conversion import constant, copy
+from .elementwise import abs as absolute, equal, greater, isfinite, logical_and, sign, where
 from .gather import take_along_axis
 from .linalg import matmul
 from .movement import concat
@@ -110,10 +110,12 @@ def _norms_of_floats(name: str, x: Tensor, axes: tuple[int, ...], keepdims: bool
     if ord == 2:
         y = length(x, axes)
     else:
-        total = sum(_powers(x, ord), axis=axes, keepdims=True)
+        largest = constant(_extreme(name, math.inf, absolute(x), axes, True))  # relative to it the powers do not all underflow
+        scale = where(logical_and(greater(largest, 0), isfinite(largest)), largest, 1.0)
+        total = sum(_powers(x / scale, ord), axis=axes, keepdims=True)
         zero = equal(total, 0)
         at_zero = length(where(zero, x, 0.0), axes) if ord > 0 else math.inf
-        y = where(zero, at_zero, where(zero, 1.0, total) ** (1 / ord))
+        y = where(zero, at_zero, scale * where(zero, 1.0, total) ** (1 / ord))
     return y if keepdims else squeezed(y, axes)
 
 

@@ -11,17 +11,22 @@ from ..backends import kernel_for
 from ..tensors.creation import zeros_like
 from ..tensors.tensor import Tensor
 from ._shapes import Shape
-from .by_name import repeated, reshaped, unbroadcast
+from .by_name import aligned, all_on, repeated, reshaped, unbroadcast
 from .conversion import constant
 from .declare import normal, op
 from .elementwise import equal, logical_and, logical_or, mask_nan_gradient, sqrt, where
-from .kinds import REDUCE, Kind, elementwise
+from .kinds import REDUCE, Kind, pull_leading
 
 
 def _undefined(still: Tensor, r: Tensor, otherwise: Tensor) -> Tensor:
     """Returns NaN where r is 0, unless nothing moves there."""
     zero = equal(r, 0)
     return where(logical_and(zero, still), 0.0, where(zero, math.nan, otherwise))
+
+
+def _along_each(op: Any, size: int, xs: Any, on: Any, params: Any) -> Tensor:
+    """Repeats what the examples share: the kernel returns the shape of x, whatever the shapes of t and r are."""
+    return apply(op, tuple(all_on(size, aligned(xs, on), on)), tuple(params))
 
 
 def _along_tangent(op: Any, inputs: Any, y: Tensor, params: Any, tangents: Any) -> Tensor:
@@ -42,7 +47,7 @@ def _by_length(g: Tensor, t: Tensor, x: Tensor, r: Tensor) -> Tensor:
 
 
 _along = op(
-    "along", kind=Kind("own", batch=elementwise, tangent=_along_tangent, promotes=True, widens=True), inputs=3, takes="float",
+    "along", kind=Kind("own", batch=_along_each, tangent=_along_tangent, promotes=True, widens=True), inputs=3, takes="float",
     reference=lambda xp, t, x, r, forward: xp.where(
         r == 0, xp.where(xp.isnan(t), t, xp.zeros_like(t)), t * (x / xp.where(r == 0, xp.ones_like(r), r))
     ),
@@ -98,7 +103,7 @@ def _cost(x: Any, axes: Shape, y: Any) -> dict[str, int]:
 
 _length = op(
     "length", kind=REDUCE, takes="float", reference=lambda xp, x, axes: xp.sqrt((x * x).sum(axis=axes, keepdims=True)),
-    kernel="sqrt", adapt=_kernels, pullback=_pullback, fused=_fused, pull=None,
+    kernel="sqrt", adapt=_kernels, pullback=_pullback, fused=_fused, pull=pull_leading,
     tangent=lambda op, inputs, y, params, tangents: unbroadcast(along(tangents[0], inputs[0], y, True), y.shape),
     example=normal((3, 4), params=((1,),)), cost=_cost,
 )  # fmt: skip

@@ -125,6 +125,11 @@ def _trap(has_cotangent: Tensor, cotangent: Tensor) -> Tensor:
     return sqrt(where(has_cotangent, math.nan, 0.0 * cotangent))
 
 
+def _moves(t: Tensor) -> Tensor:
+    """Returns for each matrix, in the shape of a matrix, whether its tangent is not zero: then vectors of equal values may jump."""
+    return _columns(_columns(any_of(not_equal(t, 0), axis=(-2, -1))))
+
+
 # ---- eigh
 
 
@@ -143,7 +148,7 @@ def _eigh_tangent(op: Any, inputs: Any, y: Tensor, params: Any, tangents: Any) -
     gaps, _, close = _pairs(w, v.shape[-1])
     turned = _product(matrix_transpose(v), tangents[0], matrix_transpose(v))
     turned = 0.5 * (turned + matrix_transpose(turned))
-    inside = where(close, _trap(not_equal(turned, 0), turned), 0.5 * turned / gaps)
+    inside = where(close, _trap(_moves(tangents[0]), turned), 0.5 * turned / gaps)
     return concat([zeros_like(y[..., :1, :]), _rows(_on_diagonal(turned)), matmul(v, _off_diagonal(inside))], axis=-2)
 
 
@@ -232,7 +237,7 @@ def _svd_tangent(op: Any, inputs: Any, y: Tensor, params: Any, tangents: Any) ->
     by_v, by_u = matmul(t, v), matmul(matrix_transpose(t), u)
     turned = matmul(matrix_transpose(u), by_v)
     even, odd = 0.5 * (turned + matrix_transpose(turned)), 0.5 * (turned - matrix_transpose(turned))
-    even = where(close, _trap(not_equal(even, 0), even), 0.5 * even / gaps)
+    even = where(close, _trap(_moves(t), even), 0.5 * even / gaps)
     odd = 0.5 * odd / sums
     tiny = less_equal(s, _bound(s, max(m, n)))
 
