@@ -116,7 +116,8 @@ def room_for(what: str) -> Generator[None]:
 def an(value: object) -> str:
     """Returns the name of the value's type after its article: "a dict", "an Adam"."""
     name = type(value).__name__
-    return f"{'an' if name[0] in 'AEIOUaeio' or name == 'ndarray' else 'a'} {name}"
+    spelled = name[:2].isupper() and name[0] in "FHLMNRSX"  # such as LSTM
+    return f"{'an' if name[0] in 'AEIOUaeio' or spelled or name == 'ndarray' else 'a'} {name}"
 
 
 def shown(value: object) -> str:

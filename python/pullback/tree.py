@@ -70,7 +70,7 @@ def map(f: Callable[..., Any], tree: Any, *more: Any) -> Any:
     """
     found, spec = flatten(tree)
     for other in more:
-        if _by_optree(other)[1] != _by_optree(tree)[1]:
+        if not alike(other, tree, none_is_leaf=False):
             raise ShapeError(f"tree.map: the structures {shown(tree)} and {shown(other)} differ (* is one leaf).")
     return unflatten(spec, [f(*values) for values in zip(found, *[leaves(other) for other in more])])
 
@@ -91,10 +91,8 @@ def beside(tree: Any, given: Any) -> list[Any]:
 
 def _with_every_none(tree: Any, given: Any, found: list[Any]) -> list[Any]:
     """Returns `found`, the entries of `given`, with one None for each leaf of the tree that a None in `given` stands for."""
-    import optree
-
     try:
-        spread = optree.broadcast_prefix(given, tree, is_leaf=lambda x: x is None, none_is_leaf=True, namespace=_NAMESPACE)
+        spread = _spread(given, tree)
     except ValueError:  # the structures differ
         return found
     before, after = [[id(g) for g in entries if g is not None] for entries in (found, spread)]
@@ -184,6 +182,30 @@ def structure(tree: Any) -> Any:
     return _by_optree(tree, none_is_leaf=True)[1]
 
 
+def alike(a: Any, b: Any, *, none_is_leaf: bool = True) -> bool:
+    """True if two trees have the same structure, in which a named tuple, as layers return, counts as a plain one."""
+    first, second = [_by_optree(x, none_is_leaf)[1] for x in (a, b)]
+    return bool(first == second or _by_optree(_unnamed(a), none_is_leaf)[1] == _by_optree(_unnamed(b), none_is_leaf)[1])
+
+
+def _unnamed(tree: Any) -> Any:
+    """Returns the tree with plain tuples in the place of the named ones."""
+    import optree
+
+    def plain(x: Any) -> Any:
+        return tuple([_unnamed(y) for y in x]) if optree.is_namedtuple(x) else x
+
+    return optree.tree_map(plain, tree, is_leaf=optree.is_namedtuple, none_is_leaf=True, namespace=_NAMESPACE)
+
+
+def _spread(prefix: Any, tree: Any) -> Any:
+    """Returns the entry of `prefix` for each leaf. Raises ValueError if the structures differ."""
+    import optree
+
+    trees = _unnamed(prefix), _unnamed(tree)
+    return optree.broadcast_prefix(*trees, is_leaf=lambda x: x is None, none_is_leaf=True, namespace=_NAMESPACE)
+
+
 def shown(tree: Any) -> str:
     """Returns the structure as text, with * for each leaf."""
     return str(_by_optree(tree)[1]).removeprefix("PyTreeSpec(").removesuffix(")").partition(", namespace=")[0]
@@ -196,11 +218,9 @@ def prefix_leaves(prefix: Any, spec: Any, leaves: list[Any], name: str) -> list[
     """
     if prefix is None or isinstance(prefix, int):
         return [prefix] * len(leaves)
-    import optree
-
     whole = unflatten(spec, leaves)
     try:
-        found = optree.broadcast_prefix(prefix, whole, is_leaf=lambda x: x is None, none_is_leaf=True, namespace=_NAMESPACE)
+        found = _spread(prefix, whole)
     except ValueError:
         form = shown(whole)
         raise ShapeError(f"{name}={prefix!r} does not have the structure of what it is for, {form} (* is one leaf).") from None

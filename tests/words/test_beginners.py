@@ -45,13 +45,16 @@ def under_a_tape(mistake: Callable[[Any], Any]) -> None:
 
 RESULTS: dict[str, Callable[[], Any]] = {
     "a tensor of shape (6, 2, 8) and a tuple, and not one array. Of a layer with several results, such as (output, state), take": (
+        lambda: nn.Linear(8, 2)((pb.ones((6, 2, 8)), (pb.ones((1, 2, 8)), pb.ones((1, 2, 8)))))
+    ),
+    "Linear: x: a SequenceResult has fields, and is not made of numbers: take one of them, .output or .state.": (
         lambda: nn.Linear(8, 2)(ANY.LSTM(4, 8)(SEQUENCE))
     ),
     "GRU: x: this is a tuple of a tensor of shape (6, 2, 8) and a tensor of shape (1, 2, 8)": (
-        lambda: nn.GRU(8, 8)(ANY.GRU(4, 8)(SEQUENCE))
+        lambda: nn.GRU(8, 8)(tuple(ANY.GRU(4, 8)(SEQUENCE)))
     ),
-    "mse: x: this is a tuple of": lambda: nn.mse(ANY.LSTM(4, 8)(SEQUENCE), pb.zeros((6, 2, 8))),
-    "linear: x: this is a tuple": lambda: nn.functional.linear(ANY.MultiheadAttention(4, 2)(SEQUENCE, SEQUENCE, SEQUENCE), X),
+    "mse: x: a SequenceResult has": lambda: nn.mse(ANY.LSTM(4, 8)(SEQUENCE), pb.zeros((6, 2, 8))),
+    "linear: x: an AttentionResult": lambda: nn.functional.linear(ANY.MultiheadAttention(4, 2)(SEQUENCE, SEQUENCE, SEQUENCE), X),
     "Sequential: item 0 returned 2 results, and item 1 (Linear) takes one tensor. Put a function between them that takes the one": (
         lambda: nn.Sequential(nn.LSTM(4, 8), nn.Linear(8, 2))(SEQUENCE)
     ),

@@ -24,6 +24,7 @@ from .attention import attend, base_of, mask_for, turn
 from .layers import Linear, positive_lengths
 from .module import Module
 from .norms import RMSNorm
+from .results import AttentionResult
 
 
 def _heads(x: Tensor, heads: int) -> Tensor:
@@ -106,7 +107,7 @@ class MultiheadAttention(_Projected):
     def forward(
         self, query: ArrayLike, key: ArrayLike, value: ArrayLike, key_padding_mask: ArrayLike | None = None,
         need_weights: bool = True, attn_mask: ArrayLike | None = None, average_attn_weights: bool = True, is_causal: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    ) -> AttentionResult:  # fmt: skip
         """Returns the result, and the weights if `need_weights`, which forms them all: pass need_weights=False if you can.
 
         Args:
@@ -132,9 +133,9 @@ class MultiheadAttention(_Projected):
         y = self.out_proj(_merged(y))
         y = squeeze(y, axis=0) if alone else y if self.batch_first else swapaxes(y, 0, 1)
         if not weighted or weights is None:
-            return y, None
+            return AttentionResult(y, None)
         weights = mean(weights, axis=1) if averaged else weights
-        return y, squeeze(weights, axis=0) if alone else weights
+        return AttentionResult(y, squeeze(weights, axis=0) if alone else weights)
 
     def _batched(self, xs: list[Tensor]) -> tuple[list[Tensor], bool]:
         """Returns the inputs as (batch, T, features), and True if they had no batch. Raises ShapeError."""

@@ -23,6 +23,7 @@ from ..typing import ArrayLike, DTypeLike
 from . import init
 from .layers import Linear, positive_lengths
 from .module import Module
+from .results import LRUState, SequenceResult
 
 
 class _Sequences(Module):
@@ -83,7 +84,7 @@ class MinGRU(_Sequences):
         self.batch_first = flag("MinGRU", "batch_first", batch_first)
         self.linear = Linear(self.input_size, 2 * self.hidden_size, bias=flag("MinGRU", "bias", bias), dtype=dtype, device=device)
 
-    def forward(self, x: ArrayLike, h: ArrayLike | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: ArrayLike, h: ArrayLike | None = None) -> SequenceResult:
         """Runs the layer on sequences.
 
         Args:
@@ -97,7 +98,7 @@ class MinGRU(_Sequences):
         before = None if h is None else self._check_state(h, x, axis, self.hidden_size)
         gates, candidates = split(self.linear(x), 2, axis=-1)
         y = linear_recurrence(sigmoid(-gates), sigmoid(gates) * candidates, axis, initial=before)
-        return y, _last(y, axis, before)
+        return SequenceResult(y, _last(y, axis, before))
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, batch_first={self.batch_first}"
@@ -150,7 +151,7 @@ class LRU(_Sequences):
         self.C_re, self.C_im = [init.normal(made(n, m), std=math.sqrt(1 / m)) for _ in range(2)]
         self.D = init.normal(made(n))
 
-    def forward(self, x: ArrayLike, h: Any = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def forward(self, x: ArrayLike, h: Any = None) -> SequenceResult:
         """Runs the layer on sequences.
 
         Args:
@@ -176,7 +177,7 @@ class LRU(_Sequences):
         powers = [reshaped(spread(part, x.shape[axis]), (*steps, self.hidden_size)) for part in a]
         *_, re, im = associative_scan(_combined, (*powers, *b), axis=axis)
         y = matmul(re, matrix_transpose(self.C_re)) - matmul(im, matrix_transpose(self.C_im)) + self.D * x
-        return y, (_last(re, axis, before[0]), _last(im, axis, before[1]))
+        return SequenceResult(y, LRUState(_last(re, axis, before[0]), _last(im, axis, before[1])))
 
     @staticmethod
     def _begun(a: Any, b: Any, h: Any, axis: int) -> tuple[Tensor, Tensor]:

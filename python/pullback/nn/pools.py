@@ -17,6 +17,7 @@ from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from .module import Module
+from .results import PoolResult
 
 Sizes = int | Sequence[int]
 
@@ -82,7 +83,7 @@ def _max(name: str, axes: int, x: Any, size: Any, stride: Any, padding: Any, dil
                 f"{name}: the window of elements {bad[0]}, {bad[0] + d[axis]}, ... of {n} lies in the padding. Use less padding."
             )
     y = _out(max_pool(x, window, counts), axes)
-    return (y, _out(max_pool_indices(x, window, counts), axes)) if flag(name, "return_indices", indices) else y
+    return PoolResult(y, _out(max_pool_indices(x, window, counts), axes)) if flag(name, "return_indices", indices) else y
 
 
 @overload
@@ -90,7 +91,7 @@ def max_pool1d(x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, pa
                ceil_mode: bool = False, return_indices: Literal[False] = False) -> Tensor: ...  # fmt: skip
 @overload
 def max_pool1d(x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
-               ceil_mode: bool = False, *, return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+               ceil_mode: bool = False, *, return_indices: Literal[True]) -> PoolResult: ...  # fmt: skip
 @explain_call
 def max_pool1d(
     x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False,
@@ -105,7 +106,7 @@ def max_pool2d(x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, pa
                ceil_mode: bool = False, return_indices: Literal[False] = False) -> Tensor: ...  # fmt: skip
 @overload
 def max_pool2d(x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
-               ceil_mode: bool = False, *, return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+               ceil_mode: bool = False, *, return_indices: Literal[True]) -> PoolResult: ...  # fmt: skip
 @explain_call
 def max_pool2d(
     x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False,

@@ -23,6 +23,7 @@ from ..typing import ArrayLike, DTypeLike
 from . import init
 from .layers import positive_lengths
 from .module import Module
+from .results import LSTMState, SequenceResult
 
 Nonlinearity = Literal["tanh", "relu"]
 
@@ -145,7 +146,7 @@ class _Layers(_Recurrent):
     def _directions(self) -> tuple[str, ...]:
         return ("", "_reverse") if self.bidirectional else ("",)
 
-    def forward(self, x: ArrayLike, hx: Any = None) -> tuple[Tensor, Any]:
+    def forward(self, x: ArrayLike, hx: Any = None) -> SequenceResult:
         """Runs all layers on sequences.
 
         Args:
@@ -173,7 +174,7 @@ class _Layers(_Recurrent):
             y, last = squeeze(y, axis=1), [squeeze(state, axis=1) for state in last]
         elif self.batch_first:
             y = swapaxes(y, 0, 1)
-        return y, tuple(last) if self.states == 2 else last[0]
+        return SequenceResult(y, LSTMState(*last) if self.states == 2 else last[0])
 
     def _all_layers(self, x: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Returns h of the last layer at every step, and the last states of all layers and directions."""
@@ -306,7 +307,7 @@ class _Cell(_Recurrent):
         x = expand_dims(x, axis=(0, 1) if alone else 0)
         kept = self._run(x, [expand_dims(state) for state in states] if alone else states, "", False)
         key: tuple[int, ...] = (0, 0) if alone else (0,)
-        return (kept[(0, *key)], kept[(1, *key)]) if self.states == 2 else kept[(0, *key)]
+        return LSTMState(kept[(0, *key)], kept[(1, *key)]) if self.states == 2 else kept[(0, *key)]
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")

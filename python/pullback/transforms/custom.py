@@ -15,7 +15,7 @@ from ..ops.by_name import in_dtype
 from ..ops.conversion import constant
 from ..tensors.operand import as_tensor, own, steady
 from ..tensors.tensor import Tensor
-from ..tree import beside, flatten, shown, structure, unflatten
+from ..tree import alike, beside, flatten, shown, unflatten
 from ..typing import P, R
 from .calls import Again, Reads, batches_of, called, is_real, on, record, with_listeners
 from .linearity import refuse_nonlinear
@@ -189,7 +189,7 @@ def conforming(result: Any, args: Sequence[Any], name: str, *, rule: str) -> lis
     for place, (x, gx) in enumerate(zip(args, result if several else (result,))):
         where = f"argument {place} of {name}" if several else f"the argument of {name}"
         leaves = flatten(x)[0]
-        if gx is not None and structure(gx) != structure(x):
+        if gx is not None and not alike(gx, x):
             raise TapeError(
                 f"{rule}: the gradient for {where} has the structure {shown(gx)}, the argument {shown(x)} (* is one "
                 f"leaf). They must be equal."
@@ -202,7 +202,7 @@ def conforming(result: Any, args: Sequence[Any], name: str, *, rule: str) -> lis
 def _alone(result: Any, x: Any, name: str, rule: str) -> Any:
     """Returns the gradient for the only argument from a tuple of one entry, unless the argument is such a tuple itself."""
     nested = isinstance(x, (tuple, list))
-    if len(result) == 1 and (not nested or structure(result[0]) == structure(x)):
+    if len(result) == 1 and (not nested or alike(result[0], x)):
         return result[0]
     if not nested:
         raise TapeError(

@@ -18,7 +18,7 @@ from ..tensors.creation import asarray
 from ..tensors.dtypes import result_type
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
-from ..tree import flatten, shown, structure, unflatten
+from ..tree import alike, flatten, shown, structure, unflatten
 from .calls import Again, call_recorders, called, record, with_listeners
 from .checkpoint import checkpoint as checkpointed
 from .vjp import check_function
@@ -145,7 +145,7 @@ def _step(f: Callable[[Any, Any], Any], carry: Any, x: Any, i: int) -> tuple[Any
         got = f"{len(result)} values" if isinstance(result, (tuple, list)) else f"a {type(result).__name__}"
         raise PullbackError(f"scan: {called(f)} must return two things, the next carry and y; step {i} returned {got}.")
     (old, before), (new, after) = flatten(carry), flatten(result[0])
-    if before != after and structure(carry) != structure(result[0]):
+    if before != after and not alike(carry, result[0]):
         raise PullbackError(
             f"scan: the carry changed its structure in step {i}, from {shown(carry)} to {shown(result[0])}. It must keep it."
         )
