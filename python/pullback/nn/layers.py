@@ -173,7 +173,7 @@ class Sequential(Module):
             else:
                 x = module(x)
                 i += 1
-                if isinstance(x, tuple) and i < count:
+                if issubclass(x.__class__, tuple) and i < count:
                     _check_results(i, x, chain[i])
         return x
 
