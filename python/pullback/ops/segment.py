@@ -20,7 +20,7 @@ from ._shapes import length
 from .by_name import all_on, in_dtype, reshaped
 from .conversion import constant
 from .declare import distinct, no_flops, normal, op
-from .elementwise import equal, exp, expm1, isfinite, log1p, maximum, where
+from .elementwise import equal, exp, expm1, log1p, logaddexp, logical_and, maximum, where
 from .gather import added, at, gathered, numbered
 from .kinds import OWN, linear
 from .shape import flatten, moveaxis, reshape
@@ -159,15 +159,26 @@ def segment_mean(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | No
 def segment_logsumexp(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None) -> Tensor:
     """Returns log(sum(exp)) of each segment, without overflow; -inf for an empty segment. Arguments are those of `segment_sum`."""
     data, ids, n = _checked("segment_logsumexp", data, segment_ids, num_segments)
-    top = _finite_top(data, ids, n)
-    below = data - _of_segments(top, ids)
-    largest = equal(below, 0)
-    # exp(below) without the 1 of the largest element, which may round the others away
-    others = apply(_sum, (where(largest, expm1(below), exp(below)), ids), (n,))
+    top = apply(_max, (constant(data), ids), (n,))
+    largest, terms = _terms(data, _of_segments(top, ids))
+    others = apply(_sum, (terms, ids), (n,))
     ties = apply(_sum, (in_dtype(largest, data.dtype), ids), (n,))
-    total = others + (ties - 1)
-    empty = equal(total, -1)
-    return where(empty, -np.inf, log1p(where(empty, 0.0, total)) + top)
+    endless = logaddexp(others, where(ties > 1, np.inf, -np.inf))  # +inf, without a slope if several elements are
+    y = where(equal(top, np.inf), endless, log1p(others + (ties - 1)) + top)
+    return where(equal(top, -np.inf), -np.inf, y)
+
+
+def _terms(data: Tensor, top: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns where data is top, and exp(data - top) without the 1 of the largest element, which may round the others away.
+
+    Where top is +inf, the terms are data itself, so that its slope is 1, and 0.
+    """
+    largest, endless = equal(data, top), equal(top, np.inf)
+    below = data - top
+    del top  # a cached block of memory for the next op
+    terms = where(largest, expm1(below), exp(below))
+    del below
+    return largest, where(endless, where(largest, data, 0.0), terms)
 
 
 def segment_softmax(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None) -> Tensor:
@@ -176,11 +187,8 @@ def segment_softmax(data: ArrayLike, segment_ids: ArrayLike, num_segments: int |
     Arguments and errors are those of `segment_sum`.
     """
     data, ids, n = _checked("segment_softmax", data, segment_ids, num_segments)
-    e = exp(data - _of_segments(_finite_top(data, ids, n), ids))
-    return e / _of_segments(apply(_sum, (e, ids), (n,)), ids)
-
-
-def _finite_top(data: Tensor, ids: Tensor, n: int) -> Tensor:
-    """Returns the largest elements of each segment as constants, 0 where they are not finite. They are subtracted before exp."""
     top = apply(_max, (constant(data), ids), (n,))
-    return where(isfinite(top), top, 0.0)
+    e = where(equal(data, np.inf), 1.0, exp(data - _of_segments(top, ids)))
+    total = apply(_sum, (e, ids), (n,))
+    several = logical_and(equal(top, np.inf), total > 1)
+    return e / _of_segments(where(several, np.nan, total), ids)
