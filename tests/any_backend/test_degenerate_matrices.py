@@ -327,3 +327,7 @@ def test_vectors_of_equal_values_have_no_derivative_in_forward_mode_either() -> 
     assert np.isnan(host(pb.jvp(lambda a: pb.linalg.eigh(a)[1], (pb.eye(2, dtype="float64"),), (moved,))[1])).any()
     for f in (lambda a: pb.linalg.svd(a)[0], lambda a: pb.linalg.eigh(a)[1]):
         assert not host(pb.jvp(f, (flipped,), (pb.zeros_like(flipped),))[1]).any()
+
+
+def test_a_function_of_no_matrices_has_no_gradient() -> None:
+    assert pb.grad(lambda a: pb.sum(pb.linalg.matrix_function(a, pb.exp)))(pb.zeros((0, 2, 2))).shape == (0, 2, 2)

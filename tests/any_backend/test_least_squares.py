@@ -376,3 +376,8 @@ def test_bad_batches_are_refused_in_words() -> None:
         least_squares(lambda x: x, x0.at[2, 0].set(9.0), bounds=(0.0, 2.0), batch=True)
     with pytest.raises(pb.VmapError, match="batch=True"):
         pb.vmap(lambda x: least_squares(lambda z: z - x, x).x)(x0)
+
+
+def test_a_steep_line_is_solved() -> None:
+    found = pb.solve.least_squares(lambda x: 1e20 * (x - 3), pb.tensor([0.0], dtype="float64"))
+    assert (found.x.tolist(), found.success) == ([3.0], True)

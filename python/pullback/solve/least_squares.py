@@ -114,7 +114,7 @@ class Search:
                 return 1 if model is not None and self.optimality < self.stop.gtol else 0
             if status:
                 self._finish()
-                return status
+                return 1 if status < 0 and (self.optimality < self.stop.gtol or self.optimality == 0) else status
 
     def _place(self) -> tuple[Any, ...]:
         return self.x, self.r, self.j, self.cost, self.gradient, self.optimality, self.promise
@@ -126,10 +126,8 @@ class Search:
         """Tries steps until one lowers the cost. Returns the number of a condition that was met, or 0."""
         held = self.held()
         finite, walled = False, False
-        longest, rejected = (
-            0.0,
-            np.inf,
-        )  # the sizes of the longest step whose gain is hidden, and of the shortest one that is too long
+        # The sizes of the longest step whose gain is hidden, and of the shortest one that is too long.
+        longest, rejected = 0.0, np.inf
         while self.residuals.nfev < self.stop.max_nfev:
             step = model.step(self.x, self.low, self.high, held, self.scale, self.radius)
             trial = np.clip(self.residuals.rounded(self.x + step.dx), self.low, self.high)

@@ -119,7 +119,7 @@ def _divided_differences(f: Scalar, slope: Scalar | None, w: Tensor, order: int)
     errors = eps * absolute(found)
     for k in range(1, order + 1):
         index = np.sort(np.indices((n,) * (k + 1)).reshape(k + 1, -1), axis=0)  # w ascends, and so do the values of a tuple
-        values = reshape(take(w, asarray(index.T.ravel(), device=w.device), axis=-1), (*w.shape[:-1], -1, k + 1))
+        values = reshape(take(w, asarray(index.T.ravel(), device=w.device), axis=-1), (*w.shape[:-1], index.shape[1], k + 1))
         upper, lower = [asarray(np.ravel_multi_index(tuple(part), (n,) * k), device=w.device) for part in (index[1:], index[:-1])]
         gap = values[..., -1] - values[..., 0]
         apart = not_equal(gap, 0)
