@@ -9,6 +9,7 @@ import pytest
 import scipy.special
 
 import pullback as pb
+from conftest import host
 from pullback import nn
 
 GAPS = (0.2, 0.5, 1.0, 5.0, 10.0, 17.0, 40.0, 70.0)
@@ -91,3 +92,17 @@ def test_ends() -> None:
     np.testing.assert_allclose(pb.logsumexp(x, axis=1).numpy(), wanted, rtol=2e-7)
     ids = np.repeat(np.arange(6), 3)
     np.testing.assert_allclose(pb.segment_logsumexp(pb.reshape(x, -1), ids, 7).numpy(), [*wanted, -inf], rtol=2e-7)
+
+
+@pytest.mark.parametrize("target", [0.0, 1.0, 0.3])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sure_logits_of_two_classes(dtype: str, target: float) -> None:
+    x = np.array([-80.0, -30.0, -10.0, -1.0, 0.0, 1.0, 10.0, 30.0, 80.0])
+    f = lambda x: pb.sum(nn.bce_with_logits(x, pb.full(x.shape, target, dtype=x.dtype), reduction="none"))
+    gradient = pb.grad(f)(pb.tensor(x, dtype=dtype))
+    found = nn.bce_with_logits(pb.tensor(x, dtype=dtype), pb.full(x.shape, target, dtype=dtype), reduction="none")
+    wanted = target * np.logaddexp(0, -x) + (1 - target) * np.logaddexp(0, x)
+    share = lambda x: np.exp(np.minimum(x, 0)) / (1 + np.exp(-np.abs(x)))
+    rtol = 1e-6 if dtype == "float32" else 1e-14
+    np.testing.assert_allclose(host(found), wanted, rtol=rtol)
+    np.testing.assert_allclose(host(gradient), (1 - target) * share(x) - target * share(-x), rtol=rtol)

@@ -369,6 +369,12 @@ def test_a_shape_in_several_arguments_is_asked_for_in_one() -> None:
         pb.random.uniform(2, 3)
 
 
+@pytest.mark.parametrize("bounds", [(0.0, np.inf), (-np.inf, 0.0), (-3e38, 3e38), (0.0, np.nan)])
+def test_a_range_without_a_finite_width_is_refused(bounds: tuple[float, float]) -> None:
+    with pytest.raises(pb.PullbackError, match="is wider than float32 holds"):
+        pb.random.uniform((2,), *bounds)
+
+
 def test_a_module_in_a_set_is_refused() -> None:
     class Net(nn.Module):
         pass

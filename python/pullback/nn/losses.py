@@ -175,12 +175,12 @@ def bce_with_logits(
     weight scales each element, pos_weight the term z log p; both broadcast. Raises ShapeError if x and target differ in shape.
     """
     x, z, dtype = _pair("bce_with_logits", x, target)
-    positive = _softplus(-x)
+    positive = z * _softplus(-x)
     if pos_weight is not None:
         pos_weight = as_tensor(pos_weight)
-        positive = positive * (1 + (_wide(pos_weight) - 1) * z)
+        positive = positive * _wide(pos_weight)
         dtype = dtypes.promote(dtype, pos_weight.dtype)
-    loss = (1 - z) * x + positive
+    loss = positive + (1 - z) * _softplus(x)  # (1 - z) x + softplus(-x) would cancel for a sure logit
     if weight is not None:
         weight = as_tensor(weight)
         loss, dtype = loss * _wide(weight), dtypes.promote(dtype, weight.dtype)

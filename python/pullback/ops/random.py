@@ -243,9 +243,13 @@ class Generator(MadeOutside):
         if _has_tensor(low, high):
             return _scaled("uniform", self.uniform(lengths, dtype=dtype), as_tensor(high) - low, low)
         low, high = _number("uniform", "low", low), _number("uniform", "high", high)
+        wanted = _float("uniform", dtype)
+        widest = dtypes.finfo(dtypes.promote(wanted, dtypes.DEFAULT)).max  # half precision is computed in float32
+        if not abs(high - low) <= widest:
+            raise PullbackError(f"uniform: the range from {low} to {high} is wider than {wanted} holds. Draw from a part of it.")
         if not low <= high:
             raise PullbackError(f"uniform: low={low} is above high={high}. {_ORDER.format('uniform', _PARAMETERS['uniform'])}")
-        return self._draw(draw_uniform, (lengths, _float("uniform", dtype)), low, high)
+        return self._draw(draw_uniform, (lengths, wanted), low, high)
 
     @_shape_first
     def normal(
