@@ -12,7 +12,7 @@ from ..autodiff.batching import Batched
 from ..errors import ArgumentError, DTypeError, PullbackError, ShapeError
 from ..interop.wrong_calls import explain_call
 from ..launch import capturing
-from ..ops._shapes import integer, real
+from ..ops._shapes import flag, integer, real
 from ..ops.by_name import in_float
 from ..ops.conversion import same_dtype
 from ..ops.elementwise import abs, exp, less, log, log1p, not_equal, softplus as _softplus, square, where
@@ -198,7 +198,7 @@ def kl_div(
     """
     x, target, dtype = _pair("kl_div", x, target)
     _known("kl_div", reduction, "batchmean")
-    if log_target:
+    if flag("kl_div", "log_target", log_target):
         loss = exp(target) * (target - x)
     else:
         zero = target == 0

@@ -27,7 +27,8 @@ def words(shapes: Sequence[Shape]) -> str:
 def ints(name: str, what: str, x: Any) -> list[int]:
     """Returns one integer or a sequence of integers as a list. Raises ShapeError for anything else, a tensor of them included."""
     try:
-        return [index(x)]
+        if not isinstance(x, bool):
+            return [index(x)]
     except (TypeError, ShapeError):
         pass
     try:
@@ -45,8 +46,10 @@ def items(name: str, arrays: Any) -> list[Any]:
 
 
 def integer(name: str, what: str, value: Any) -> int:
-    """Returns the value as an int. Raises ShapeError if it is not an integer."""
+    """Returns the value as an int. Raises ShapeError if it is not an integer, as a bool is not."""
     try:
+        if isinstance(value, bool):
+            raise TypeError
         return index(value)
     except (TypeError, ShapeError):
         raise ShapeError(f"{name}: {what}={shown(value)} is not an integer.{_of_two(name, value)}") from None
@@ -96,7 +99,7 @@ def positive_integer(name: str, what: str, value: Any) -> int:
 
 
 def real(name: str, what: str, value: Any, instead: str = "", nan: bool = False) -> float:
-    """Returns the value as a float. Raises DTypeError if it is not a real number, as a string, a tensor, or NaN is not.
+    """Returns the value as a float. Raises DTypeError if it is not a real number, as a string, a bool, a tensor, or NaN is not.
 
     A tensor is refused because no gradient passes through a Python number. `instead` is a sentence that says how the gradient is
     kept. nan: NaN is allowed.
@@ -112,12 +115,19 @@ def real(name: str, what: str, value: Any, instead: str = "", nan: bool = False)
             f"{instead and instead + ' '}{alone}"
         )
     try:
-        number = math.nan if isinstance(value, (str, bytes)) else float(value)
+        number = math.nan if isinstance(value, (str, bytes, bool, np.bool_)) else float(value)
     except (TypeError, ValueError):
         number = math.nan
     if number != number and not (nan and isinstance(value, (float, np.generic))):
         raise DTypeError(f"{name}: {what}={shown(value)} is not a real number.")
     return number
+
+
+def kept(name: str, keepdims: Any) -> bool:
+    """Returns True or False. As in NumPy, 0 and 1 are allowed. Raises DTypeError for other values."""
+    if keepdims.__class__ is bool:  # a short cut for nearly every call
+        return bool(keepdims)
+    return flag(name, "keepdims", bool(keepdims) if isinstance(keepdims, int) and keepdims in (0, 1) else keepdims)
 
 
 def probability(name: str, what: str, p: Any) -> Any:

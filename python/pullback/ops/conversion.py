@@ -6,6 +6,7 @@ from typing import Any
 
 from ..autodiff.primitive import ZERO, apply, same, tell
 from ..autodiff.scalars import common_dtype
+from ..interop.wrong_calls import flag
 from ..tensors import devices, dtypes
 from ..tensors.operand import as_tensor, own
 from ..tensors.parameter import Parameter
@@ -47,7 +48,7 @@ def astype(x: ArrayLike, dtype: DTypeLike, /, *, copy: bool = True, device: str 
     open. It is converted to int64, and from there wraps around.
     If `device` is given, the result is on that device. Raises DTypeError, DeviceError.
     """
-    x = own(x)
+    x, copy = own(x), copy if copy.__class__ is bool else flag("astype", "copy", copy)
     if device is not None and x.device != device:
         x = to_device(x, device)
     if x.storage is not None and x.dtype == dtypes.as_dtype(dtype):

@@ -16,7 +16,7 @@ from ..tensors.operand import as_tensor, own
 from ..tensors.ranges import arange
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
-from ._shapes import length, normalize_axis
+from ._shapes import flag, length, normalize_axis
 from .by_name import in_dtype, in_float, widened
 from .conversion import settled
 from .declare import distinct, no_flops, normal, op
@@ -133,7 +133,7 @@ def _scan(op: Any, first: float, x: Any, axis: int | None, dtype: Any, include_i
     axis = _axis(op.name, axis, x)
     y = apply(op, (x,), (axis, False))
     y = y if dtype is None else in_dtype(y, dtype)
-    if not include_initial:
+    if not flag(op.name, "include_initial", include_initial):
         return y
     start = full(tuple([1 if i == axis else n for i, n in enumerate(x.shape)]), first, dtype=y.dtype, device=y.device)
     return concat([start, y], axis=axis)

@@ -21,7 +21,7 @@ from ..tensors.operand import Number, as_tensor, operand, own
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from ._powers import POWER, refuse_negative_exponents
-from ._shapes import broadcast_shapes, integer
+from ._shapes import broadcast_shapes, flag, integer
 from .by_name import in_dtype
 from .conversion import settled, stop_gradient as _constant
 from .declare import binary, no_flops, op, per_element, unary
@@ -381,7 +381,7 @@ def isclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, 
     if not dtypes.is_float(a.dtype):
         a, b = a.astype("float64"), b.astype("float64")
     close = logical_or(equal(a, b), logical_and(less_equal(abs(a - b), atol + rtol * abs(b)), isfinite(b)))
-    return logical_or(close, logical_and(isnan(a), isnan(b))) if equal_nan else close
+    return logical_or(close, logical_and(isnan(a), isnan(b))) if flag("isclose", "equal_nan", equal_nan) else close
 
 
 def nan_to_num(x: ArrayLike, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:

@@ -15,7 +15,7 @@ from ..tensors.operand import as_tensor, converted
 from ..tensors.ranges import arange, eye
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
-from ._shapes import broadcast_shapes, flag, integer, ints, normalize_axes
+from ._shapes import broadcast_shapes, integer, ints, kept, normalize_axes
 from .by_name import in_dtype, in_float, widened
 from .conversion import constant, copy
 from .elementwise import abs as absolute, equal, greater, isfinite, logical_and, sign, where
@@ -92,7 +92,7 @@ def vector_norm(x: ArrayLike, *, axis: int | Sequence[int] | None = None, keepdi
 
 def vector_norms(name: str, given: Any, axis: Any, keepdims: Any, power: Any, option: str = "ord") -> Tensor:
     """Returns the norms for the function with this name, which errors name. option: its name of the power."""
-    given, keepdims = _floats(name, as_tensor(given)), _kept(name, keepdims)
+    given, keepdims = _floats(name, as_tensor(given)), kept(name, keepdims)
     if not isinstance(power, Real) or power != power:
         one_of(name, option, power, [2, 1, 0, math.inf, -math.inf], "another power")
     axes = normalize_axes(name, axis, given.ndim)
@@ -125,11 +125,6 @@ def _powers(x: Tensor, power: float) -> Tensor:
         return absolute(x) ** power
     zero = equal(x, 0)
     return where(zero, 0.0 if power > 0 else math.inf, absolute(where(zero, 1.0, x)) ** power)
-
-
-def _kept(name: str, keepdims: Any) -> bool:
-    """Returns True or False. As in NumPy, 0 and 1 are allowed. Raises DTypeError for other values."""
-    return flag(name, "keepdims", bool(keepdims) if isinstance(keepdims, int) and keepdims in (0, 1) else keepdims)
 
 
 def _floats(name: str, x: Tensor) -> Tensor:
@@ -166,7 +161,7 @@ def matrix_norm(x: ArrayLike, *, keepdims: bool = False, ord: float | Literal["f
 
 def _matrix_norm(name: str, x: Any, keepdims: Any, ord: Any) -> Tensor:
     """Returns the norms for the function with this name, which errors name."""
-    x, keepdims = as_tensor(x), _kept(name, keepdims)
+    x, keepdims = as_tensor(x), kept(name, keepdims)
     require_matrix(name, x)
     x = _floats(name, x)
     one_of(name, "ord", ord, MATRIX_NORMS)

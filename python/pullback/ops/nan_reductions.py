@@ -9,7 +9,7 @@ from typing import Any
 from ..tensors import dtypes
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
-from ._shapes import Shape, normalize_axes, real
+from ._shapes import Shape, kept, normalize_axes, real
 from .by_name import in_dtype, in_float, widened
 from .conversion import stop_gradient
 from .cumulative import cumulative_prod, cumulative_sum
@@ -90,7 +90,7 @@ def nanvar(
     Raises ShapeError, DTypeError.
     """
     v, _, axes, kind = _variance("nanvar", x, axis, dtype, ddof if correction is None else correction)
-    return in_dtype(v if keepdims else squeezed(v, axes), kind)
+    return in_dtype(v if kept("nanvar", keepdims) else squeezed(v, axes), kind)
 
 
 def nanstd(
@@ -102,7 +102,7 @@ def nanstd(
     """
     v, distances, axes, kind = _variance("nanstd", x, axis, dtype, ddof if correction is None else correction)
     y = deviation(v, distances, axes)
-    return in_dtype(y if keepdims else squeezed(y, axes), kind)
+    return in_dtype(y if kept("nanstd", keepdims) else squeezed(y, axes), kind)
 
 
 def _variance(name: str, x: Any, axis: Any, dtype: Any, ddof: float) -> tuple[Tensor, Tensor, Shape, Any]:

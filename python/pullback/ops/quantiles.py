@@ -14,7 +14,7 @@ from ..tensors.nested import has_tensor
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from . import elementwise
-from ._shapes import kept_dims, normalize_axes
+from ._shapes import kept, kept_dims, normalize_axes
 from .by_name import in_dtype, in_float, widened
 from .elementwise import greater_equal, isfinite, isinf, isnan, less_equal, logical_and, logical_not, maximum, not_equal, where
 from .gather import take_along_axis
@@ -75,12 +75,12 @@ def _quantile(name: str, x: Any, q: Any, axis: Any, method: str, keepdims: bool,
     x = in_float(as_tensor(x))
     axes = normalize_axes(name, axis, x.ndim)
     share, inside = _shares(name, q, whole, x.device)
-    kept = [i for i in range(x.ndim) if i not in axes]
-    lengths, n = [x.shape[i] for i in kept], math.prod([x.shape[i] for i in axes])
-    rows = reshape(permute_dims(widened(x), (*kept, *axes)), (*lengths, n))
+    others = [i for i in range(x.ndim) if i not in axes]
+    lengths, n = [x.shape[i] for i in others], math.prod([x.shape[i] for i in axes])
+    rows = reshape(permute_dims(widened(x), (*others, *axes)), (*lengths, n))
     y = _of_rows(rows, flatten(share), method, skip_nan=name.startswith("nan"))
     y = y if inside is None else where(flatten(inside), y, math.nan)
-    shape = kept_dims(x.shape, axes) if keepdims else tuple(lengths)
+    shape = kept_dims(x.shape, axes) if kept(name, keepdims) else tuple(lengths)
     return in_dtype(reshape(moveaxis(y, -1, 0), (*share.shape, *shape)), x.dtype)
 
 

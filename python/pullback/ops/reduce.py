@@ -17,7 +17,7 @@ from ..tensors import dtypes
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
-from ._shapes import Shape, kept_dims, normalize_axes, normalize_axis
+from ._shapes import Shape, kept, kept_dims, normalize_axes, normalize_axis
 from .by_name import in_dtype, in_float, repeated, reshaped
 from .conversion import stop_gradient
 from .cumulative import diff, product_of_others
@@ -152,7 +152,9 @@ def sum(
     if unknown:
         raise unexpected(unknown)
     x = as_tensor(x) if dtype is None else in_dtype(x, dtype)
-    y = apply(_sum, (x,), (normalize_axes("sum", axis, x.array.ndim), keepdims))
+    y = apply(
+        _sum, (x,), (normalize_axes("sum", axis, x.array.ndim), keepdims if keepdims.__class__ is bool else kept("sum", keepdims))
+    )
     return y if dtype is None else in_dtype(y, dtype)
 
 
@@ -171,7 +173,7 @@ def prod(
     if unknown:
         raise unexpected(unknown)
     x = as_tensor(x) if dtype is None else in_dtype(x, dtype)
-    y = apply(_prod, (x,), (normalize_axes("prod", axis, x.array.ndim), keepdims))
+    y = apply(_prod, (x,), (normalize_axes("prod", axis, x.array.ndim), kept("prod", keepdims)))
     return y if dtype is None else in_dtype(y, dtype)
 
 
@@ -182,7 +184,11 @@ def mean(
     if more or unknown:
         raise unexpected(unknown, more=more)
     x = as_tensor(x)
-    return apply(_mean, (x,), (normalize_axes("mean", axis, x.array.ndim), keepdims))
+    return apply(
+        _mean,
+        (x,),
+        (normalize_axes("mean", axis, x.array.ndim), keepdims if keepdims.__class__ is bool else kept("mean", keepdims)),
+    )
 
 
 def max(
@@ -217,7 +223,7 @@ def _extreme(op: Any, x: Any, axis: Any, keepdims: bool) -> Tensor:
             raise ShapeError(
                 f"{op.name}: axis {i} of shape {x.shape} is empty, and no elements have no {op.name}. Check the size first."
             )
-    return apply(op, (x,), (axes, keepdims))
+    return apply(op, (x,), (axes, kept(op.name, keepdims)))
 
 
 def any(
@@ -227,7 +233,7 @@ def any(
     if more or unknown:
         raise unexpected(unknown, more=more)
     x = as_tensor(x)
-    return apply(_any, (x,), (normalize_axes("any", axis, x.ndim), keepdims))
+    return apply(_any, (x,), (normalize_axes("any", axis, x.ndim), kept("any", keepdims)))
 
 
 def all(
@@ -237,11 +243,11 @@ def all(
     if more or unknown:
         raise unexpected(unknown, more=more)
     x = as_tensor(x)
-    return apply(_all, (x,), (normalize_axes("all", axis, x.ndim), keepdims))
+    return apply(_all, (x,), (normalize_axes("all", axis, x.ndim), kept("all", keepdims)))
 
 
 def _position(op: Any, x: Any, axis: int | None, keepdims: bool) -> Tensor:
-    x = as_tensor(x)
+    x, keepdims = as_tensor(x), kept(op.name, keepdims)
     flat = axis is None
     source, along = (flatten(x), 0) if flat else (x, normalize_axis(op.name, axis, x.ndim))
     if source.shape[along] == 0:

@@ -18,7 +18,7 @@ from ..interop.unknown_names import unexpected
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
-from ._shapes import Shape, ints, normalize_axes, real
+from ._shapes import Shape, ints, kept, normalize_axes, real
 from .by_name import all_on, in_dtype, lifted, spread, widened
 from .conversion import same_dtype, settled
 from .declare import normal, op
@@ -323,7 +323,7 @@ def logsumexp(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims
     """Returns log(sum(exp(x))) over the axes (None: all axes), without overflow; -inf if all are -inf. Raises ShapeError."""
     if unknown:
         raise unexpected(unknown)
-    given, x = x, as_tensor(x)
+    given, x, keepdims = x, as_tensor(x), kept("logsumexp", keepdims)
     axes = normalize_axes("logsumexp", axis, x.ndim)
     if not axes:
         return settled(own(given))

@@ -12,7 +12,7 @@ from ..autodiff.part import Part, complete
 from ..autodiff.primitive import OPS, Op, apply
 from ..errors import ShapeError, check_room
 from ..interop.unknown_names import unexpected
-from ..interop.wrong_calls import explain_call
+from ..interop.wrong_calls import explain_call, flag
 from ..launch import capturing
 from ..tensors import devices, gpu
 from ..tensors.operand import own
@@ -130,6 +130,7 @@ def reshape(x: ArrayLike, /, shape: ShapeLike, *, copy: bool | None = None) -> T
     """
     x = own(x)
     shape = infer_shape("reshape", x.array.size, shape)
+    copy = copy if copy is None else flag("reshape", "copy", copy)
     if copy is False and not in_place(x.array, shape):
         raise ValueError("reshape: these strides need a copy, but copy=False was asked for.")
     if copy:

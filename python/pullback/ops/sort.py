@@ -16,7 +16,7 @@ from ..tensors.dtypes import promote
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
-from ._shapes import length, normalize_axis
+from ._shapes import flag, length, normalize_axis
 from .by_name import in_dtype, reshaped, spread
 from .declare import distinct, no_flops, op
 from .elementwise import less, less_equal
@@ -96,7 +96,9 @@ def sort(x: ArrayLike, axis: int = -1, *, descending: bool = False, stable: bool
     if unknown:
         raise unexpected(unknown)
     x = as_tensor(x)
-    return apply(_sort, (x,), (normalize_axis("sort", axis, x.ndim), descending, stable))
+    return apply(
+        _sort, (x,), (normalize_axis("sort", axis, x.ndim), flag("sort", "descending", descending), flag("sort", "stable", stable))
+    )
 
 
 def argsort(x: ArrayLike, axis: int = -1, *, descending: bool = False, stable: bool = True, **unknown: NoReturn) -> Tensor:
@@ -104,7 +106,11 @@ def argsort(x: ArrayLike, axis: int = -1, *, descending: bool = False, stable: b
     if unknown:
         raise unexpected(unknown)
     x = as_tensor(x)
-    return apply(_argsort, (x,), (normalize_axis("argsort", axis, x.ndim), descending, stable))
+    return apply(
+        _argsort,
+        (x,),
+        (normalize_axis("argsort", axis, x.ndim), flag("argsort", "descending", descending), flag("argsort", "stable", stable)),
+    )
 
 
 class TopK(NamedTuple):
@@ -125,7 +131,7 @@ def topk(x: ArrayLike, k: int, axis: int = -1, *, largest: bool = True, **unknow
     axis = normalize_axis("topk", axis, x.ndim)
     if length("topk", "k", k) > x.shape[axis]:
         raise ShapeError(f"topk: k={k}, but axis {axis} of shape {x.shape} has {x.shape[axis]} elements.")
-    indices = apply(_topk_indices, (x,), (k, axis, largest))
+    indices = apply(_topk_indices, (x,), (k, axis, flag("topk", "largest", largest)))
     return TopK(take_along_axis(x, indices, axis=axis), indices)
 
 

@@ -11,7 +11,7 @@ from ..interop.unknown_names import unexpected
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
-from ._shapes import kept_dims, normalize_axes, real
+from ._shapes import kept, kept_dims, normalize_axes, real
 from .by_name import in_dtype, in_float, reshaped, widened
 from .declare import normal, op
 from .kinds import ROWS
@@ -44,7 +44,7 @@ def var(
     """
     if unknown:
         raise unexpected(unknown)
-    x = in_float(as_tensor(x))
+    x, keepdims = in_float(as_tensor(x)), kept("var", keepdims)
     return in_dtype(_spread(x, axis, correction, keepdims), x.dtype)
 
 
@@ -57,7 +57,7 @@ def std(
     """
     if unknown:
         raise unexpected(unknown)
-    x = in_float(as_tensor(x))
+    x, keepdims = in_float(as_tensor(x)), kept("std", keepdims)
     axes = normalize_axes("std", axis, x.ndim)
     y = deviation(_spread(x, axes, correction, True), widened(x), axes)
     return in_dtype(y if keepdims else squeezed(y, axes), x.dtype)

@@ -13,7 +13,7 @@ from ..autodiff.listeners import listeners
 from ..autodiff.returned import mark_return
 from ..errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, ShapeError, check_room
 from ..interop.unknown_names import unexpected
-from ..interop.wrong_calls import argument_named, explain_call
+from ..interop.wrong_calls import argument_named, explain_call, flag
 from ..launch import door
 from ..launch.refusal import Refused
 from ..typing import ArrayLike, DTypeLike, ShapeLike, SupportsArray, SupportsDLPack
@@ -51,6 +51,8 @@ def asarray(
     """
     if unknown:
         raise unexpected(unknown)
+    if copy is not None:
+        copy = flag("asarray", "copy", copy)
     wanted = None if dtype is None else dtypes.as_dtype(dtype)
     if isinstance(obj, Tensor):
         return attached.converted(obj, wanted, device, copy)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import DTypeError, ShapeError, check_room
 from ..interop.unknown_names import unexpected
-from ..interop.wrong_calls import explain_call
+from ..interop.wrong_calls import explain_call, flag
 from ..typing import DTypeLike
 from . import dtypes
 from .attached import attached
@@ -88,7 +88,7 @@ def linspace(
     wanted = dtypes.result_type(start, stop, 1.0) if dtype is None else dtypes.as_dtype(dtype)
     if np.iterable(num):
         raise ShapeError(f"linspace: num={num!r} is not an integer.")
-    (count,) = as_shape(num)
+    (count,), endpoint = as_shape(num), flag("linspace", "endpoint", endpoint)
     check_room("linspace", (count,), 8)
     if isinstance(start, Tensor) or isinstance(stop, Tensor):
         weights = np.linspace(0.0, 1.0, count, endpoint=endpoint)

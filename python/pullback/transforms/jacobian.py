@@ -17,6 +17,7 @@ from ..autodiff.tape import Tape
 from ..errors import ArgumentError, ShapeError, TapeError, ZeroGradientWarning, an
 from ..function_wrapper import FunctionWrapper
 from ..interop.unknown_names import unexpected
+from ..interop.wrong_calls import flag
 from ..ops.by_name import of_all
 from ..ops.movement import concat
 from ..ops.shape import broadcast_to, moveaxis, permute_dims, reshape
@@ -92,7 +93,13 @@ class JacobianFunction(FunctionWrapper[..., Any]):
         self, f: Callable[..., Any], what: str, argnums: int | Sequence[int], mode: Any, chunk: Any, has_aux: bool
     ) -> None:  # fmt: skip
         super().__init__(f, what, argnums, mode, chunk, has_aux)
-        self._title, self._argnums, self._mode, self._chunk, self._has_aux = what, argnums, mode, chunk, has_aux
+        self._title, self._argnums, self._mode, self._chunk, self._has_aux = (
+            what,
+            argnums,
+            mode,
+            chunk,
+            flag(what, "has_aux", has_aux),
+        )
         self._tall: set[Any] = set()  # the shapes of arguments for which "auto" has chosen forward mode
 
     def __call__(self, *args: Any, **options: Any) -> Any:

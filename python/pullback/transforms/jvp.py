@@ -17,7 +17,7 @@ from ..autodiff.returned import note
 from ..autodiff.site import Site, call_site, warn
 from ..autodiff.tape import Tape
 from ..errors import ShapeError, TapeError, ZeroGradientWarning
-from ..interop.wrong_calls import explain_call
+from ..interop.wrong_calls import explain_call, flag
 from ..launch import door
 from ..ops.conversion import alias
 from ..tensors.creation import asarray, zeros_like
@@ -132,6 +132,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     differentiated, or if the pullback of a `custom_gradient` is not linear.
     """
     check_function("jvp", f)
+    has_aux = flag("jvp", "has_aux", has_aux)
     aux: Any = None
 
     def value(*args: Any) -> Any:

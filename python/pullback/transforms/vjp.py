@@ -13,7 +13,7 @@ from ..autodiff.tape import Tape
 from ..errors import ArgumentError, DTypeError, PullbackError, ShapeError, TapeError
 from ..function_wrapper import FunctionWrapper
 from ..interop.unknown_names import unexpected
-from ..interop.wrong_calls import argument_named, explain_call, with_title
+from ..interop.wrong_calls import argument_named, explain_call, flag, with_title
 from ..ops.conversion import alias, copy
 from ..tensors import dtypes
 from ..tensors.creation import ones_like, zeros_like
@@ -89,7 +89,7 @@ class ValueAndGradientFunction(FunctionWrapper[..., Any]):
 
     def __init__(self, f: Callable[..., Any], what: str, argnums: int | Sequence[int], has_aux: bool) -> None:
         super().__init__(f, what, argnums, has_aux)
-        self._title, self._argnums, self._has_aux = what, argnums, has_aux
+        self._title, self._argnums, self._has_aux = what, argnums, flag(what, "has_aux", has_aux)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         what, f, has_aux = self._title, self._function, self._has_aux
@@ -166,6 +166,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 def pulled_back(what: str, f: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool = False) -> tuple[Any, Any, Any]:
     """Returns what `vjp` does with `has_aux`. what: the function that the user called, for messages."""
     check_function(what, f)
+    has_aux = flag(what, "has_aux", has_aux)
     tape = Tape(persistent=True, watch_parameters=False)
     args, sources, spec = variables(primals, tuple(range(len(primals))), tape, what)
     with tape:
