@@ -153,7 +153,7 @@ NAMED: dict[str, Callable[[], Any]] = {
     "functional_call: parameters: None ": lambda: NN.functional_call(nn.Linear(3, 2), {"weight": None}, X),
     "step: grads: a str ": lambda: PB.optim.SGD([pb.Parameter(X)], lr=0.1).step(["a"]),
     "Linear: in_features: a tensor of dtype float32 ": lambda: NN.Linear(pb.ones(()), 3),
-    "sum: keepdims: bool(): the tensor has shape (3,)": lambda: PB.sum(X, keepdims=pb.ones(3)),
+    "sum: keepdims=a Tensor of shape (3,) must be True or False.": lambda: PB.sum(X, keepdims=pb.ones(3)),
     "LayerNorm: normalized_shape=tensor(1.) must be": lambda: NN.LayerNorm(pb.ones(())),
 }
 

@@ -96,9 +96,8 @@ def sort(x: ArrayLike, axis: int = -1, *, descending: bool = False, stable: bool
     if unknown:
         raise unexpected(unknown)
     x = as_tensor(x)
-    return apply(
-        _sort, (x,), (normalize_axis("sort", axis, x.ndim), flag("sort", "descending", descending), flag("sort", "stable", stable))
-    )
+    descending, stable = flag("sort", "descending", descending), flag("sort", "stable", stable)
+    return apply(_sort, (x,), (normalize_axis("sort", axis, x.ndim), descending, stable))
 
 
 def argsort(x: ArrayLike, axis: int = -1, *, descending: bool = False, stable: bool = True, **unknown: NoReturn) -> Tensor:
@@ -106,11 +105,8 @@ def argsort(x: ArrayLike, axis: int = -1, *, descending: bool = False, stable: b
     if unknown:
         raise unexpected(unknown)
     x = as_tensor(x)
-    return apply(
-        _argsort,
-        (x,),
-        (normalize_axis("argsort", axis, x.ndim), flag("argsort", "descending", descending), flag("argsort", "stable", stable)),
-    )
+    descending, stable = flag("argsort", "descending", descending), flag("argsort", "stable", stable)
+    return apply(_argsort, (x,), (normalize_axis("argsort", axis, x.ndim), descending, stable))
 
 
 class TopK(NamedTuple):

@@ -93,13 +93,8 @@ class JacobianFunction(FunctionWrapper[..., Any]):
         self, f: Callable[..., Any], what: str, argnums: int | Sequence[int], mode: Any, chunk: Any, has_aux: bool
     ) -> None:  # fmt: skip
         super().__init__(f, what, argnums, mode, chunk, has_aux)
-        self._title, self._argnums, self._mode, self._chunk, self._has_aux = (
-            what,
-            argnums,
-            mode,
-            chunk,
-            flag(what, "has_aux", has_aux),
-        )
+        self._title, self._argnums, self._mode, self._chunk = what, argnums, mode, chunk
+        self._has_aux = flag(what, "has_aux", has_aux)
         self._tall: set[Any] = set()  # the shapes of arguments for which "auto" has chosen forward mode
 
     def __call__(self, *args: Any, **options: Any) -> Any:
