@@ -12,7 +12,7 @@ import pytest
 
 import pullback as pb
 from conftest import host
-from pullback import nn
+from pullback import nn, optim
 from pullback.data import Loader, digits
 from pullback.launch import door
 from pullback.ops import draws, random
@@ -93,9 +93,9 @@ def test_a_loop_that_is_left_early_takes_nothing_from_the_next() -> None:
     for _ in loader:
         break
     next(iter(loader))
-    assert loader.state_dict() == {"epoch": 1, "batches": 1, "seed": 0}
+    assert loader.state_dict().items() >= {"epoch": 1, "batches": 1, "seed": 0}.items()
     assert sorted(itertools.chain(*rows(loader))) == list(range(10))
-    assert loader.state_dict() == {"epoch": 3, "batches": 0, "seed": 0}
+    assert loader.state_dict().items() >= {"epoch": 3, "batches": 0, "seed": 0}.items()
 
 
 def test_two_iterations_of_a_loader_are_two_epochs() -> None:
@@ -109,6 +109,38 @@ def test_an_epoch_is_resumed_once() -> None:
     loader.load_state_dict({"epoch": 4, "batches": 2, "seed": 0})
     assert [rows(loader), rows(loader)] == [[[4]], [[0, 1], [2, 3], [4]]]
     assert loader.epoch == 6
+
+
+@pytest.mark.parametrize("changed", ["batch_size", "shuffle", "rows"])
+@pytest.mark.parametrize("way", ["load_state_dict", "load_training"])
+def test_an_epoch_is_resumed_with_the_same_batches_only(tmp_path: Any, changed: str, way: str) -> None:
+    options: dict[str, Any] = {"batch_size": 2, "shuffle": True, "rows": 12}
+
+    def made(**other: Any) -> Any:
+        chosen = {**options, **other}
+        return Loader(np.arange(chosen["rows"]), chosen["batch_size"], chosen["shuffle"], seed=1)
+
+    def resume(before: Any, after: Any) -> None:
+        if way == "load_state_dict":
+            after.load_state_dict(before.state_dict())
+            return
+        parts = [(net := nn.Linear(2, 2), optim.SGD(net.parameters(), lr=0.1)) for _ in range(2)]
+        pb.save_training(tmp_path / "training", *parts[0], before)
+        pb.load_training(tmp_path / "training", *parts[1], after)
+
+    before, batches = made(), rows(made())
+    for _ in zip(range(2), before):
+        pass
+    other = {"batch_size": 3, "shuffle": False, "rows": 14}[changed]
+    words = f"a Loader with {changed}={options[changed]}, and here it is {other}, so that rows of the epoch would be left out"
+    with pytest.raises(pb.PullbackError, match=words):
+        resume(before, made(**{changed: other}))
+    resume(before, again := made())
+    assert rows(again) == batches[2:]
+    old = {name: before.state_dict()[name] for name in ("epoch", "batches", "seed")}  # as older versions wrote it
+    made(**{changed: other}).load_state_dict(old)
+    list(before)
+    resume(before, made(**{changed: other}))  # between two epochs
 
 
 def test_a_loaders_launches_are_charged_to_data() -> None:

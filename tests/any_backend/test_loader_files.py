@@ -188,7 +188,7 @@ def test_a_loop_that_is_left_early_ends_its_thread(tmp_path: Path) -> None:
         [1 // 0 for _ in loader]
     kept = iter(loader)
     next(kept)
-    assert loader.state_dict() == {"epoch": 2, "batches": 1, "seed": 0}
+    assert loader.state_dict().items() >= {"epoch": 2, "batches": 1, "seed": 0}.items()
     del kept
 
 

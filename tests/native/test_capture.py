@@ -195,7 +195,7 @@ def test_a_loader_is_shuffled_and_gathered_inside() -> None:
         while len(got) < 12:
             got += list(host(captured(loader)).reshape(-1))
         same(np.array(got), np.array(wanted[:12]))
-        assert loader.state_dict() == {"epoch": 2, "batches": 2, "seed": 7}
+        assert loader.state_dict().items() >= {"epoch": 2, "batches": 2, "seed": 7}.items()
         assert captured.stats().captures == 1
     with pb.profile() as prof:
         captured(loader)

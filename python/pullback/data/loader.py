@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, SupportsIndex, TypeAlias, TypeVar, overload
 
@@ -23,7 +23,7 @@ from ..tensors.precision import remember, was_float64_array
 from ..tensors.ranges import arange
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
-from .position import Place, Position, Steps, after, now
+from .position import Place, Position, Steps, after, now, read
 from .prefetch import Feed, GpuFeed
 from .sources import Source, check_array, is_mapped, mapped
 
@@ -309,18 +309,24 @@ class Loader(_Checked, MadeOutside, Generic[Batch]):
             ]  # fmt: skip
 
     def state_dict(self) -> dict[str, int]:
-        """Returns the position of the iteration that advanced last: its epoch, the batches it has yielded, and the seed."""
+        """Returns the position of the iteration that advanced last: its epoch, the batches it has yielded, and the seed.
+
+        `rows`, `batch_size` and `shuffle` tell which rows these batches had.
+        """
         capturing.refuse("state_dict() of a Loader", "Ask for it outside.")
         epoch, done = now(self._position)[1]
-        return {"epoch": epoch, "batches": done, "seed": self.seed}
+        return {"epoch": epoch, "batches": done, "seed": self.seed, **self._split()}
+
+    def _split(self) -> dict[str, int]:
+        return {"rows": self.rows, "batch_size": self.batch_size, "shuffle": self.shuffle}
 
     def load_state_dict(self, state: Any) -> None:
-        """Restores a position: the next `for` yields the remaining batches of that epoch. Raises PullbackError."""
+        """Restores a position: the next `for` yields the remaining batches of that epoch. Raises PullbackError.
+
+        In the middle of an epoch its rows, batch_size and shuffle must be those of this Loader. Older states do not have them.
+        """
         capturing.refuse("loading a Loader's state", "Load it outside.")
-        if not isinstance(state, Mapping) or set(state) != {"epoch", "batches", "seed"}:
-            what = sorted(map(str, state)) if isinstance(state, Mapping) else f"the type {type(state).__name__}"
-            raise PullbackError(f"Loader: the state has {what}; it must be a dict of batches, epoch and seed.")
-        epoch, done, seed = [_whole(name, state[name]) for name in ("epoch", "batches", "seed")]
+        epoch, done, seed = read(state, self._split())
         if epoch < 0 or not 0 <= done < max(1, len(self)):
             raise PullbackError(
                 f"Loader: the state is at batch {done} of epoch {epoch}, but an epoch has {len(self)} batches here."
@@ -359,17 +365,6 @@ def _rows_of(order: Any, batch_size: int, total: int) -> Callable[[int], tuple[A
         return slice(begin, end) if order is None else order[begin:end], end - begin
 
     return rows
-
-
-def _whole(name: str, value: Any) -> int:
-    """Returns an entry of a Loader's state as an integer. Raises PullbackError."""
-    try:
-        number = value.item() if isinstance(value, (Tensor, np.ndarray)) else value
-        if number == int(number):
-            return int(number)
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise PullbackError(f'Loader: "{name}" of the state is {value!r:.80}; it must be an integer, as state_dict() returns it.')
 
 
 def _refuse_advance() -> None:

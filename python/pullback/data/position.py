@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..errors import PullbackError
+from ..tensors.tensor import Tensor
 
 Place: TypeAlias = "tuple[int, int]"  # the number of an epoch, and how many of its batches are done
 
@@ -46,3 +52,34 @@ def after(place: Place, count: int, length: int) -> Place:
     if batch < length:
         return epoch, batch
     return (epoch + batch // length, batch % length) if length else (epoch + count, 0)
+
+
+def read(state: Any, split: Mapping[str, int]) -> tuple[int, int, int]:
+    """Returns the epoch, the number of its batches that are done, and the seed, from the state of a Loader. Raises PullbackError.
+
+    split: what decides which rows a batch has. In the middle of an epoch another split would leave rows out, or repeat them.
+    """
+    names = {"epoch", "batches", "seed"}
+    if not isinstance(state, Mapping) or set(state) not in (names, names | set(split)):
+        what = sorted(map(str, state)) if isinstance(state, Mapping) else f"the type {type(state).__name__}"
+        raise PullbackError(f"Loader: the state has {what}; it must be a dict of batches, epoch and seed.")
+    epoch, done, seed = [_whole(name, state[name]) for name in ("epoch", "batches", "seed")]
+    for name, here in split.items():
+        if done and name in state and (there := _whole(name, state[name])) != here:
+            there = bool(there) if isinstance(here, bool) else there
+            raise PullbackError(
+                f"Loader: the state is of a Loader with {name}={there}, and here it is {here}, so that rows of the epoch would "
+                f"be left out or come twice. Make the Loader as it was; only between two epochs may it change."
+            )
+    return epoch, done, seed
+
+
+def _whole(name: str, value: Any) -> int:
+    """Returns an entry of a Loader's state as an integer. Raises PullbackError."""
+    try:
+        number = value.item() if isinstance(value, (Tensor, np.ndarray)) else value
+        if number == int(number):
+            return int(number)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise PullbackError(f'Loader: "{name}" of the state is {value!r:.80}; it must be an integer, as state_dict() returns it.')
