@@ -133,7 +133,8 @@ struct LossAndGradientRow {
     const C g = cotangent();
     const auto x = over.memory_row(line[3]);
     const auto e = exponentials(over, x);
-    const LogSum<C> sum{e.top, kernels::log_of_sum(over, e.sum, others_of(over, x, e))};
+    const C zero = kernels::is_lone(e.sum, e.top) ? C(0) : e.top - e.top;
+    const LogSum<C> sum{e.top, kernels::log_of_sum(over, e.sum, others_of(over, x, e)), zero};
     const C smoothing = C(labels.smoothing);
     const C loss = kernels::cross_entropy_of(over, x, sum, target.label, smoothing);
     over.store_one(line[0], target.counts ? loss : C(0));

@@ -140,56 +140,54 @@ template <class A> PB_HD auto is_lone(A sum, A top) { return (sum == A(1)) & (to
 // Returns e^(x - top), and 1 for the largest elements of any row.
 template <class A> PB_HD A exp_below(A x, A top) { return m::exp_nonpositive(m::select(x == top, A(0), A(x - top))); }
 
-// log(sum(exp(x))) = top + log
-template <class A> struct LogSum {
-  A top, log;
-  PB_HD A below(A x) const { return kernels::below(x, top, (log == A(0)) & (top > A(0))); }
-};
-template <class Over, class X, class A, class Y> PB_RARE LogSum<A> log_sum_exp_at_infinity(const Over& over, X x, A top, Y y) {
-  const auto e = [=](auto i) { return exp_below(A(x[i]), top); };
-  const A sum = over.template fold<sum_reduce>(e);
-  const LogSum<A> total{top, log_of_sum(over, sum, others_of(over, sum, e))};
-  if constexpr (is_given<Y>) over.each([=](auto i) { y[i] = total.below(A(x[i])); });
-  return total;
+// Returns what x - top is for the largest elements: 0, or NaN if the row is infinite and has no limit.
+template <class Over, class X, class A> PB_HD A zero_of(const Over& over, X x, A top) {
+  if (!over.any(m::isinf(top))) return A(0);
+  const A count = over.template fold<sum_reduce>([=](auto i) { return A(m::select(x[i] == top, A(1), A(0))); });
+  return m::select(is_lone(count, top), A(0), A(top - top));
 }
-// Returns the LogSum of x, and writes x[i] - top to y if it is given.
+
+// log(sum(exp(x))) = top + log. zero: see zero_of.
+template <class A> struct LogSum {
+  A top, log, zero;
+  PB_HD A below(A x) const { return m::select(x == top, zero, A(x - top)); }
+};
+// Returns the LogSum of x, and writes x - top to y if it is given, with 0 for the largest elements of any row.
 template <class Over, class X, class Y = none> PB_HD auto log_sum_exp(const Over& over, X x, Y y = {}) {
   const auto top = largest_of(over, x);
   using A = std::decay_t<decltype(top)>;
-  if (over.any(m::isinf(top))) return log_sum_exp_at_infinity(over, x, top, y);
+  const A zero = zero_of(over, x, A(top));
   const A sum = over.template fold<sum_reduce>([=](auto i) {
-    const A z = x[i] - top;
+    const A z = m::select(x[i] == top, A(0), A(x[i] - top));
     if constexpr (is_given<Y>) y[i] = z;
     return m::exp_nonpositive(z);
   });
   const A others = others_of(over, sum, [=](auto i) {
     if constexpr (is_given<Y>) return A(m::exp_nonpositive(A(y[i])));
-    else return A(m::exp_nonpositive(A(x[i] - top)));
+    else return exp_below(A(x[i]), A(top));
   });
-  return LogSum<A>{top, log_of_sum(over, sum, others)};
+  return LogSum<A>{top, log_of_sum(over, sum, others), zero};
 }
 
-template <class Over, class X, class A, class Y> PB_RARE void softmax_at_infinity(const Over& over, X x, A top, Y y) {
-  const A sum = over.template fold<sum_reduce>([=](auto i) { return exp_below(A(x[i]), top); });
-  const auto lone = is_lone(sum, top);
-  const A scale = A(1) / sum;
-  over.each([=](auto i) { y[i] = m::exp_nonpositive(below(A(x[i]), top, lone)) * scale; });
-}
+// The exponentials of the largest elements are 1, and NaN if zero is.
+template <class A> PB_HD A exp_of_largest(A zero) { return m::select(zero == A(0), A(1), zero); }
+
 struct Softmax {
   template <class Over, class X, class Y> PB_HD void operator()(const Over& over, X x, Y y) const {
     const auto top = largest_of(over, x);
     using A = std::decay_t<decltype(top)>;
-    if (over.any(m::isinf(top))) return softmax_at_infinity(over, x, top, y);
-    const A sum = over.template fold<sum_reduce>([=](auto i) { return y[i] = m::exp_nonpositive(A(x[i] - top)); });
+    const A one = exp_of_largest(zero_of(over, x, A(top)));
+    const A sum = over.template fold<sum_reduce>([=](auto i) { return A(y[i] = exp_below(A(x[i]), A(top))); });
     const A scale = A(1) / sum;
-    over.each([=](auto i) { y[i] = y[i] * scale; });
+    over.each([=](auto i) { y[i] = m::select(y[i] == A(1), one, A(y[i])) * scale; });
   }
 };
 
 struct LogSoftmax {
   template <class Over, class X, class Y> PB_HD void operator()(const Over& over, X x, Y y) const {
-    const auto log = log_sum_exp(over, x, y).log;
-    over.each([=](auto i) { y[i] = y[i] - log; });
+    const auto sum = log_sum_exp(over, x, y);
+    using A = std::decay_t<decltype(sum.log)>;
+    over.each([=](auto i) { y[i] = m::select(y[i] == A(0), sum.zero, A(y[i])) - sum.log; });
   }
 };
 
@@ -256,18 +254,18 @@ PB_HD A cross_entropy_of(const Over& over, X x, LogSum<A> sum, Label label, S sm
 // Turns the exponentials in gx into the gradient of the logits, g softmax(x) minus the target. sum: of the exponentials; others: that
 // of a sure row without the largest. The probability of a sure class minus 1 is -others / sum, which p - 1 would round away.
 template <class Over, class A, class Label, class S, class GX>
-PB_HD void subtract_target(const Over& over, A g, A sum, A others, Label label, S smoothing, GX gx) {
+PB_HD void subtract_target(const Over& over, A g, A sum, A others, A one, Label label, S smoothing, GX gx) {
   const A scale = g / sum;
   const auto sure = is_sure(sum);
   const A less = over.any(sure) ? A(A(0) - others * scale) : A(0);
   if (smoothing == S(0)) {
-    over.each([=](auto i) { gx[i] = gx[i] * scale; });
+    over.each([=](auto i) { gx[i] = m::select(gx[i] == A(1), one, A(gx[i])) * scale; });
     over.change(gx, label, [=](A a) { return m::select(sure & (a == scale), less, A(a - g)); });
   } else {
     const A everywhere = over.mean(A(g * smoothing)), here = g * (A(1) - smoothing);
     const A largest = over.any(sure) ? A(scale - everywhere) : A(0);
     const A rest = over.any(sure) ? A(((g - here) - everywhere) + less) : A(0);
-    over.each([=](auto i) { gx[i] = gx[i] * scale - everywhere; });
+    over.each([=](auto i) { gx[i] = m::select(gx[i] == A(1), one, A(gx[i])) * scale - everywhere; });
     over.change(gx, label, [=](A a) { return m::select(sure & (a == largest), rest, A(a - here)); });
   }
 }
@@ -280,38 +278,23 @@ template <class Over, class Mask, class GX> PB_HD void clear(const Over& over, M
   });
 }
 template <class Over, class X, class A, class Label, class S, class GX>
-PB_RARE void cross_entropy_gradient_at_infinity(const Over& over, A g, X x, A top, Label label, S smoothing, GX gx) {
-  const auto e = [=](auto i) { return exp_below(A(x[i]), top); };
-  const A sum = over.template fold<sum_reduce>(e), others = others_of(over, sum, e);
-  const auto lone = is_lone(sum, top);
-  over.each([=](auto i) { gx[i] = m::exp_nonpositive(below(A(x[i]), top, lone)); });
-  subtract_target(over, g, sum, others, label, smoothing, gx);
-  clear(over, m::isinf(top) & (g == A(0)), gx);
-}
-template <class Over, class X, class A, class Label, class S, class GX>
 PB_HD void cross_entropy_gradient(const Over& over, A g, X x, Label label, S smoothing, GX gx) {
-  const A top = largest_of(over, x);
-  if (over.any(m::isinf(top))) return cross_entropy_gradient_at_infinity(over, g, x, top, label, smoothing, gx);
-  const A sum = over.template fold<sum_reduce>([=](auto i) { return A(gx[i] = m::exp_nonpositive(A(x[i] - top))); });
+  const A top = largest_of(over, x), zero = zero_of(over, x, top);
+  const A sum = over.template fold<sum_reduce>([=](auto i) { return A(gx[i] = exp_below(A(x[i]), top)); });
   const A others = others_of(over, sum, [=](auto i) { return A(gx[i]); });
-  subtract_target(over, g, sum, others, label, smoothing, gx);
-  clear(over, (sum != sum) & (g == A(0)), gx);
+  subtract_target(over, g, sum, others, exp_of_largest(zero), label, smoothing, gx);
+  clear(over, (m::isinf(top) | (sum != sum)) & (g == A(0)), gx);
 }
 
 // Computes the loss and its gradient with one exponential per element and the bits of the two functions above. Returns the loss.
 template <class Over, class X, class A, class Label, class S, class GX>
 PB_HD A cross_entropy_and_gradient(const Over& over, A g, X x, Label label, S smoothing, GX gx) {
-  const A top = largest_of(over, x);
-  if (over.any(m::isinf(top))) {
-    const A loss = cross_entropy_of(over, x, log_sum_exp_at_infinity(over, x, top, none()), label, smoothing);
-    cross_entropy_gradient_at_infinity(over, g, x, top, label, smoothing, gx);
-    return loss;
-  }
-  const A rest = cross_entropy_of(over, x, LogSum<A>{top, A(0)}, label, smoothing);
-  const A sum = over.template fold<sum_reduce>([=](auto i) { return A(gx[i] = m::exp_nonpositive(A(x[i] - top))); });
+  const A top = largest_of(over, x), zero = zero_of(over, x, top);
+  const A rest = cross_entropy_of(over, x, LogSum<A>{top, A(0), zero}, label, smoothing);
+  const A sum = over.template fold<sum_reduce>([=](auto i) { return A(gx[i] = exp_below(A(x[i]), top)); });
   const A others = others_of(over, sum, [=](auto i) { return A(gx[i]); });
-  subtract_target(over, g, sum, others, label, smoothing, gx);
-  clear(over, (sum != sum) & (g == A(0)), gx);
+  subtract_target(over, g, sum, others, exp_of_largest(zero), label, smoothing, gx);
+  clear(over, (m::isinf(top) | (sum != sum)) & (g == A(0)), gx);
   return log_of_sum(over, sum, others) + rest;
 }
 
