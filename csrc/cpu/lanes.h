@@ -58,6 +58,9 @@ template <class T> PB_HD cpu::LaneMask<T> isinf(cpu::Lanes<T> x) {
 template <class T> PB_HD cpu::Lanes<T> exp_nonpositive(cpu::Lanes<T> x) {
   return cpu::each_lane(x, [](T a) { return exp_nonpositive(a); });
 }
+template <class T> PB_HD cpu::Lanes<T> expm1_nonpositive(cpu::Lanes<T> x) {
+  return cpu::each_lane(x, [](T a) { return expm1_nonpositive(a); });
+}
 template <class T> PB_HD cpu::Lanes<T> log(cpu::Lanes<T> x) {
   return cpu::each_lane(x, [](T a) { return log(a); });
 }

@@ -216,11 +216,17 @@ struct SoftmaxPullback {
   }
 };
 
+// g - p sum(g). An element of a probability p above 1/2 has (1 - p) g - p (sum(g) - g): what g and p sum(g) have in common would round
+// the small 1 - p away.
 struct LogSoftmaxPullback {
   template <class Over, class G, class Y, class GX> PB_HD void operator()(const Over& over, G g, Y y, GX gx) const {
     const auto sum = over.template fold<sum_reduce>([=](auto i) { return g[i]; }, g, y);
     using A = std::decay_t<decltype(sum)>;
-    over.each([=](auto i) { gx[i] = m::select(sum == A(0), A(g[i]), A(g[i] - m::exp_nonpositive(y[i]) * sum)); });
+    over.each([=](auto i) {
+      const A z = g[i], log = y[i], p = m::exp_nonpositive(log);
+      const A sure = m::expm1_nonpositive(log) * z + p * (sum - z);
+      gx[i] = m::select(sum == A(0), z, A(m::select(p > A(0.5), A(A(0) - sure), A(z - p * sum))));
+    });
   }
 };
 

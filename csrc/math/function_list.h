@@ -4,7 +4,7 @@
 // clang-format off
 // These functions count as one special operation, whatever they do inside.
 #define PB_SPECIAL_OF_ONE(EACH) \
-  EACH(exp) EACH(exp_nonpositive) EACH(exp2) EACH(expm1) EACH(log) EACH(log2) EACH(log10) EACH(log1p) \
+  EACH(exp) EACH(exp_nonpositive) EACH(expm1_nonpositive) EACH(exp2) EACH(expm1) EACH(log) EACH(log2) EACH(log10) EACH(log1p) \
   EACH(sin) EACH(cos) EACH(tan) EACH(asin) EACH(acos) EACH(atan) EACH(sinh) EACH(cosh) EACH(tanh) EACH(asinh) EACH(acosh) \
   EACH(atanh) EACH(erf) EACH(erfc) EACH(erfinv) EACH(normal_cdf) EACH(normal_density) EACH(sqrt) EACH(rsqrt) \
   EACH(lgamma) EACH(digamma) EACH(trigamma)

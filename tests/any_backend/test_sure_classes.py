@@ -106,3 +106,17 @@ def test_sure_logits_of_two_classes(dtype: str, target: float) -> None:
     rtol = 1e-6 if dtype == "float32" else 1e-14
     np.testing.assert_allclose(host(found), wanted, rtol=rtol)
     np.testing.assert_allclose(host(gradient), (1 - target) * share(x) - target * share(-x), rtol=rtol)
+
+
+@pytest.mark.parametrize("classes", CLASSES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_gradient_of_log_softmax(classes: int, dtype: str) -> None:
+    x, labels = rows(classes, dtype)
+    x[-1, 1] = -50.0  # no ties: the label of a tie is not sure
+    _, gradient = exact(x, labels)
+    at = (np.arange(len(x)), labels)
+    f = lambda x: -pb.sum(pb.log_softmax(x)[at])
+    for mode in (lambda f: f, pb.capture):
+        np.testing.assert_allclose(mode(pb.grad(f))(pb.tensor(x)).numpy(), gradient, rtol=30 * EPS[dtype])
+    each = pb.vmap(pb.grad(lambda x, k: -pb.take(pb.log_softmax(x), k)))
+    np.testing.assert_allclose(each(pb.tensor(x), pb.tensor(labels)).numpy(), gradient, rtol=30 * EPS[dtype])

@@ -22,7 +22,7 @@ from ._shapes import Shape, ints, kept, normalize_axes, real
 from .by_name import all_on, in_dtype, lifted, spread, widened
 from .conversion import same_dtype, settled
 from .declare import normal, op
-from .elementwise import equal, exp, mask_nan_gradient, rsqrt, square, where
+from .elementwise import equal, exp, expm1, greater, mask_nan_gradient, rsqrt, square, where
 from .kinds import OWN, ROWS
 from .linear import ABSENT
 from .reduce import centred, mean, sum
@@ -116,8 +116,10 @@ def _softmax_pullback(g: Tensor, y: Tensor) -> Tensor:
 
 
 def _log_softmax_pullback(g: Tensor, y: Tensor) -> Tensor:
-    total = sum(g, axis=-1, keepdims=True)
-    return g - mask_nan_gradient(total, exp(y) * total)
+    """g - p sum(g), where 1 - p and the sum of the other cotangents have their digits also if p is almost 1."""
+    total, p = sum(g, axis=-1, keepdims=True), exp(y)
+    sure = -(expm1(y) * g) - mask_nan_gradient(total, p * (total - g))
+    return where(greater(p, 0.5), sure, g - mask_nan_gradient(total, p * total))
 
 
 def _logsumexp_pullback(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
