@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections import UserList, deque
+from collections.abc import Iterable, Mapping, Set as AbstractSet, ValuesView
 from inspect import isfunction
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Final
+
+import numpy as np
 
 from ..errors import PullbackError, an
 from ..interop.wrong_calls import flag
 from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
 from .buffer import Buffer
+
+_NO_CONTAINERS: Final = {type(None), bool, int, float, str, Tensor, Parameter, Buffer}  # a short cut for most values
 
 
 def check_attribute(module: Any, name: str, held: Any, value: Any) -> None:
@@ -16,6 +25,8 @@ def check_attribute(module: Any, name: str, held: Any, value: Any) -> None:
     title = f"{type(module).__name__}.{name}"
     if name == "training":
         flag(type(module).__name__, name, value, "net.train() and net.eval() set it for all layers.")
+    if name == "requires_grad" and not any([name in vars(kind) for kind in type(module).__mro__]):
+        raise PullbackError(f"{title} would freeze nothing. Set net.trainable = False, which freezes all Parameters inside.")
     is_layer = hasattr(value, "named_parameters")
     if isfunction(getattr(type(module), name, None)) and (not callable(value) or (is_layer and name != "forward")):
         raise PullbackError(
@@ -32,8 +43,45 @@ def check_attribute(module: Any, name: str, held: Any, value: Any) -> None:
             f"{title} is a {type(held).__name__}, and a {type(value).__name__} in its place would be neither trained nor saved. "
             f"Use {name}.assign(value) to change its value, a new pb.Parameter(value) to replace it, or None to remove it."
         )
-    if isinstance(value, (set, frozenset)) and any([module._is_part(x) for x in value]):
+    if (hidden := _hiding(module, value)) is not None:
+        why = "a set has no order by which to name its" if isinstance(hidden, AbstractSet) else f"{an(hidden)} hides its layers and"
         raise PullbackError(
-            f"{title}: a set has no order by which to name its Parameters, so they would be neither trained nor saved. Put them in "
-            f"a list, a tuple or a dict."
+            f"{title}: {why} Parameters, so they would be neither trained nor saved. Put them in a list, a tuple or a dict."
         )
+
+
+def _hiding(module: Any, value: Any) -> Any:
+    """Returns the value, or a container inside of it, if layers or Parameters in that container are not found; otherwise None.
+
+    Iterators are not searched, because that would use them up.
+    """
+    rest, seen = [(value, None)], dict[int, Any]()  # with the container around, which may contain itself
+    while rest:
+        x, around = rest.pop()
+        if x.__class__ in _NO_CONTAINERS or x is module or id(x) in seen:
+            if around is not None and isinstance(x, Parameter):
+                return around
+            continue
+        if module._is_part(x):
+            if around is not None:
+                return around
+            continue
+        seen[id(x)] = x
+        if isinstance(x, (list, tuple, dict)):
+            rest += [(item, around) for item in (x.values() if isinstance(x, dict) else x)]
+        else:
+            rest += [(item, x if around is None else around) for item in _held(x)]
+    return None
+
+
+def _held(value: Any) -> Iterable[Any]:
+    """Returns what a container holds in which Parameters are not found, and nothing for any other value."""
+    if isinstance(value, Mapping):
+        return list(value.values())
+    if isinstance(value, (AbstractSet, ValuesView, UserList, deque)):
+        return list(value)
+    if isinstance(value, np.ndarray):
+        return value.ravel().tolist() if value.dtype.hasobject else ()
+    if isinstance(value, SimpleNamespace) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
+        return list(vars(value).values()) if hasattr(value, "__dict__") else ()
+    return ()
