@@ -38,6 +38,11 @@ class Recording(Protocol):
         ...
 
     @property
+    def rereads(self) -> bool:
+        """True if each replay reads the arrays anew that the run reads from outside."""
+        ...
+
+    @property
     def keeps(self) -> bool:
         """True if values of the run are kept for a backward pass that is not part of it."""
         ...

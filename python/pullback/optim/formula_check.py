@@ -89,7 +89,7 @@ def _check_result(rule: str, name: str, y: Any, shape: tuple[int, ...], dtype: A
 class _Check(Kept):
     """A run on shapes alone (see `capturing.Recording`). Random generators are restored at its end."""
 
-    keeps = False
+    keeps = rereads = False
 
     def __init__(self, rule: str) -> None:
         self._rule = rule

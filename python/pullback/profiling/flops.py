@@ -73,7 +73,7 @@ class _Shapes(Kept):
     Counts, stale views and random generators that the run changed are restored at its end.
     """
 
-    opaque, keeps = True, False
+    opaque, keeps, rereads = True, False, False
 
     def __init__(self) -> None:
         self._generators: dict[Any, dict[str, int]] = {}

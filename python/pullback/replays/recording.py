@@ -38,7 +38,7 @@ class Recording(Kept):
         leaves: the arguments.
     """
 
-    opaque = False  # A replay consists of native kernels only.
+    opaque, rereads = False, True  # A replay consists of native kernels only, which read arrays from outside in place.
 
     def __init__(
         self, kernels: Any, device: str, inputs: Sequence[Any], layouts: bool, function: Any, leaves: Sequence[Any]
@@ -93,8 +93,10 @@ class Recording(Kept):
                 self.watch.read(module, name)
 
     def note(self, tensor: Any) -> None:
-        """Notes a tensor that Python has made."""
+        """Notes a tensor that Python has made, perhaps over an array that each replay reads in place."""
         self._kernels.plan_note(tensor)
+        if not self.changes(tensor.array):
+            self.watch.in_place.append(tensor.array)
 
     def prepare(self, key: Any, action: Callable[[], object]) -> None:
         """Makes every replay call action() before it runs. Only the first action of a key counts."""

@@ -14,7 +14,7 @@ from ..autodiff.returned import mark_return
 from ..errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, ShapeError, check_room
 from ..interop.unknown_names import unexpected
 from ..interop.wrong_calls import argument_named, explain_call, flag
-from ..launch import door
+from ..launch import capturing, door
 from ..launch.refusal import Refused
 from ..typing import ArrayLike, DTypeLike, ShapeLike, SupportsArray, SupportsDLPack
 from . import capsules, devices, dtypes, nested
@@ -63,7 +63,9 @@ def asarray(
     array, moved = _placed(obj, wanted, device)
     if copy is False and moved is not obj and not _shares(moved, array, obj):
         raise ValueError(_NEEDS_A_COPY)
-    return marked(obj, Tensor(devices.copied(moved) if copy and moved is array else moved))
+    recording = capturing.thread.recording
+    t = _by_ops(obj, wanted, array, moved, copy) if recording is not None and recording.rereads else None
+    return marked(obj, Tensor(devices.copied(moved) if copy and moved is array else moved) if t is None else t)
 
 
 def marked(operand: Any, t: Tensor) -> Tensor:
@@ -71,6 +73,28 @@ def marked(operand: Any, t: Tensor) -> Tensor:
     if listeners.stack:
         mark_return(operand, t)
     return t
+
+
+def _by_ops(obj: Any, wanted: Any, array: Any, moved: Any, copy: bool | None) -> Tensor | None:
+    """Returns `moved` as the result of ops on the arrays in `obj`, which each replay reads anew.
+
+    Returns None where no op does what NumPy has done: if nothing in `obj` can change, if an array is moved to a GPU, and if lists
+    become integers of a dtype that their numbers need not fit.
+    """
+    if devices.device_of(array) != devices.device_of(moved):
+        return None
+    if not nested.has_tensor(obj, kinds=np.ndarray):
+        return _as_on_the_host(Tensor(array), moved.dtype, copy) if can_change(obj, array) else None
+    if wanted is not None and not dtypes.is_float(wanted):
+        return None
+    return _as_on_the_host(attached.assembled(obj, np.array(obj).dtype, None), moved.dtype, None)
+
+
+def _as_on_the_host(x: Tensor, dtype: Any, copy: bool | None) -> Tensor:
+    """Returns the tensor in that dtype, with the bits of NumPy, which rounds a number for bfloat16 to float32 before."""
+    if dtype.name == "bfloat16" and x.dtype != dtype:
+        x = attached.converted(x, np.dtype(np.float32), None, None)
+    return attached.converted(x, dtype, None, copy)
 
 
 _NEEDS_A_COPY: Final = (

@@ -16,13 +16,16 @@ from .tensor import Tensor
 MOST_AXES: Final = 64  # of a NumPy array
 
 
-def has_tensor(obj: Any, depth: int = 1) -> bool:
-    """True if nested lists or tuples hold a tensor. Raises ShapeError if they are deeper than arrays have axes."""
+def has_tensor(obj: Any, depth: int = 1, kinds: type | tuple[type, ...] = Tensor) -> bool:
+    """True if nested lists or tuples hold a tensor. Raises ShapeError if they are deeper than arrays have axes.
+
+    kinds: the classes that are looked for.
+    """
     if isinstance(obj, (list, tuple)):
         if depth > MOST_AXES:
             raise ShapeError(f"nested lists are more than {MOST_AXES} deep, the most axes of an array, or contain themselves.")
         for x in obj:
-            if x.__class__ is not float and (isinstance(x, Tensor) or has_tensor(x, depth + 1)):
+            if x.__class__ is not float and (isinstance(x, kinds) or has_tensor(x, depth + 1, kinds)):
                 return True
     return False
 

@@ -78,7 +78,7 @@ def behind(
         if hasattr(type(y), "__next__") or iscoroutine(y):
             reasons.append((f"its result is a {type(y).__name__}, which can be run once", WITHIN))
     reasons += [(f"it draws random numbers from {label}", DRAW) for label in reading.generators.drew()]
-    reasons += [(f"it writes to the array {label}", CARRY) for x, before, label in reading.arrays.values() if x.tobytes() != before]
+    reasons += [(f"it writes to the array {label}", CARRY) for label in reading.arrays.written()]
     reasons += [(f"it takes items from the iterator {label}", STEP) for place, label in reading.iterators if table.has(place)]
     after = Table(table.changed_in)
     for place, fact in table.places() if reasons else ():

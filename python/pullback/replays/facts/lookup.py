@@ -44,8 +44,8 @@ def value_at(place: Place) -> Any:
     }  # fmt: skip
     found = [read[place.read](place.holder)]
     for key in below:
-        found += [Contents(found[-1].copy())] if key is Ellipsis else item(found[-1], key) or (NOTHING,)
-    return found[-1]
+        found += item(found[-1], key) or (NOTHING,)
+    return Contents(found[-1].copy()) if place.read == ITEM and not below and type(found[-1]) is np.ndarray else found[-1]
 
 
 def _attribute_now(value: Any, key: str | None) -> Any:

@@ -17,8 +17,6 @@ from collections.abc import Iterable, Mapping
 from types import CodeType, FrameType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any, Final
 
-import numpy as np
-
 from ...function_wrapper import FunctionWrapper, innermost
 from ...launch import capturing
 from ...tensors.attached import attached
@@ -26,6 +24,7 @@ from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor
 from ..served import Served
 from . import hosts
+from .arrays import Arrays
 from .facts import (
     ATTRIBUTE,
     CELL,
@@ -39,7 +38,6 @@ from .facts import (
     NOTHING,
     SLOT,
     STORE,
-    Contents,
     Place,
     Table,
     is_container,
@@ -72,7 +70,6 @@ _NUMBERS: Final = frozenset(
 )
 _FORM: Final = ("dtype", "ndim", "shape", "size", "T")  # attributes of an array that do not depend on its elements
 OBJECTS: Final = 1000  # objects whose attributes are looked up by name alone
-SMALL: Final = 4096  # the bytes of an array up to which a run's writes to it are noticed
 
 
 class Reading:
@@ -86,7 +83,7 @@ class Reading:
     """
 
     def __init__(self, table: Table, function: Any, by_value: set[int], copies: bool) -> None:
-        self._table, self._by_value, self._copies = table, by_value, copies
+        self._table, self._by_value = table, by_value
         self._functions: dict[int, list[FunctionType]] = {}  # by the id of their code
         self._inner: set[int] = set()  # the ids of the code of functions that those that ran define
         self._read: dict[int, list[list[Any]]] = {}  # by the id of their code, the roots for which it was read
@@ -97,7 +94,7 @@ class Reading:
         self.codes: list[CodeType] = []  # the code that was read
         self.generators = hosts.States()
         self.iterators: list[tuple[Place, str]] = []
-        self.arrays: dict[int, tuple[Any, bytes, str]] = {}  # by id, small arrays with their contents when they were met
+        self.arrays = Arrays(copies)
         self._know(function.function if isinstance(function, Served) else function)
 
     def seen(self, frame: FrameType) -> bool:
@@ -186,10 +183,11 @@ class Reading:
                 self._table.note(found[0], found[1], f"{label}.{name}", NAMED)
                 self._meet(None, found[1], f"{label}.{name}")
                 if not _NUMBERS.isdisjoint(self._names):
-                    self._contents(found[0], found[1], f"{label}.{name}")
+                    self.arrays.meet(found[1], f"{label}.{name}", computes=True)
                 if is_container(found[1]):
                     for x in items(found[1]):
                         self._object(x, f"{label}.{name}")
+                        self.arrays.meet(x, f"{label}.{name}")
 
     # ---- roots
 
@@ -285,11 +283,12 @@ class Reading:
                 return
             if place is not None:
                 self._table.note(place, value, label + where, LOAD)
+            numbers = kind == "each" and getattr(value, "ndim", 0) == 1  # a loop over rows gives views
+            if numbers or (kind == "attr" and key not in _FORM):
+                self.arrays.meet(value, label + where, computes=True)
             if kind != "attr" or value is NOTHING:
                 self._rest(steps[i:])
                 return
-            if key not in _FORM:
-                self._contents(place or Place(ITEM, value, (None,)), value, label + where)
             if (steps_inside := returned_by(value, key)) is not None:
                 self._follow(None, value, (*steps_inside, *steps[i + 1 :]), label, where, use)
                 return
@@ -332,11 +331,7 @@ class Reading:
             self._know(x)
             self.generators.meet(x, label)
             self._object(x, label)
-
-    def _contents(self, place: Place, array: Any, label: str) -> None:
-        """Notes the elements of a small array, of which the function may compute numbers."""
-        if type(array) is np.ndarray and array.nbytes <= SMALL:
-            self._table.note(Place(place.read, place.holder, (*place.path, Ellipsis)), Contents(array.copy()), label, LOAD)
+            self.arrays.meet(x, label)
 
     def _attribute(self, value: Any, name: str, label: str, use: int) -> tuple[Place | None, Any] | None:
         """Returns where an attribute is found and what it is, without running anything; None if that is not possible."""
@@ -387,9 +382,6 @@ class Reading:
             self._whole(Place(ATTRIBUTE, value, (name,)), x, f"{label}.{name}")
             for k, y in enumerate(x if name == "maps" else ()):
                 self._whole(Place(ATTRIBUTE, value, (name, k)), y, f"{label}.{name}")
-        if place is not None and type(value) is np.ndarray and value.nbytes <= SMALL and id(value) not in self.arrays:
-            self.arrays[id(value)] = value, value.tobytes(), label
-        if self._copies and place is not None:
-            self._contents(place, value, label)
+        self.arrays.meet(value, label, named=place is not None)
         if place is not None and hasattr(type(value), "__next__") and not isinstance(value, io.IOBase):
             self.iterators.append((place, label))

@@ -25,6 +25,7 @@ class Watch:
         self._kernels = kernels
         self._table = Table(kernels.facts_changed)
         self._reading = Reading(self._table, function, {id(x) for x in leaves if _compares_itself(x)}, device != "cpu")
+        self.in_place: list[Any] = []  # arrays made outside that became tensors, so that replays read them
         self._running = self._lost = False  # lost: another profiler took the place of the watch
 
     def begin(self) -> None:
@@ -59,6 +60,8 @@ class Watch:
             return [x for x in self._kernels.plan_tensors() if id(x) not in kept]
 
         self._table.drop_temporary()
+        self._reading.arrays.end(self._table, self.in_place)
+        self.in_place.clear()
         found = behind(self._table, self._reading, living, lambda x: self._kernels.plan_maker(x.array), objects, arguments)
         if self._lost:
             found.reasons.append(("a profiler that it starts hides the functions that run then", "Start the profiler outside."))
