@@ -199,6 +199,42 @@ def test_models_that_do_not_stack(made: Any, error: Any, message: str) -> None:
         nn.stack(made())
 
 
+class Scaled(nn.Module):
+    def __init__(self, scale: Any) -> None:
+        self.layer, self.scale = nn.Linear(2, 2), scale
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [
+        (nn.ReLU(), nn.Tanh(), "model 0 has a ReLU at '1', and model 1 a Tanh at '1'. The models must have the same layers."),
+        (nn.ReLU(), None, "model 0 has a ReLU at '1', and model 1 nothing."),
+        (nn.Dropout(0.1), nn.Dropout(0.2), "1.p is 0.1 in model 0, and 0.2 in model 1."),
+        (nn.LeakyReLU(0.1), nn.LeakyReLU(0.2), "1.negative_slope is 0.1 in model 0, and 0.2"),
+        (nn.MaxPool2d(2), nn.MaxPool2d(2, 1), "1.stride is "),
+        (nn.GELU(), nn.GELU(approximate="tanh"), "1.approximate is "),
+        (nn.ReLU(), nn.ReLU().eval(), "1.training is True in model 0, and False in model 1."),
+        (Scaled(2), Scaled(3), "1.scale is 2 in model 0, and 3 in model 1."),
+        (Scaled((1, "a")), Scaled((1, "b")), "1.scale is (1, 'a') in model 0"),
+        (Scaled(pb.relu), Scaled(pb.tanh), "1.scale is <"),
+        (Scaled(2), Scaled(None), "1.scale is 2 in model 0, and None"),
+    ],
+)
+def test_models_that_compute_something_else_do_not_stack(one: Any, other: Any, words: str) -> None:
+    nets = [nn.Sequential(nn.Linear(2, 2), *([] if layer is None else [layer])) for layer in (one, other)]
+    with pytest.raises(pb.PullbackError) as caught:
+        nn.stack(nets)
+    assert str(caught.value).startswith(f"stack: {words}")
+
+
+def test_models_with_equal_settings_stack() -> None:
+    for make in (lambda: nn.Dropout(0.1), nn.GELU, lambda: Scaled(float("nan")), lambda: Scaled(lambda x: x), lambda: Scaled([1])):
+        assert nn.stack([nn.Sequential(nn.Linear(2, 2), make()) for _ in range(3)])["0.weight"].shape == (3, 2, 2)
+
+
 def test_given_buffers_that_training_would_update_are_refused_in_words() -> None:
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
     with pytest.raises(pb.PullbackError, match="num_batches_tracked is updated in place, and a Tensor cannot be"):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
-from ..errors import PullbackError, ShapeError
+from ..errors import PullbackError, ShapeError, an, shown
 from ..interop.wrong_calls import explain_call
 from ..launch import capturing
 from ..ops.movement import stack as joined
@@ -14,9 +16,10 @@ from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
+from . import paths
 from .buffer import Buffer
 from .module import Module
-from .walk import every_path
+from .walk import every_path, walk_modules
 
 
 @explain_call
@@ -113,7 +116,8 @@ def stack(models: Sequence[Module]) -> dict[str, Parameter]:
     in_axes=(0, None))(nn.stack(nets), x)` calls all models at once. They have the constraints and `trainable` of the models'
     Parameters; with one learning rate for each model (`lr=[0.1, 0.1]`) an optimizer applies a constraint to each of them.
 
-    Raises PullbackError for models with other paths or Parameters of another dtype, constraint or `trainable`; ShapeError.
+    Raises PullbackError for models with other paths, layers, settings or modes, because the call is that of one of them, or with
+    Parameters of another dtype, constraint or `trainable`; ShapeError.
     """
     given: list[Any] = [] if isinstance(models, Module) else list(models)
     if not given or not all([isinstance(model, Module) for model in given]):
@@ -130,8 +134,39 @@ def stack(models: Sequence[Module]) -> dict[str, Parameter]:
                 mine, its = getattr(p, what), getattr(other[path], what)
                 if mine != its:
                     raise PullbackError(f"stack: {what} of {path} is {mine} in model 0, and {its} in model {i}. Make them equal.")
+        _check_alike(given[0], given[i], i)
     found: dict[str, Parameter] = {}
     for path, p in first.items():
         whole = joined([p, *[other[path] for other in rest]])
         found[path] = Buffer(whole, path) if isinstance(p, Buffer) else Parameter(whole, path, p.trainable, p.constraint)
+    return found
+
+
+def _check_alike(model: Module, other: Module, i: int) -> None:
+    """Raises PullbackError if model i computes something else than model 0: by other layers, settings, functions or modes."""
+    for (path, mine), (its_path, its) in zip_longest(walk_modules(model, ""), walk_modules(other, ""), fillvalue=("", None)):
+        if path != its_path or type(mine) is not type(its):
+            kinds = [f"{an(x)} at {p!r}" if x is not None else "nothing" for p, x in ((path, mine), (its_path, its))]
+            raise PullbackError(f"stack: model 0 has {kinds[0]}, and model {i} {kinds[1]}. The models must have the same layers.")
+        here, there = _settings(mine), _settings(its)
+        for name in {**here, **there}:
+            if (a := here.get(name)) != (b := there.get(name)) and (a == a or b == b):
+                a, b = [shown(getattr(x, name, None)) for x in (mine, its)]
+                raise PullbackError(
+                    f"stack: {paths.join(path, name)} is {a} in model 0, and {b} in model {i}. All are called as one of them, so "
+                    f"it must be the same."
+                )
+
+
+def _settings(module: Any) -> dict[str, Any]:
+    """Returns the mode of a Module, and those of its attributes that are numbers, strings, tuples of them, or functions."""
+    found = {"training": module.training}
+    for name, value in vars(module).items():
+        parts = value if isinstance(value, tuple) else (value,)
+        if name not in ("_path", "_places") and all([isinstance(x, (str, int, float, type(None))) for x in parts]):
+            found[name] = value
+        elif isinstance(value, FunctionType):
+            found[name] = value.__code__  # of a lambda, which each model makes anew
+        elif isinstance(value, (type, BuiltinFunctionType)):
+            found[name] = value
     return found
