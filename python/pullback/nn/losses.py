@@ -77,12 +77,8 @@ def _pair(name: str, x: Any, target: Any) -> tuple[Tensor, Tensor, Any]:
 def mse(x: ArrayLike, target: ArrayLike, *, reduction: Reduction = "mean") -> Tensor:
     """Returns (x - target)², reduced. Raises ShapeError if the shapes differ."""
     x, target = as_tensor(x), as_tensor(target)
-    if (
-        _known("mse", reduction) != "none"
-        and x.shape == target.shape
-        and dtypes.is_float(x.dtype)
-        and dtypes.is_float(target.dtype)
-    ):
+    floats = dtypes.is_float(x.dtype) and dtypes.is_float(target.dtype)
+    if _known("mse", reduction) != "none" and x.shape == target.shape and floats:
         x, target = same_dtype([x, target])
         return squared_error(x, target, reduction == "mean")
     x, target, dtype = _pair("mse", x, target)
@@ -250,9 +246,10 @@ def cross_entropy(
 
     Args:
         logits: a float tensor of shape (n, classes), (n, classes, …) or (classes,).
-        target: class numbers, of the shape of the logits without their class axis; or probabilities, of the logits' shape.
+        target: class numbers, of the shape of the logits without their class axis; or probabilities, of the logits' shape, which
+            may be any factors: they are not checked, and neither are negative weights.
         weight: factors of shape (classes,), one per class. The mean over class numbers divides by the sum of weights.
-        ignore_index: the class number of rows that do not count.
+        ignore_index: the class number of rows that do not count. Probabilities have none.
         label_smoothing: the share of the target that is spread evenly over all classes, in [0, 1].
         reduction: "mean" (over the rows that count), "sum" or "none".
 
@@ -272,6 +269,10 @@ def cross_entropy(
             f"learns. If one output decides between two classes, use bce_with_logits; otherwise give one logit for each class."
         )
     if dtypes.is_float(target.dtype):
+        if integer("cross_entropy", "ignore_index", ignore_index) != -100:
+            raise ArgumentError(
+                "cross_entropy: ignore_index is for class numbers; for probabilities mask the losses of reduction='none'."
+            )
         return _with_probabilities(logits, target, weight, label_smoothing, reduction)
     rows, labels = _rows_and_labels("cross_entropy", logits, target, ignore_index)
     if weight is None:
@@ -330,6 +331,8 @@ def _remedy(name: str, x: Tensor, target: Tensor, wanted: tuple[int, ...]) -> st
         return f"The arguments are swapped: the order is {name}(input, target)."
     if target.shape == x.shape and name == "cross_entropy":
         return "For probabilities, one-hot rows too, make the target floating-point: .astype(pb.float32)."
+    if x.ndim > 2 and target.shape == x.shape[:-1]:
+        return "The classes are in axis 1, and the input seems to have them in its last: pb.moveaxis(x, -1, 1)."
     if math.prod(target.shape) == math.prod(wanted):
         return f"Reshape them: target.reshape({wanted})."
     return "Give one class number for each row of the input."

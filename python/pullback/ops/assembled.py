@@ -35,7 +35,8 @@ def assembled(lists: Any, dtype: Any, device: str | None) -> Tensor:
         dtype = common_dtype(leaves) if dtype is None else dtype
         pieces = [in_dtype(reshaped(x, (math.prod(x.shape),)), dtype) for x in _tensors(leaves, dtype, place)]
     except (ArgumentError, DTypeError, ShapeError) as error:
-        raise type(error)(f"{argument_named(lists)}{error}") from error.__cause__
+        named, text = argument_named(lists), str(error)  # The error of one item may have the name already.
+        raise type(error)(text if text.startswith(named) else named + text) from error.__cause__
     y = reshaped(joined(pieces, 0), shape)
     return y if device is None else to_device(y, device)
 

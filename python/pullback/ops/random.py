@@ -342,6 +342,11 @@ class Generator(MadeOutside):
         if isinstance(x, (int, np.integer)):
             return self._draw(draw_permutation, (length("permutation", "x", x),))
         x = as_tensor(x)
+        if not x.ndim:
+            raise ShapeError(
+                f"permutation: x is one number of dtype {x.dtype}, and not rows. For the integers from 0 to n - 1 give n as a "
+                f"Python integer: permutation(int(n))."
+            )
         return x[self._draw(draw_permutation, (x.shape[0],), device=x.device)]
 
 
