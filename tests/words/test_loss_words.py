@@ -16,6 +16,12 @@ X, Q = pb.ones((4, 3)), np.full((4, 3), 1 / 3, np.float32)
 PB: Any = pb
 CASES: dict[str, Callable[[], Any]] = {
     "cross_entropy: ignore_index is for class numbers": lambda: nn.cross_entropy(X, Q, ignore_index=1),
+    "bce_with_logits: pos_weight has shape (2,), which does not broadcast to the input's, (4, 3).": (
+        lambda: nn.bce_with_logits(X, Q, pos_weight=[1.0, 2.0])
+    ),
+    "bce_with_logits: weight has shape (4,)": lambda: nn.bce_with_logits(X, Q, weight=np.ones(4)),
+    "bce_with_logits: weight has shape (2, 4, 3)": lambda: nn.bce_with_logits(X, Q, weight=np.ones((2, 4, 3))),
+    "binary_cross_entropy: weight has shape (4,)": lambda: nn.binary_cross_entropy(Q, Q, weight=np.ones(4)),
     "permutation: x is one number of dtype float32, and not rows.": lambda: PB.random.permutation(5.0),
     "permutation: x is one number of dtype int64, and not rows.": lambda: PB.random.permutation(pb.tensor(5)),
     "tensor: obj: None is not made of numbers": lambda: PB.tensor([pb.tensor(1.0), None]),

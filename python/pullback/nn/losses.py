@@ -6,9 +6,6 @@ import math
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-import numpy as np
-
-from ..autodiff.batching import Batched
 from ..errors import ArgumentError, DTypeError, PullbackError, ShapeError
 from ..interop.wrong_calls import explain_call
 from ..launch import capturing
@@ -25,6 +22,7 @@ from ..tensors import devices, dtypes
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
+from .loss_arguments import check_shares, factors_of
 
 Reduction = Literal["mean", "sum", "none"]
 REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
@@ -134,27 +132,15 @@ def binary_cross_entropy(
     function, where nothing waits for the numbers, the loss is NaN instead.
     """
     x, z, dtype = _pair("binary_cross_entropy", x, target)
-    _check_shares("x", x, "For logits use bce_with_logits.")
-    _check_shares("target", z, "The target is the probability of the class 1.")
+    check_shares("x", x, "For logits use bce_with_logits.")
+    check_shares("target", z, "The target is the probability of the class 1.")
     z = where(z * (1 - z) < 0, math.nan, z)  # where nothing was checked; for x outside of [0, 1] the logarithms are NaN
     yes, no = [where(y > -100.0, y, where(y != y, y, -100.0)) for y in (log(x), log1p(-x))]
     loss = -(z * yes + (1 - z) * no)
     if weight is not None:
-        weight = as_tensor(weight)
+        weight = factors_of("binary_cross_entropy", "weight", weight, x)
         loss, dtype = loss * _wide(weight), dtypes.promote(dtype, weight.dtype)
     return _reduced("binary_cross_entropy", loss, reduction, dtype)
-
-
-def _check_shares(argument: str, x: Tensor, remedy: str) -> None:
-    """Raises ArgumentError if a number of x is outside of [0, 1], unless the host cannot see them now. NaN passes."""
-    while isinstance(x, Batched):
-        x = x.value
-    if capturing.thread.recording is not None or not devices.on_host(x.array):
-        return
-    all_inside = not x.size or (x.array.min() >= 0 and x.array.max() <= 1)
-    for position in [] if all_inside else np.argwhere((x.array < 0) | (x.array > 1)).tolist():
-        found = f"{argument} is {x.array[tuple(position)]} at position {position}"
-        raise ArgumentError(f"binary_cross_entropy: {found}; it must be from 0 to 1. {remedy}")
 
 
 @explain_call
@@ -173,12 +159,12 @@ def bce_with_logits(
     x, z, dtype = _pair("bce_with_logits", x, target)
     positive = z * _softplus(-x)
     if pos_weight is not None:
-        pos_weight = as_tensor(pos_weight)
+        pos_weight = factors_of("bce_with_logits", "pos_weight", pos_weight, x)
         positive = positive * _wide(pos_weight)
         dtype = dtypes.promote(dtype, pos_weight.dtype)
     loss = positive + (1 - z) * _softplus(x)  # (1 - z) x + softplus(-x) would cancel for a sure logit
     if weight is not None:
-        weight = as_tensor(weight)
+        weight = factors_of("bce_with_logits", "weight", weight, x)
         loss, dtype = loss * _wide(weight), dtypes.promote(dtype, weight.dtype)
     return _reduced("bce_with_logits", loss, reduction, dtype)
 
@@ -270,9 +256,7 @@ def cross_entropy(
         )
     if dtypes.is_float(target.dtype):
         if integer("cross_entropy", "ignore_index", ignore_index) != -100:
-            raise ArgumentError(
-                "cross_entropy: ignore_index is for class numbers; for probabilities mask the losses of reduction='none'."
-            )
+            raise ArgumentError("cross_entropy: ignore_index is for class numbers; for probabilities mask the losses yourself.")
         return _with_probabilities(logits, target, weight, label_smoothing, reduction)
     rows, labels = _rows_and_labels("cross_entropy", logits, target, ignore_index)
     if weight is None:
