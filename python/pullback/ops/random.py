@@ -343,10 +343,7 @@ class Generator(MadeOutside):
             return self._draw(draw_permutation, (length("permutation", "x", x),))
         x = as_tensor(x)
         if not x.ndim:
-            raise ShapeError(
-                f"permutation: x is one number of dtype {x.dtype}, and not rows. For the integers from 0 to n - 1 give n as a "
-                f"Python integer: permutation(int(n))."
-            )
+            raise ShapeError(f"permutation: x is one number of dtype {x.dtype}, and not rows. Give a Python integer, int(x).")
         return x[self._draw(draw_permutation, (x.shape[0],), device=x.device)]
 
 
