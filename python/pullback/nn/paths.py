@@ -35,7 +35,8 @@ def give(module: Any) -> list[tuple[Module, str]]:
 
 def _set(inside: Iterable[tuple[Module, str]]) -> None:
     for module, path in inside:
-        module.__dict__["_path"] = path  # the key of the Module's scope
+        held: Any = module.__dict__
+        held["_path"] = path  # the key of the Module's scope
 
 
 def give_to_children(module: Any, children: Iterable[tuple[str, Module]]) -> None:

@@ -32,7 +32,8 @@ def ints(name: str, what: str, x: Any) -> list[int]:
     except (TypeError, ShapeError):
         pass
     try:
-        return [index(i) for i in ([x] if isinstance(x, Tensor) else x)]
+        sequence: Any = [x] if isinstance(x, Tensor) else x
+        return [index(i) for i in sequence]
     except (TypeError, ShapeError):
         raise ShapeError(f"{name}: {what}={shown(x)} is not an integer or a sequence of integers.{_of_two(name, x)}") from None
 

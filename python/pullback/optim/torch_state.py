@@ -149,8 +149,9 @@ def from_torch(torch_opt: Any, params: Params, *, rule: str | type[Any] | None =
 
 def _state_of(given: Any) -> _State:
     """Returns the state of a torch optimizer, or of its state_dict. Raises PullbackError."""
-    state = given if isinstance(given, Mapping) else given.state_dict() if hasattr(given, "state_dict") else None
-    groups = state.get("param_groups") if isinstance(state, Mapping) else None
+    asked = given if isinstance(given, Mapping) else given.state_dict() if hasattr(given, "state_dict") else None
+    state: Any = asked if isinstance(asked, Mapping) else {}
+    groups = state.get("param_groups")
     if not (groups and isinstance(groups, (list, tuple)) and isinstance(entries := state.get("state"), Mapping)):
         raise PullbackError(
             f"from_torch: a {type(given).__name__} was given; give an optimizer of torch.optim, or the dict of its state_dict()."

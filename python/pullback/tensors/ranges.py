@@ -38,19 +38,20 @@ def arange(
         raise unexpected(unknown)
     if stop is None:
         start, stop = 0, start
+    end: Any = stop
     given: list[Any] = [start, stop, step]
     if not all([isinstance(x, (int, float, np.number, Tensor)) for x in given]):
         raise DTypeError(f"arange: start={start!r}, stop={stop!r} and step={step!r} must be real numbers.")
     wanted = dtypes.result_type(start, stop, step) if dtype is None else dtypes.as_dtype(dtype)
-    if isinstance(stop, Tensor):  # only the number of elements depends on it
-        stop = stop.item()
+    if isinstance(end, Tensor):  # only the number of elements depends on it
+        end = end.item()
     if step == 0:
         raise ShapeError("arange: step=0 never arrives. Use a positive or a negative step.")
     try:
-        count = builtins.max(math.ceil((stop - start) / step), 0)
+        count = builtins.max(math.ceil((end - start) / step), 0)
         check_room("arange", (count,), 8)
     except (OverflowError, ValueError):  # an argument or the count is infinite, or does not fit float64
-        raise ShapeError(f"arange: from {start} to {stop} by {step} there is no finite number of elements.") from None
+        raise ShapeError(f"arange: from {start} to {end} by {step} there is no finite number of elements.") from None
     if isinstance(start, Tensor) or isinstance(step, Tensor):
         return attached.progression(start, step, count, wanted, device)
     first, apart = [x.item() if isinstance(x, np.number) else x for x in (start, step)]
@@ -59,9 +60,9 @@ def arange(
             raise dtypes.out_of_range(f"arange: {x}", wanted, "Use a wider dtype.")
     try:
         with np.errstate(over="ignore"):
-            return marked((start, step), asarray(_numbers(start, stop, step, count, wanted).astype(wanted), device=device))
+            return marked((start, step), asarray(_numbers(start, end, step, count, wanted).astype(wanted), device=device))
     except MemoryError as error:
-        raise no_room(f"arange from {start} to {stop} by {step}", error) from error
+        raise no_room(f"arange from {start} to {end} by {step}", error) from error
 
 
 def _numbers(start: Any, stop: Any, step: Any, count: int, wanted: Any) -> Any:
