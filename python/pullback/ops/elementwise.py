@@ -59,7 +59,7 @@ def round(x: ArrayLike, decimals: int = 0, **unknown: NoReturn) -> Tensor:
         return _round(x)
     x, decimals = as_tensor(x), integer("round", "decimals", decimals)
     if not dtypes.is_float(x.dtype):
-        return _round(x) if decimals > 0 else _rounded_integers(x, 10 ** min(-decimals, 20))
+        return _round(x) if decimals > 0 or x.dtype == dtypes.bool_ else _rounded_integers(x, 10 ** min(-decimals, 20))
     wide = in_dtype(x, dtypes.float32) if x.dtype.itemsize == 2 else x
     scale = 10.0 ** max(decimals, -decimals) if -308 <= decimals <= 308 else math.inf
     if decimals > 0:  # A number that overflows when it is scaled has no decimals to round away.
