@@ -101,7 +101,7 @@ def test_reductions_of_any_length(op: Op, dtype: str) -> None:
             if "axes" not in op.names and len(axes) > 1:
                 continue
             for view in placed(x):
-                agrees(op.name, (view,), (axes if "axes" in op.names else axes[0], n % 2 == 0))
+                agrees(op.name, (view,), (axes if "axes" in op.names else axes[0], n % 2 == 0)[: op.params])
 
 
 @pytest.mark.parametrize("name", ["sum", "max", "mean", "any", "argmax"])
