@@ -312,7 +312,7 @@ SIZED: Final[dict[str, Sized]] = {
     "argsort": along(0, False, True),
     "topk_indices": lambda rng, dtype, n: normal((n, 3), params=(max(1, n // 3), 0, True))(rng, dtype),
     "searchsorted": searched,
-    "take": lambda rng, dtype, n: normal((n, 3), repeated(rng, n), params=(0,))(rng, dtype),
+    "take": lambda rng, dtype, n: normal((n, 3), repeated(rng, n), params=(0, True))(rng, dtype),
     "scatter_add": lambda rng, dtype, n: normal((n, 3), repeated(rng, n), params=((16, 3), 0))(rng, dtype),
     "take_along_axis": lambda rng, dtype, n: normal((n, 3), permuted(rng, n, (n, 3)), params=(0,))(rng, dtype),
     "along_axis_add": lambda rng, dtype, n: normal((n, 3), rng.integers(0, 16, (n, 3)), params=((16, 3), 0))(rng, dtype),
