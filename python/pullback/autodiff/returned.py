@@ -112,7 +112,7 @@ class Returned:
 
     def meet(self, op: Any, y: Any, inputs: Sequence[Any], watched: bool) -> None:
         """Warns if an op has an input that is watched and a marked one. Marks its result if no input is watched."""
-        for x in inputs:
+        for x in () if self.warned else inputs:
             cut = self._marked.get(x.serial) if x.serial else self._found(x.array) if isinstance(x.array, float) else None
             if cut is None or op.pullback is None or op.pullback == "zero":  # for a comparison, the gradient is zero anyway
                 continue
@@ -124,6 +124,9 @@ class Returned:
             return
 
     def _found(self, operand: Any) -> Cut | None:
+        """Returns how and where an operand, or a part of a list, left. Returns None if it did not, or if a warning came already."""
+        if self.warned:
+            return None
         if isinstance(operand, np.ndarray):
             return self._found_array(operand)
         if isinstance(operand, float):
@@ -133,9 +136,9 @@ class Returned:
 
     def _found_array(self, array: Any) -> Cut | None:
         owner = _owner(array)
-        for memory in self._arrays:
+        for memory in [memory for memory in self._arrays if memory.array() is owner]:
             overwritten = memory.values is not None and not np.isin(memory.values.astype(array.dtype), array).any()
-            if memory.array() is owner and not overwritten and not (memory.view and array.flags.writeable):
+            if not overwritten and not (memory.view and array.flags.writeable):
                 return memory.cut
         for site, arrays in self._joined.items():
             if _holds(array, arrays):
@@ -148,8 +151,6 @@ class Returned:
         return None
 
     def _warn(self, how: str, site: Site) -> None:
-        if self.warned:
-            return
         self.warned = True
         warn(
             f"values that a tape watches left pullback by {how} at {line_of(site)}, and come back here as a constant, through "

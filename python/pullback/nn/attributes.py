@@ -7,17 +7,15 @@ from collections import UserList, deque
 from collections.abc import Iterable, Mapping, Set as AbstractSet, ValuesView
 from inspect import isfunction
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from ..errors import PullbackError, an
 from ..interop.wrong_calls import flag
 from ..tensors.parameter import Parameter
-from ..tensors.tensor import Tensor
 from .buffer import Buffer
-
-_NO_CONTAINERS: Final = {type(None), bool, int, float, str, Tensor, Parameter, Buffer}  # a short cut for most values
+from .walk import NO_CONTAINERS
 
 
 def check_attribute(module: Any, name: str, held: Any, value: Any) -> None:
@@ -58,7 +56,7 @@ def _hiding(module: Any, value: Any) -> Any:
     rest, seen = [(value, None)], dict[int, Any]()  # with the container around, which may contain itself
     while rest:
         x, around = rest.pop()
-        if x.__class__ in _NO_CONTAINERS or x is module or id(x) in seen:
+        if x.__class__ in NO_CONTAINERS or x is module or id(x) in seen:
             if around is not None and isinstance(x, Parameter):
                 return around
             continue

@@ -16,20 +16,9 @@ from .buffer import Buffer
 if TYPE_CHECKING:
     from .module import Module
 
-# a short cut for most values
-_NO_MODULES: Final = {
-    type(None),
-    bool,
-    int,
-    float,
-    str,
-    tuple,
-    list,
-    dict,
-    Tensor,
-    Parameter,
-    Buffer,
-}
+# Short cuts for most values: classes in which neither Modules nor Parameters are, and those whose values are no Modules.
+NO_CONTAINERS: Final = {type(None), bool, int, float, str, Tensor, Parameter, Buffer}
+_NO_MODULES: Final = {*NO_CONTAINERS, tuple, list, dict}
 
 
 def module_of(value: Any) -> Module | None:

@@ -37,8 +37,7 @@ def assembled(lists: Any, dtype: Any, device: str | None) -> Tensor:
     except (ArgumentError, DTypeError, ShapeError) as error:
         named, text = argument_named(lists), str(error)  # The error of one item may have the name already.
         raise type(error)(text if text.startswith(named) else named + text) from error.__cause__
-    y = reshaped(joined(pieces, 0), shape)
-    return y if device is None else to_device(y, device)
+    return _moved(reshaped(joined(pieces, 0), shape), device)
 
 
 def _collect(x: Any, leaves: list[Any]) -> tuple[int, ...]:
@@ -84,28 +83,26 @@ def _tensors(leaves: list[Any], dtype: Any, device: str) -> list[Tensor]:
 
 def filled(x: Tensor, shape: tuple[int, ...], dtype: Any, device: str | None) -> Tensor:
     """Returns a tensor of the shape that is filled with the only element of x."""
-    y = apply(COPY, (repeated(in_dtype(reshaped(x, ()), dtype), shape),))
-    return y if device is None else to_device(y, device)
+    return _moved(apply(COPY, (repeated(in_dtype(reshaped(x, ()), dtype), shape),)), device)
 
 
 def progression(start: Any, step: Any, count: int, dtype: Any, device: str | None) -> Tensor:
     """Returns start + i * step for i = 0, …, count - 1, computed in float64, or in int64 for integers."""
-    wide = dtypes.float64 if any([_is_float(x) for x in (start, step)]) else dtypes.int64
+    wide = dtypes.float64 if any([dtypes.is_float(dtypes.result_type(x)) for x in (start, step)]) else dtypes.int64
     start, step = [_one_element(x, wide) for x in (start, step)]
-    y = in_dtype(add(multiply(_on(np.arange(count, dtype=wide), start, step), step), start), dtype)
-    return y if device is None else to_device(y, device)
+    y = add(multiply(_on(np.arange(count, dtype=wide), start, step), step), start)
+    return _moved(in_dtype(y, dtype), device)
 
 
 def lerp(start: Any, stop: Any, weights: Any, dtype: Any, device: str | None) -> Tensor:
     """Returns start * (1 - weights) + stop * weights, computed in float64. Both ends are exact."""
     start, stop = [_one_element(x, dtypes.float64) for x in (start, stop)]
     of_start, of_stop = _on(1.0 - weights, start, stop), _on(weights, start, stop)
-    y = in_dtype(add(multiply(of_start, start), multiply(of_stop, stop)), dtype)
+    return _moved(in_dtype(add(multiply(of_start, start), multiply(of_stop, stop)), dtype), device)
+
+
+def _moved(y: Tensor, device: str | None) -> Tensor:
     return y if device is None else to_device(y, device)
-
-
-def _is_float(x: Any) -> bool:
-    return dtypes.is_float(x.dtype) if hasattr(x, "dtype") else isinstance(x, float)
 
 
 def _one_element(x: Any, dtype: Any) -> Any:

@@ -104,9 +104,12 @@ _NEEDS_A_COPY: Final = (
 
 def kept(obj: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """Like `asarray`, but copies if other code could write to the memory: for an array that a result or a tape keeps."""
-    if isinstance(obj, Tensor) or nested.has_tensor(obj):
+    if isinstance(obj, Tensor):
         return asarray(obj, dtype=dtype, device=device)
-    array, moved = _placed(obj, None if dtype is None else dtypes.as_dtype(dtype), device)
+    wanted = None if dtype is None else dtypes.as_dtype(dtype)
+    if nested.has_tensor(obj):
+        return attached.assembled(obj, wanted, device)
+    array, moved = _placed(obj, wanted, device)
     return marked(obj, Tensor(snapshot(moved) if moved is array and can_change(obj, array) else moved))
 
 
