@@ -53,17 +53,7 @@ def read(path: str | os.PathLike[str]) -> Recorded:
         version = record["version"]
         if version == VERSION:
             return Recorded(record)
-    except (
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-        MemoryError,
-        EOFError,
-        OSError,
-        zlib.error,
-    ) as error:
+    except UNREADABLE as error:
         raise FileFormatError(
             f'"{os.fspath(path)}" is not the JSON of a profile. Write one with pullback profile --json PATH, or prof.to_json(PATH).'
         ) from error

@@ -73,9 +73,10 @@ class Forward(Listening):
     def add(self, op: Op, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
         """Computes the tangent of y. This listener and those inside it do not receive the ops of the computation."""
         tangents = [self.of(x) for x in inputs]
+        moves = any([t is not None for t in tangents])
         if self.left is not None:
-            self.left.meet(op, y, inputs, any([t is not None for t in tangents]))
-        self.used = self.used or any([t is not None for t in tangents])
+            self.left.meet(op, y, inputs, moves)
+        self.used = self.used or moves
         if op.pullback is None or op.pullback is ZERO:
             return
         for i in () if op.joint else op.dead:
