@@ -100,14 +100,14 @@ def reductions(op: Op, rng: Any) -> Iterator[Case]:
 
     for dtype, full in dtypes_of(op):
         for n in LENGTHS if full else (70, 257):
-            yield Case(f"{dtype} rows of {n}", x(dtype, 5, n), (axes(1), False))
-            yield Case(f"{dtype} columns of {n}", x(dtype, n, 5), (axes(0), False))
+            yield Case(f"{dtype} rows of {n}", x(dtype, 5, n), (axes(1), False)[: op.params])
+            yield Case(f"{dtype} columns of {n}", x(dtype, n, 5), (axes(0), False)[: op.params])
         if not full:
             continue
-        yield Case(f"{dtype} {ROWS} x 70", x(dtype, ROWS, 70), (axes(1), False), rows=(0,))
-        yield Case(f"{dtype} {ROWS} x 300", x(dtype, ROWS, 300), (axes(1), False), rows=(0,))
-        yield Case(f"{dtype} {ROWS} x 7 x 5", x(dtype, ROWS, 7, 5), (axes(1), False), rows=(0,))
-        yield Case(f"{dtype} special", (special(rng, *x(dtype, 40, 33)),), (axes(1), False))
+        yield Case(f"{dtype} {ROWS} x 70", x(dtype, ROWS, 70), (axes(1), False)[: op.params], rows=(0,))
+        yield Case(f"{dtype} {ROWS} x 300", x(dtype, ROWS, 300), (axes(1), False)[: op.params], rows=(0,))
+        yield Case(f"{dtype} {ROWS} x 7 x 5", x(dtype, ROWS, 7, 5), (axes(1), False)[: op.params], rows=(0,))
+        yield Case(f"{dtype} special", (special(rng, *x(dtype, 40, 33)),), (axes(1), False)[: op.params])
         for words, shape, axis in (("rows of", (3, SHARED), 1), ("columns of", (SHARED, 3), 0), ("columns of", (300, 301), 0)):
             yield Case(f"{dtype} {words} {shape[axis]}, {shape[1 - axis]}", x(dtype, *shape), (axes(axis), False), light=False)
         if "axes" in op.names:

@@ -82,15 +82,16 @@ __global__ void __launch_bounds__(kMaxTeam)
   const Streamed<T> over(n, threadIdx.x);
   Line line[3];
   rows.lines(blockIdx.x, line);
-  const auto g = over.memory_row(line[1]), x = over.memory_row(line[2]), w = over.memory_row(norm.weight, C(1));
-  C mean = C(0), r, along = C(0);
+  const auto x = over.memory_row(line[2]);
+  C mean = C(0), r;
   if constexpr (kCentred) {
     const kernels::Spread<C> spread = kernels::spread_of(over, x);
     mean = spread.mean, r = spread.inverse(C(norm.eps));
-    along = over.mean(over.template fold<sum_reduce>([=](auto i) { return C(g[i] * w[i]); }));
   } else {
     r = kernels::inverse_size(over, x, C(norm.eps));
   }
+  const auto g = over.memory_row(line[1]), w = over.memory_row(norm.weight, C(1));
+  const C along = kCentred ? C(over.mean(over.template fold<sum_reduce>([=](auto i) { return C(g[i] * w[i]); }))) : C(0);
   const C across = over.mean(over.template fold<sum_reduce>([=](auto i) { return C(g[i] * w[i] * ((x[i] - mean) * r)); }));
   const auto gx = over.written(line[0]);
   over.each([=](auto i) {

@@ -91,15 +91,15 @@ class ConvergenceWarning(UserWarning):
     """A derivative was asked for at a point that is no solution, because the solver did not converge."""
 
 
-@contextmanager
-def unhidden() -> Generator[None]:
+class Unhidden:
     """Raises an error of pullback that NumPy hides behind a ValueError: "setting an array element with a sequence"."""
-    try:
-        yield
-    except ValueError as error:
-        if isinstance(error.__cause__, PullbackError):
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ValueError) and isinstance(error.__cause__, PullbackError):
             raise error.__cause__ from None
-        raise
 
 
 @contextmanager

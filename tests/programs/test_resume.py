@@ -108,7 +108,7 @@ def test_numbers_drawn_after_loading_are_those_drawn_after_saving(tmp_path: Path
         (lambda net, opt, loader: (net, opt), "loader, which is only in the file"),
         (lambda net, opt, loader: made(generator=pb.random.Generator(1)), "generator 1.generator, which is only given here"),
         (lambda net, opt, loader: (net, optim.SGD(net.parameters()), loader), "rule Adam"),
-        (lambda net, opt, loader: (net, opt, pb.data.Loader(pb.ones((1, 2)), 1)), "an epoch has 1 batches"),
+        (lambda net, opt, loader: (net, opt, pb.data.Loader(pb.ones((1, 2)), 1)), "a Loader with rows=6, and here it is 1"),
         (lambda net, opt, loader: (net.state_dict(), opt, loader), "the model is a dict. Give an nn.Module"),
         (lambda net, opt, loader: (net, 3, loader), "the optimizer is a int, which has no state_dict"),
     ],

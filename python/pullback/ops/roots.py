@@ -104,6 +104,7 @@ def _cost(x: Any, axes: Shape, y: Any) -> dict[str, int]:
 _length = op(
     "length", kind=REDUCE, takes="float", reference=lambda xp, x, axes: xp.sqrt((x * x).sum(axis=axes, keepdims=True)),
     kernel="sqrt", adapt=_kernels, pullback=_pullback, fused=_fused, pull=pull_leading,
+    pull_cost=lambda g, x, y: {"multiplies": x.size, "special_ops": y.size},
     tangent=lambda op, inputs, y, params, tangents: unbroadcast(along(tangents[0], inputs[0], y, True), y.shape),
     example=normal((3, 4), params=((1,),)), cost=_cost, ulp=16,  # the sum of the reference rounds as well
 )  # fmt: skip

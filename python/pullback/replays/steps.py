@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import ShapeError, unhidden
+from ..errors import ShapeError, Unhidden
 from ..ops.movement import concat
 from ..ops.shape import expand_dims
 from ..tensors.operand import own
@@ -55,7 +55,7 @@ def rest(
 
 def run_step(function: Callable[..., Any], args: Any, options: Any, counted: Any) -> Any:
     """Runs one step eagerly, and counts it."""
-    with unhidden():
+    with Unhidden():
         value = function(*args, **options)
     if counted is not None:
         counted.done += 1

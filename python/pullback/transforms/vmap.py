@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..autodiff.batching import Batch, Batched, belongs
-from ..errors import ShapeError, VmapError, unhidden
+from ..errors import ShapeError, Unhidden, VmapError
 from ..function_wrapper import FunctionWrapper
 from ..interop.unknown_names import unexpected
 from ..ops._shapes import normalize_axis
@@ -73,7 +73,7 @@ def run_on_examples(
 ) -> Any:
     """Returns vmap(f, in_axes, out_axes)(*args, **options). what: the function that the user called, for messages."""
     batch, positional, named = examples(what, args, options, in_axes)
-    with batch, unhidden():
+    with batch, Unhidden():
         results, spec = flatten(f(*positional, **named))
     axes = prefix_leaves(out_axes, spec, results, f"{what}: out_axes")
     return unflatten(spec, [_outside(what, y, batch, axis) for y, axis in zip(results, axes)])
