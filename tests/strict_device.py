@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def _is_view() -> bool:
     return False
 
 
-def _no_conversion(original: Callable[..., Any]) -> Callable[..., Any]:
+def _no_conversion(original: Callable[..., Any]) -> Any:
     def convert(obj: Any = None, *args: Any, **options: Any) -> Any:
         if isinstance(obj, simulated.DeviceArray) and _ours():
             raise TypeError(f"np.{original.__name__} of an array of the GPU, in {_caller()}: CuPy refuses it. Use devices.to_host.")
@@ -55,11 +56,17 @@ def _no_conversion(original: Callable[..., Any]) -> Callable[..., Any]:
     return convert
 
 
+def _of_pullback(function: FunctionType) -> Any:
+    """Returns the function as one of pullback's files, so that recordings of captured functions do not look into it."""
+    function.__code__ = function.__code__.replace(co_filename=simulated.__file__)
+    return function
+
+
 def install() -> None:
     """Installs the checks for the rest of the process."""
     for name in CONVERSIONS:
-        setattr(np, name, _no_conversion(getattr(np, name)))
-    entered_now = threading.local()  # a recording does not look into it
+        setattr(np, name, _of_pullback(_no_conversion(getattr(np, name))))
+    entered_now = threading.local()
     enter, leave, finish = simulated.Working.__enter__, simulated.Working.__exit__, simulated.finish
 
     def entered(self: Any) -> None:
@@ -75,5 +82,5 @@ def install() -> None:
             raise AssertionError(f"{_caller()} works on the GPU outside of pullback's stream: use devices.working.")
         finish()
 
-    simulated.Working.__enter__, simulated.Working.__exit__ = entered, left  # type: ignore[method-assign]
-    simulated.finish = finished
+    simulated.Working.__enter__, simulated.Working.__exit__ = _of_pullback(entered), _of_pullback(left)  # type: ignore[method-assign]
+    simulated.finish = _of_pullback(finished)

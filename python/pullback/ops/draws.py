@@ -105,6 +105,21 @@ def _truncated_normal(xp: Any, state: Any, shape: Shape, dtype: Any, mean: float
     return xp.asarray((mean + std * z).astype(dtype).reshape(shape))
 
 
+def check_bounds(low: float, high: float, dtype: Any) -> None:
+    """Raises PullbackError if low is not below high, or if too few numbers of the dtype lie between their probabilities."""
+    if not low < high:
+        raise PullbackError(f"truncated_normal: low={low} must be less than high={high}; both count in standard deviations.")
+    near, far = sorted((abs(low), abs(high)))
+    share = math.erfc(near * math.sqrt(0.5)) - math.erfc(far * math.sqrt(0.5))  # of the numbers on that side of the mean
+    double = dtype == dtypes.float64
+    if low * high > 0 and near > 2 and share < 1024 * 2.0 ** (-53 if double else -24):
+        raise PullbackError(
+            f"truncated_normal: [low, high] = [{low}, {high}] holds {share / 2:.1g} of the distribution, too little for "
+            f"{'float64' if double else 'float32'} arithmetic to tell numbers in it apart. "
+            f"{'' if double else 'dtype=pb.float64 reaches further, and '}scipy.stats.truncnorm draws from any tail."
+        )
+
+
 def _bernoulli(xp: Any, state: Any, shape: Shape, p: float) -> Any:
     return xp.asarray((_unit(math.prod(shape), dtypes.float32, state) < np.float32(p)).reshape(shape))
 

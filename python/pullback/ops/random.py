@@ -33,6 +33,7 @@ from ._stream import Stream, checked_seed
 from .by_name import in_dtype, per_example
 from .conversion import to_device
 from .draws import (
+    check_bounds,
     draw_bernoulli,
     draw_normal,
     draw_permutation,
@@ -295,9 +296,9 @@ class Generator(MadeOutside):
         names = ("mean", "std", "low", "high")
         params = [_number("truncated_normal", name, value) for name, value in zip(names, (mean, std, low, high))]
         mean, std, low, high = params
-        if not low < high:
-            raise PullbackError(f"truncated_normal: low={low} must be less than high={high}; both count in standard deviations.")
-        return self._draw(draw_truncated, (lengths, _float("truncated_normal", dtype)), *params)
+        kind = _float("truncated_normal", dtype)
+        check_bounds(low, high, kind)
+        return self._draw(draw_truncated, (lengths, kind), *params)
 
     @_shape_first
     def bernoulli(self, shape: ShapeLike = (), p: float = 0.5, **unknown: NoReturn) -> Tensor:

@@ -121,10 +121,12 @@ def can_change(obj: Any, array: Any) -> bool:
     """
     if array is obj and obj.__class__ is np.ndarray and obj.flags.writeable:  # a short cut for nearly every array
         return True
-    if isinstance(obj, (Tensor, np.generic)) or not any([hasattr(obj, protocol) for protocol in _PROTOCOLS]):
+    if isinstance(obj, (Tensor, np.generic)):
         return False
     if not devices.on_host(array):
         return not devices.on_host(obj)  # a host array was copied to the device
+    if not any([hasattr(obj, protocol) for protocol in _PROTOCOLS]):
+        return False
     owner = array
     while isinstance(owner, np.ndarray):
         if owner.flags.writeable:
