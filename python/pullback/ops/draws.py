@@ -15,6 +15,7 @@ import numpy as np
 
 from ..autodiff.primitive import Op, apply
 from ..backends.reference import distinct_bytes, special
+from ..errors import PullbackError
 from ..tensors import devices, dtypes
 from ..tensors.creation import ones
 from ..tensors.tensor import Tensor
