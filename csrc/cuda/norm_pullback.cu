@@ -90,6 +90,7 @@ __global__ void __launch_bounds__(kMaxTeam)
   } else {
     r = kernels::inverse_size(over, x, C(norm.eps));
   }
+  rows.lines(blockIdx.x, line);  // once more, because nothing of a line then stays in registers while x is read
   const auto g = over.memory_row(line[1]), w = over.memory_row(norm.weight, C(1));
   const C along = kCentred ? C(over.mean(over.template fold<sum_reduce>([=](auto i) { return C(g[i] * w[i]); }))) : C(0);
   const C across = over.mean(over.template fold<sum_reduce>([=](auto i) { return C(g[i] * w[i] * ((x[i] - mean) * r)); }));

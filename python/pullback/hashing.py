@@ -82,7 +82,8 @@ def _array_of(leaf: Any, name: str) -> tuple[str, Any]:
     elif type(leaf) in (bool, float) or (type(leaf) is int and -(2**63) <= leaf < 2**63):
         array = np.array(leaf, np.int64 if type(leaf) is int else None)
     if array is None or not dtypes.is_supported(array.dtype.newbyteorder("=")):
-        what = f"type {type(leaf).__name__}" if array is None else f"type {type(leaf).__name__} and dtype {array.dtype}"
+        kind = "type" if isinstance(leaf, type) else type(leaf).__name__
+        what = f"type {kind}" if array is None else f"type {kind} and dtype {array.dtype}"
         what += " with an unpaired surrogate" if isinstance(leaf, str) else ""
         place = f'the leaf "{name}"' if name else "the argument"
         raise DTypeError(

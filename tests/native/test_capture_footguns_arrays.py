@@ -153,7 +153,7 @@ def test_elements_that_change_under_a_tape_and_under_vmap(name: str) -> None:
             same(pb.vmap(captured)(pb.stack([X, X + 1])), pb.vmap(f)(pb.stack([X, X + 1])))
 
 
-@pytest.mark.parametrize(("have", "want"), itertools.product(DTYPES, (*DTYPES, "bfloat16")))
+@pytest.mark.parametrize(("have", "want"), list(itertools.product(DTYPES, (*DTYPES, "bfloat16"))))
 def test_conversions_of_arrays_have_the_bits_of_the_eager_ones(have: str, want: str) -> None:
     a, b = np.zeros(4, have), np.ones(4, want if want != "bfloat16" else "float32")
     halves = np.array([1 + 2.0**-8 + 2.0**-40, 1 + 2.0**-11 + 2.0**-40, 1 + 2.0**-24 + 2.0**-50, -3.7])  # nearly, so rounded up

@@ -132,7 +132,8 @@ def _slices(x: Tensor) -> list[Tensor]:
 
     def pull(cotangents: list[Any]) -> list[Tensor]:
         """The cotangents of the slices, stacked"""
-        return [stack(cotangents)]
+        stacked = stack(cotangents)
+        return [stacked + 0.0 if len(cotangents) > 1 else stacked]  # -0 becomes 0, as in the sum of gradients of separate slices
 
     record("slices", pull, [x], parts, to=tapes, again=Again(None, lambda xs: (unstack(xs[0]), pull)))
     return parts
