@@ -90,7 +90,7 @@ class Batch:
 
 
 GOES_ON: Final = 9  # the status of a problem that has not ended
-ROWS: Final = ("x", "damping", "growth", "scale", "walled")  # and the tensors in `limits`
+ROWS: Final = ("x", "damping", "growth", "scale", "walled", "extent")  # and the tensors in `limits`
 
 
 class Block:
@@ -105,6 +105,8 @@ class Block:
         self.damping, self.growth = full((count,), first, **like), full((count,), 2.0, **like)
         self.scale = full((count, batch.unknowns.size), 0.0, **like)
         self.walled = full((count,), False, device=x.device)  # True if a longer step from x led to a cost that is not finite
+        self.extent = absolute(self.x)  # the largest size of each element so far
+        self.first = True
         self.args = batch.some(slice(start, stop))
         self.limits = [side[start:stop] for side in batch.limits]
         self.index = np.arange(start, stop)
@@ -146,32 +148,44 @@ class Block:
         accepted = good & (gained > 0)
         swing = 2 * ratio - 1
         lower = self.damping * maximum(1 - swing * swing * swing, 0.1)
-        length, size = _norms(delta), _norms(self.x)
-        scaled, whole = _norms(delta * self.scale), _norms(self.x * self.scale)
+        length = _norms(delta)
+        scaled = _norms(delta * self.scale)
         stop, eps = self.stop, self.batch.eps
         hidden = (absolute(gained) <= eps * model.cost) & (predicted <= eps * model.cost)
         short = model.promise > ROUNDING * eps * model.cost  # if the gain is hidden, then by the damping
         near = model.promise <= max(4 * stop.ftol, ROUNDING * eps) * model.cost
         gain = good & (((gained < stop.ftol * model.cost) & (ratio > 0.25) & near) | (hidden & ~short))
-        step = (length < stop.xtol * (stop.xtol + size)) & (scaled <= stop.xtol * (stop.xtol + whole))
+        sizes = [stop.xtol * _norms(d * self.extent) + _norms(d * self.x) for d in (1.0, self.scale)]
+        step = (length < stop.xtol * sizes[0]) & (scaled <= stop.xtol * sizes[1])
         cut = self.walled | (accepted & (self.damping > LARGE_DAMPING))
         step = step & isfinite(length) & ~(short & cut)
         lost = self.damping > MOST_DAMPING
-        gradient = (model.optimality < stop.gtol) | (model.optimality == 0)
-        flags = stack([gradient, gain, step, lost, ~model.finite])
+        gradient = self._is_stationary(model)
+        vanished = gradient & model.vanished if self.first else gradient & False
+        flags = stack([gradient, gain, step, lost, ~model.finite, vanished])
+        self.first = False
         self.x = where(expand_dims(accepted & ~gradient, axis=-1), trial, self.x)
+        self.extent = maximum(self.extent, absolute(self.x))
         longer = where(good & hidden, 0.5 * self.damping, where(accepted, lower, self.damping * self.growth))
         self.damping = maximum(longer, 1e-12)
         self.walled = self.walled & ~accepted
         self.growth = where(accepted, 2.0, minimum(2 * self.growth, MOST_GROWTH))
         return _statuses(*(host(flags) != 0))
 
+    def _is_stationary(self, model: _Model) -> Tensor:
+        """Returns which problems are at a minimum by `gtol`. See `least_squares.py`."""
+        gtol = self.stop.gtol
+        found = (model.optimality == 0) | (model.promise < gtol * gtol * model.cost)
+        if not gtol or self.stop.xtol:  # which tells, too, where rounding of x hides the residuals
+            return found
+        return found | every(absolute(model.r) <= 2 * self.batch.eps * _times(absolute(model.j), absolute(self.x)), axis=-1)
 
-def _statuses(gradient: Array, gain: Array, step: Array, lost: Array, bad: Array) -> Array:
+
+def _statuses(gradient: Array, gain: Array, step: Array, lost: Array, bad: Array, vanished: Array) -> Array:
     """Returns the status of each problem, GOES_ON if it has none, given which conditions hold."""
     status = np.full(len(gain), GOES_ON)
     status[gain], status[step], status[gain & step] = 2, 3, 4
-    status[lost], status[gradient], status[bad] = -3, 1, -2
+    status[lost], status[gradient], status[bad], status[vanished] = -3, 1, -2, -4
     return status
 
 
@@ -180,10 +194,12 @@ class _Model:
 
     def __init__(self, block: Block, j: Tensor, r: Tensor) -> None:
         batch = block.batch
-        self.block = block
+        self.block, self.j, self.r = block, j, r
         scaled = batch.loss.scaled(TensorNamespace, r)
         self.cost = batch.costs(scaled.rho)
         rows = j if scaled.rows is None else j * expand_dims(scaled.rows, axis=-1)
+        # True if the squares of residuals have lost digits
+        self.vanished = (self.cost < float(dtypes.finfo(batch.dtype).smallest_normal) / batch.eps) & (largest(absolute(r), axis=-1) > 0)
         self.gradient = _times(matrix_transpose(j), scaled.weighted)
         self.square = matmul(matrix_transpose(rows), rows)
         n = batch.unknowns.size

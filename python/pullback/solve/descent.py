@@ -14,9 +14,10 @@ from .line_search import Wolfe, more_thuente
 from .objective import At, Objective
 
 State = tuple[Tensor, ...]
-LONGEST = 1e20  # the longest step without bounds
+LONGEST = 1e20  # the longest step without bounds, in units of the first one
 NOISE = 10.0  # the rounding of a loss, in units of its last place
 PATIENCE = 10  # the number of steps in a row that neither lower the loss by more than rounding nor the gradient
+STEEP = 1e-3  # a step that lowers the loss by a larger share tells that no minimum is near, however small the gradient is
 
 
 class Rule(Protocol):
@@ -54,23 +55,46 @@ class Tolerances:
     Attributes:
         steps: how many steps in a row must lower the loss by so little. One is L-BFGS-B's number, which is right in float64. In
             float32 ftol is near the rounding of the loss, so that one short step tells little.
-        slow: how many of the last steps did.
+        relative: gtol is relative to the largest gradient so far, or to 1 if that is smaller, and the last step must not have
+            lowered the loss by much. Otherwise a function times 1e-8, or one that falls for ever, would have minima everywhere.
+        slow: how many of the last steps lowered the loss by less than ftol.
+        first, steepest: the loss at the start, and the largest grad_norm since then.
     """
 
     gtol: float
     ftol: float
     steps: int = 1
+    relative: bool = False
     slow: int = 0
+    first: float = 0.0
+    steepest: float = 0.0
+
+    def begin(self, at: At) -> None:
+        """Forgets the points of another function."""
+        self.slow, self.first, self.steepest = 0, at.loss, at.grad_norm
 
     def reached(self, before: At | None, at: At) -> Stop | None:
         """Receives the points before and after a step. Returns a Stop if the minimisation ends there."""
-        if at.grad_norm <= self.gtol:
-            return Stop(0, f"converged: no element of the gradient, within the bounds, is larger than gtol={self.gtol:g}", True)
-        falls = before is None or before.loss - at.loss > self.ftol * max(abs(before.loss), abs(at.loss), 1.0)
+        if before is None:
+            self.begin(at)
+        self.steepest = max(self.steepest, at.grad_norm)
+        fall = 0.0 if before is None else before.loss - at.loss
+        size = max(abs(at.loss if before is None else before.loss), abs(at.loss), min(1.0, self.first - at.loss))
+        gtol = self.gtol * min(1.0, self.steepest) if self.relative else self.gtol
+        if at.grad_norm == 0.0 or (at.grad_norm <= gtol and not (self.relative and fall > STEEP * size)):
+            return Stop(0, f"converged: no element of the gradient, within the bounds, is larger than gtol={gtol:g}", True)
+        falls = before is None or fall > self.ftol * size
         self.slow = 0 if falls or self.ftol <= 0 else self.slow + 1
         if self.slow < self.steps:
             return None
-        return Stop(0, f"converged: the loss fell by no more than ftol={self.ftol:g}, relative to its size or to 1", True)
+        return Stop(0, f"converged: the loss fell by no more than ftol={self.ftol:g}, relative to its size or its whole fall", True)
+
+    def stalled(self, at: At, hidden: bool) -> Stop:
+        """Returns the end where no lower loss was found. hidden: the loss of a step differed by rounding, and its slope was less."""
+        if self.relative and hidden and at.grad_norm <= self.gtol * max(1.0, self.steepest):
+            return Stop(0, f"converged: rounding of f hides what is left, and no element of the gradient is larger than "
+                        f"gtol={self.gtol * max(1.0, self.steepest):g}", True)  # fmt: skip
+        return STALLED
 
 
 STALLED = Stop(
@@ -79,6 +103,12 @@ STALLED = Stop(
     "float64, or a larger gtol), or the gradient is wrong (pb.check_gradients)",
     False,
 )
+OUT_OF_RANGE = Stop(
+    2,
+    "the gradient is so small or so large that its square is 0 or infinite in its dtype. Multiply f by a constant, or use float64",
+    False,
+)
+BOTTOMLESS = Stop(3, "f has no lower bound: a longer step leads to the loss -inf", False)
 Steps = Generator[Step, bool, None]
 
 
@@ -87,6 +117,7 @@ class Descent:
 
     def __init__(self, objective: Objective, rule: Rule, tolerances: Tolerances) -> None:
         self.objective, self.rule, self.tolerances = objective, rule, tolerances
+        self._hidden = self._bottomless = self._out_of_range = self._short = False  # what the last line searches met
 
     def reached(self, at: At) -> Stop | None:
         """Returns a Stop if the minimisation ends where it begins."""
@@ -102,20 +133,30 @@ class Descent:
             if found is None and not fresh:  # forgets all steps, and tries the steepest descent
                 state, before, fresh = rule.start(at.x), None, True
                 found = self._search(at, None, state, fresh)
-            if found is None or idle >= PATIENCE:
+            if found is None or idle >= PATIENCE or self._bottomless:
+                at = found[0] if self._bottomless and found is not None else at
                 self.objective.unknowns.place(at.x)
-                yield Step(at, STALLED, False)
+                yield Step(at, self._end(at), False)
                 return
             before, (at, state), fresh = at, found, False
             falls = before.loss - at.loss > NOISE * self.objective.epsilon * abs(at.loss)
+            self._hidden = self._hidden and not falls
             idle, least = (0 if falls or at.grad_norm < least else idle + 1), min(least, at.grad_norm)
-            if (yield Step(at, self.tolerances.reached(before, at))):
+            stop = self.tolerances.reached(before, at)
+            if (yield Step(at, None if self._short and at.grad_norm > 0.0 else stop)):
                 # the last step was taken on the old function, so it is remembered with the old gradients
                 old = (at.x, at.gradient, before.x, before.gradient)
                 state = self.objective.call("remember", self._remembered, *old, *state, of_f=False)
                 at, before = self.objective.evaluate(at.x), None
                 self.objective.check_start(at, changed=True)
+                self.tolerances.begin(at)
                 idle, least = 0, at.grad_norm
+
+    def _end(self, at: At) -> Stop:
+        """Returns why no further step is taken."""
+        if self._bottomless:
+            return BOTTOMLESS
+        return OUT_OF_RANGE if self._out_of_range else self.tolerances.stalled(at, self._hidden)
 
     def _remembered(self, x: Tensor, g: Tensor, x_before: Tensor, g_before: Tensor, *state: Tensor) -> State:
         return self.rule.remember(x - x_before, g - g_before, g_before, state)
@@ -156,10 +197,11 @@ class Descent:
         slope, square, furthest, *reached = report.numpy().tolist()
         if reached:
             tried = objective.point(t, g, reached)
+        self._out_of_range = square in (0.0, math.inf) and at.grad_norm > 0.0
         if not (slope < 0.0 and square > 0.0):  # also for a NaN
             return None
         first = self.rule.first_step(square**0.5) if fresh else 1.0
-        found = self._along(at, d, slope, first, min(furthest, LONGEST), tried)
+        found = self._along(at, d, slope, first, min(furthest, LONGEST * first), tried)
         return None if found is None else (found, state)
 
     def _along(self, at: At, d: Tensor, slope: float, first: float, furthest: float, tried: At | None) -> At | None:
@@ -167,13 +209,18 @@ class Descent:
         noise = NOISE * self.objective.epsilon * abs(at.loss)
         search = more_thuente(at.loss, slope, first, max(furthest, first), self.rule.wolfe, noise)
         best, last, step = at, at, next(search)
+        self._bottomless = False
         try:
             while True:
                 last, tried = tried or self.objective.evaluate(at.x, d, step), None
+                self._hidden = self._hidden or (abs(last.loss - at.loss) <= noise and last.slope >= 0.5 * slope)
+                self._bottomless = self._bottomless or last.loss == -math.inf
                 best = last if last.loss < best.loss and math.isfinite(last.loss) and math.isfinite(last.grad_norm) else best
                 step = search.send((last.loss, last.slope))
         except StopIteration as end:
             best = last if end.value == "found" else best
+            # True if the longest step was too short to tell anything: the loss falls there as it does at the beginning
+            self._short = end.value != "found" and best is last and last.slope <= self.rule.wolfe.slope * slope
         if best is not last:
             self.objective.unknowns.place(best.x)
         return None if best is at else best

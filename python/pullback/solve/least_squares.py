@@ -32,6 +32,7 @@ NEWTON: Final = 3  # the most Newton steps at the end
 TIGHT: Final = 1e-12  # from this ftol on, rounding of the cost may have ended the iteration before the gradient is small
 MOST_SECOND: Final = 100  # the most unknowns whose Hessian is computed for these steps
 ROUNDING: Final = 16.0  # a decrease of the cost below this multiple of its rounding error counts as none
+SMALLEST: Final = 1e-290  # the smallest cost from which products of residuals and derivatives have all their digits
 FACTOR: Final = 100.0  # the first radius is this multiple of |D x0|, or of 1 if x0 is 0 (MINPACK's)
 
 
@@ -61,6 +62,7 @@ class Search:
         self.optimality = np.inf
         self.promise = np.inf  # the decrease of the cost that the linear model promises for a change of one element
         self.sizes = [0.0, 0.0]  # of the last two steps that were accepted
+        self.extent = np.abs(x)  # the largest size of each element so far
 
     def linearize(self) -> Model | None:
         """Computes residuals, Jacobian and gradient at x. Returns the model, or None if a derivative is not finite."""
@@ -99,8 +101,8 @@ class Search:
         while True:
             if model is None or not np.isfinite(self.cost):
                 return -2
-            if self.optimality < self.stop.gtol or self.optimality == 0:
-                return 1
+            if self._is_stationary():
+                return -4 if self.cost < SMALLEST and self.r.any() else 1
             before = self._place()
             status = self._improve(model)
             if self.x is not before[0]:
@@ -111,10 +113,20 @@ class Search:
                 else:
                     model = later
             if status == 0 and self.residuals.nfev >= self.stop.max_nfev:
-                return 1 if model is not None and self.optimality < self.stop.gtol else 0
+                return 1 if model is not None and self._is_stationary() else 0
             if status:
                 self._finish()
-                return 1 if status < 0 and (self.optimality < self.stop.gtol or self.optimality == 0) else status
+                return 1 if status < 0 and self._is_stationary() else status
+
+    def _is_stationary(self) -> bool:
+        """True if no column of the Jacobian has a larger cosine with the residuals than gtol, or rounding of x hides the residuals.
+
+        Neither depends on the units of the residuals and of x.
+        """
+        gtol = self.stop.gtol
+        if self.optimality == 0 or self.promise < gtol * gtol * self.cost:
+            return True
+        return gtol > 0 and bool((np.abs(self.r) <= 2 * self.eps * (np.abs(self.j) @ np.abs(self.x))).all())
 
     def _place(self) -> tuple[Any, ...]:
         return self.x, self.r, self.j, self.cost, self.gradient, self.optimality, self.promise
@@ -144,7 +156,7 @@ class Search:
             if not hidden or ratio >= 0.75:
                 self._resize(step, ratio, gained)
             if gained > 0:
-                self.x, self.cost = trial, cost
+                self.x, self.cost, self.extent = trial, cost, np.maximum(self.extent, np.abs(trial))
                 self.sizes = [self.sizes[1], step.size]
                 return 0 if hidden or (short and (walled or status == 3)) else status
             if status and not hidden and not (short and walled):
@@ -203,8 +215,8 @@ class Search:
         small_gain = ftol > 0 and ((gained < ftol * self.cost and ratio > 0.25 and near) or self._is_hidden(step, gained))
         length = float(np.linalg.norm(step.dx))
         xtol = self.stop.xtol  # in both norms: an element that the residuals do not show may be very large
-        small_step = length < xtol * (xtol + float(np.linalg.norm(self.x)))
-        small_step = small_step and step.size <= xtol * (xtol + float(np.linalg.norm(self.scale * self.x)))
+        x, scaled = [xtol * np.linalg.norm(d * self.extent) + np.linalg.norm(d * self.x) for d in (1.0, self.scale)]
+        small_step = length < xtol * x and step.size <= xtol * scaled
         tiny = bool((np.abs(step.dx) <= 0.5 * self.eps * np.abs(self.x)).all())  # no further step would change x
         return 4 if small_gain and small_step else 2 if small_gain else 3 if small_step or tiny else 0
 
@@ -258,7 +270,8 @@ def least_squares(
         batch: x0 and the tensors and arrays of args have a leading axis of independent problems, which are solved at once.
             residual_fn is written for one of them. Numbers in args, and lists of them, are the same for every problem.
         ftol, xtol, gtol: the conditions of convergence: a relative decrease of the cost, the relative length of a step, and the
-            largest element of the gradient, scaled by the distance to the bound that it points to. None turns one off.
+            largest cosine between the residuals and a column of the Jacobian, as in MINPACK, less where a bound is near. None
+            turns one off. None of them depends on the units of the residuals and of x.
         max_nfev: the most evaluations of residual_fn outside of Jacobians, by default 100 for each element of x.
         x_scale: the size of each element of x: numbers, or "jac" to scale by the columns of the Jacobian.
         mode: that of `pb.jacobian`: "auto", "forward" or "reverse".

@@ -90,7 +90,7 @@ class MinimizeResult(Result):
         fun: the loss there. It is a number, or a tensor if gradients flow through it.
         grad_norm: the largest absolute element of the gradient, without what points out of the bounds.
         nit, nfev, njev, nhev: the number of iterations, and of evaluations of f, of its gradient and of products with the Hessian.
-        status: 0 if it converged, 1 after `maxiter` or `maxfun`, 2 if it stalled before.
+        status: 0 if it converged, 1 after `maxiter` or `maxfun`, 2 if it stalled before, 3 if f has no lower bound.
         message, success: the status in words, and True if it converged.
     """
 
@@ -238,9 +238,10 @@ def minimize(
         args: more arguments of f: a dict of keyword arguments, a list or tuple of positional ones, or a single one that is neither.
             What the loop changes in `.args` of an iteration holds from the next iteration on. Floats arrive in f as tensors, and
             integers as they are.
-        gtol: ends where no element of the gradient is larger (1e-5).
-        ftol: ends where the loss falls by less, relative to its size or to 1 (for L-BFGS and L-BFGS-B 2.2e-9 in float64 and 1e-6
-            in float32; 0, which never ends, for the others, and for every method if gtol is given).
+        gtol: ends where no element of the gradient is larger. None: 1e-5, or 1e-5 of the largest gradient so far if that is below
+            1, so that the units of f do not matter, and only if the last step lowered the loss by little.
+        ftol: ends where the loss falls by less, relative to its size or to its whole fall, at most 1 (for L-BFGS and L-BFGS-B
+            2.2e-9 in float64 and 1e-6 in float32; 0, which never ends, for the others, and for every method if gtol is given).
         maxiter, maxfun: the most iterations and evaluations (15,000 each).
         memory: the number of steps that L-BFGS and L-BFGS-B remember.
         capture: False runs f eagerly. f is captured otherwise, unless it does what a recording cannot repeat.
@@ -277,7 +278,7 @@ def minimize(
     rule: Any = LBFGS if method == "L-BFGS-B" and limits is None else RULES.get(method)
     double = unknowns.dtype.itemsize == 8
     flat = 0.0 if rule is None or not rule.stops_flat or gtol is not None else 2.2e-9 if double else 1e-6
-    tolerances = Tolerances(small, flat if ftol is None else ftol, 1 if double else 2)
+    tolerances = Tolerances(small, flat if ftol is None else ftol, 1 if double else 2, relative=gtol is None)
     solver = TrustRegion(objective, tolerances) if rule is None else Descent(objective, rule(objective, memory), tolerances)
     return Minimization(objective, solver, (15_000 if maxiter is None else maxiter, 15_000 if maxfun is None else maxfun), small)
 

@@ -27,7 +27,7 @@ class BFGS:
 
     def first_step(self, norm: float) -> float:
         """Returns the first step along a direction of this Euclidean norm that no remembered step has scaled."""
-        return min(1.0, 1.0 / norm)
+        return 1.0 / norm
 
     def start(self, x: Tensor) -> State:
         """Returns the identity, and 0 for a matrix that no step has changed."""

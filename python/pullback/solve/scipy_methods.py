@@ -7,6 +7,7 @@ function runs in the thread of the caller only, with its device, its modes and i
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Generator
 from queue import SimpleQueue
 from threading import Thread
@@ -20,7 +21,7 @@ from ..tensors.creation import asarray
 from ..tensors.tensor import Tensor
 from ..transforms.tape import GradientTape
 from .arguments import listed
-from .descent import Step, Steps, Stop
+from .descent import BOTTOMLESS, Step, Steps, Stop
 from .jacobians import host
 from .objective import At, Objective
 
@@ -116,7 +117,8 @@ class ScipySolver:
             at = self._at(done.x)
             if not changed:
                 break
-        yield Step(at, Stop(int(done.status), str(done.message), bool(done.success)), False)
+        stop = Stop(int(done.status), str(done.message), bool(done.success))
+        yield Step(at, BOTTOMLESS if at.loss == -math.inf else stop, False)
 
     def _one_run(self, at: At) -> Generator[Step, bool, tuple[Any, bool]]:
         """Yields one Step per iteration. Returns SciPy's result, and True if the user changed arguments before it ended."""

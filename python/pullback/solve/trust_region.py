@@ -9,7 +9,7 @@ from ..ops.linalg import vecdot
 from ..ops.movement import stack
 from ..tensors.creation import zeros
 from ..tensors.tensor import Tensor
-from .descent import STALLED, Step, Steps, Stop, Tolerances
+from .descent import BOTTOMLESS, NOISE, OUT_OF_RANGE, Step, Steps, Stop, Tolerances
 from .objective import At, Objective
 
 ACCEPTED: Final = 1e-4  # the least gain, as a share of the predicted one, with which a step is taken
@@ -27,39 +27,58 @@ class TrustRegion:
 
     def steps(self, at: At) -> Steps:
         """Yields one Step per accepted step, and receives True if the user has changed arguments since."""
-        objective, radius = self.objective, 1.0
+        objective, radius, hidden = self.objective, 1.0, False
         while True:
-            d, length, predicted, at_border = self._model_step(at, radius)
+            found = self._model_step(at, radius)
+            if found is None:
+                objective.unknowns.place(at.x)
+                yield Step(at, OUT_OF_RANGE, False)
+                return
+            d, length, predicted, at_border = found
             new = objective.evaluate(at.x, d, 1.0)
             ratio = self._ratio(at, new, predicted)
             if not ratio >= 0.25:  # also for a NaN
                 radius = 0.25 * length
             elif ratio > 0.75 and at_border:
                 radius = 2.0 * radius
+            if new.loss == -math.inf:
+                objective.unknowns.place(at.x)
+                yield Step(at, BOTTOMLESS, False)
+                return
+            hidden = hidden or self._is_hidden(at, new, predicted)
             if ratio > ACCEPTED:
+                hidden = False
                 before, at = at, new
                 if (yield Step(at, self.tolerances.reached(before, at))):
                     at = objective.evaluate(at.x)
                     objective.check_start(at, changed=True)
+                    self.tolerances.begin(at)
             elif not radius > objective.epsilon * self._size(at.x):
                 objective.unknowns.place(at.x)
-                yield Step(at, STALLED, False)
+                yield Step(at, self.tolerances.stalled(at, hidden), False)
                 return
 
     def _ratio(self, at: At, new: At, predicted: float) -> float:
         """Returns the gain as a share of the predicted one. Where rounding hides the gain, a smaller gradient counts as one."""
         if not (math.isfinite(new.loss) and math.isfinite(new.grad_norm)):
             return -math.inf
-        noise = 10.0 * self.objective.epsilon * max(abs(at.loss), abs(new.loss))
-        if abs(at.loss - new.loss) <= noise and predicted <= noise:
+        if self._is_hidden(at, new, predicted):
             return 1.0 if new.grad_norm < at.grad_norm else -1.0
         return (at.loss - new.loss) / predicted if predicted > 0.0 else -1.0
+
+    def _is_hidden(self, at: At, new: At, predicted: float) -> bool:
+        """True if rounding of the loss hides what a step gains, and what the model predicts of it."""
+        noise = NOISE * self.objective.epsilon * max(abs(at.loss), abs(new.loss))
+        return abs(at.loss - new.loss) <= noise and predicted <= noise
 
     def _size(self, x: Tensor) -> float:
         return float(self.objective.call("size", lambda x: vecdot(x, x), x, of_f=False).item()) ** 0.5
 
-    def _model_step(self, at: At, radius: float) -> tuple[Tensor, float, float, bool]:
-        """Returns a step within the radius, its length, the decrease that the model predicts, and True if it ends at the radius."""
+    def _model_step(self, at: At, radius: float) -> tuple[Tensor, float, float, bool] | None:
+        """Returns a step within the radius, its length, the decrease that the model predicts, and True if it ends at the radius.
+
+        Returns None if the square of the gradient, or its product with the Hessian, is out of the range of the dtype.
+        """
         objective, g = self.objective, at.gradient
         z, r, p = zeros((objective.unknowns.size,), dtype=g.dtype, device=g.device), g, objective.call("down", _down, g, of_f=False)
         square, goal, zz_next, model = radius * radius, 0.0, 0.0, 0.0
@@ -68,6 +87,8 @@ class TrustRegion:
             bp, *next_ones, report = objective.call("conjugate", self._conjugate, at.x, g, z, r, p, *objective.given)
             rr, pbp, zz, zp, pp, zz_next, rr_next, model = report.numpy().tolist()
             if i == 0:
+                if not 0.0 < rr < math.inf or pp == 0.0 or math.isinf(pbp):
+                    return None
                 goal = min(0.25, rr**0.5) * rr  # (min(0.5, sqrt(|g|)) * |g|) squared
             if not (pbp > 0.0 and zz_next < square):
                 root = math.sqrt(max(0.0, zp * zp + pp * (square - zz)))
