@@ -381,3 +381,46 @@ def test_bad_batches_are_refused_in_words() -> None:
 def test_a_steep_line_is_solved() -> None:
     found = pb.solve.least_squares(lambda x: 1e20 * (x - 3), pb.tensor([0.0], dtype="float64"))
     assert (found.x.tolist(), found.success) == ([3.0], True)
+
+
+# ---- success does not depend on the units of the residuals and of x
+
+
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("robust", [False, True])
+def test_success_does_not_depend_on_the_units(batch: bool, dtype: str, robust: bool) -> None:
+    """An absolute gtol called the start a minimum of small residuals, and an absolute xtol that of small unknowns."""
+    t = np.linspace(0, 4, 30, dtype=dtype)
+    y = pb.tensor((2 * np.exp(-1.3 * t) + 0.1 * np.sin(50 * t)).astype(dtype))
+    for scale in (1.0, 1e-5, 1e-13, 1e12):
+        for unit in (1.0, 1e-3, 1e3) if dtype == "float32" else (1.0, 1e-20, 1e15):
+            for fit in (True, False):
+
+                def f(x, scale=scale, unit=unit, fit=fit):
+                    a, b = x[0] / unit, x[1] / unit
+                    return scale * (a * pb.exp(-b * pb.tensor(t)) - y if fit else pb.stack([10 * (b - a * a), 1 - a]))
+
+                x0 = pb.tensor((np.array([1.0, 1.0] if fit else [-1.2, 1.0]) * unit).astype(dtype))
+                more = {"loss": "soft_l1", "f_scale": scale} if robust else {}
+                found = least_squares(f, pb.reshape(x0, (1, 2)) if batch else x0, batch=batch, **more)
+                assert np.all(found.success)
+                expected = ([2.0619, 1.3283] if robust else [2.06327, 1.33019]) if fit else [1.0, 1.0]
+                np.testing.assert_allclose(np.ravel(found.x.numpy()) / unit, expected, rtol=2e-3)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_gtol_alone_ends_where_rounding_hides_the_residuals(batch: bool) -> None:
+    x0 = pb.tensor([[-1.2, 1.0]] if batch else [-1.2, 1.0], pb.float64)
+    found = least_squares(lambda x: pb.stack([10 * (x[1] - x[0] ** 2), 1 - x[0]]) * 1e-9, x0, batch=batch, ftol=None, xtol=None)
+    assert np.all(found.success)
+    np.testing.assert_allclose(np.ravel(found.x.numpy()), 1.0, rtol=1e-12)
+
+
+def test_residuals_whose_squares_vanish_are_told() -> None:
+    found = least_squares(lambda x: 1e-170 * (x - 2), pb.tensor([1.0], pb.float64))
+    assert (found.success, found.status) == (False, -4)
+    assert "squares of the residuals" in found.message
+    many = least_squares(lambda x, s: s * (x - 2), pb.ones((2, 1)), args=(pb.tensor([1.0, 1e-25]),), batch=True)
+    assert many.status.tolist()[1] == -4
+    assert many.success.tolist() == [True, False]

@@ -364,3 +364,53 @@ def test_bounds_of_an_ordered_dict_keep_its_order() -> None:
         run = pb.solve.minimize(lambda p: p["a"] ** 2 + p["b"] ** 2, start, bounds=(kind(b=2.0, a=0.5), None))
         found = run.result().x
         assert (found["b"].item(), found["a"].item()) == (2.0, 0.5)
+
+
+# ---- success does not depend on the units of f
+
+
+@pytest.mark.parametrize("method", ["L-BFGS", "BFGS", "SSBroyden", "Newton-CG"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_success_of_a_function_times_a_small_number_is_that_of_the_function(method: str, dtype: str) -> None:
+    """An absolute gtol or ftol called the start a minimum."""
+    x0 = start(2).astype(dtype)
+    for scale in (1e-12, 1e-4, 1e-8):
+        found = pb.solve.minimize(lambda x, scale=scale: scale * rosenbrock(x), x0, method).result()
+        assert found.success or (dtype == "float32" and scale == 1e-12)  # where products of the method vanish
+        np.testing.assert_allclose(found.x.numpy(), 1.0, atol=2e-3)
+    near = pb.solve.minimize(lambda x: 1e-8 * rosenbrock(x), found.x, method).result()  # a warm start ends soon
+    assert near.success
+    assert near.nfev < 80
+    wrong = pb.custom_gradient(lambda x: (1e-8 * pb.sum(x * x), lambda g: -2e-8 * g * x))
+    assert not pb.solve.minimize(wrong, x0, method).result().success
+
+
+@pytest.mark.parametrize("method", ["L-BFGS", "BFGS", "SSBroyden", "Newton-CG"])
+def test_squares_of_a_gradient_that_vanish_are_told(method: str) -> None:
+    for scale in (1e-30, 1e30):
+        found = pb.solve.minimize(lambda x, scale=scale: scale * rosenbrock(x), start(2).astype("float32"), method).result()
+        assert found.success == (abs(found.x.numpy() - 1) < 1e-2).all()
+        assert found.success or "its square is 0 or infinite" in found.message
+
+
+@pytest.mark.parametrize("method", ["L-BFGS", "BFGS", "SSBroyden", "Newton-CG"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_function_that_falls_for_ever_has_no_minimum(method: str, dtype: str) -> None:
+    falling = [
+        lambda x: -pb.sum(x * x), lambda x: x[0] * x[1], lambda x: -pb.sum(pb.log(x)), lambda x: -pb.sqrt(pb.sum(x)),
+        lambda x: -pb.sum(pb.exp(x)), lambda x: -pb.sum(x), lambda x: pb.sum(x * x - x**4), lambda x: -1 / x[0],
+    ]  # fmt: skip
+    for f in falling:
+        found = pb.solve.minimize(f, np.array([3.0, 3.1], dtype), method, maxiter=1000, maxfun=3000).result()
+        assert not found.success
+    bottom = pb.solve.minimize(lambda x: -pb.sum(x * x), np.array([1.0, 2.0], "float32"), method).result()
+    assert bottom.status in (2, 3)
+    flat = pb.solve.minimize(lambda x: pb.sum(pb.exp(-x)), np.array([0.0], dtype), method).result()
+    assert flat.success  # its infimum is 0
+
+
+def test_a_result_of_scipy_that_is_minus_infinity_is_no_success() -> None:
+    pytest.importorskip("scipy.optimize")
+    found = pb.solve.minimize(lambda x: -pb.sum(x * x), np.array([1.0, 2.0]), "scipy:L-BFGS-B").result()
+    assert found.fun == -np.inf
+    assert (found.success, found.status) == (False, 3)

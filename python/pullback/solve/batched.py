@@ -198,14 +198,15 @@ class _Model:
         scaled = batch.loss.scaled(TensorNamespace, r)
         self.cost = batch.costs(scaled.rho)
         rows = j if scaled.rows is None else j * expand_dims(scaled.rows, axis=-1)
-        # True if the squares of residuals have lost digits
-        self.vanished = (self.cost < float(dtypes.finfo(batch.dtype).smallest_normal) / batch.eps) & (largest(absolute(r), axis=-1) > 0)
         self.gradient = _times(matrix_transpose(j), scaled.weighted)
         self.square = matmul(matrix_transpose(rows), rows)
         n = batch.unknowns.size
         diagonal = stack([self.square[:, i, i] for i in range(n)], axis=-1)
         self.finite = every(isfinite(diagonal), axis=-1) & isfinite(self.cost)
         block.scale = maximum(block.scale, sqrt(where(isfinite(diagonal), diagonal, 0.0)))
+        tiny = float(dtypes.finfo(batch.dtype).smallest_normal) / batch.eps  # smaller squares have lost digits
+        lost = (largest(absolute(j), axis=1) > 0) & (diagonal < tiny)
+        self.vanished = ((largest(absolute(r), axis=-1) > 0) & (self.cost < tiny)) | largest(lost, axis=-1)
         self.unit = 1 / where(block.scale > 0, block.scale, 1.0)
         slope, room = absolute(self.gradient), self._room()
         self.optimality = largest(slope if room is None else slope * where(isfinite(room), room, 1.0), axis=-1)

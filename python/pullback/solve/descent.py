@@ -90,11 +90,11 @@ class Tolerances:
         return Stop(0, f"converged: the loss fell by no more than ftol={self.ftol:g}, relative to its size or its whole fall", True)
 
     def stalled(self, at: At, hidden: bool) -> Stop:
-        """Returns the end where no lower loss was found. hidden: the loss of a step differed by rounding, and its slope was less."""
-        if self.relative and hidden and at.grad_norm <= self.gtol * max(1.0, self.steepest):
-            return Stop(0, f"converged: rounding of f hides what is left, and no element of the gradient is larger than "
-                        f"gtol={self.gtol * max(1.0, self.steepest):g}", True)  # fmt: skip
-        return STALLED
+        """Returns the end where no lower loss was found. hidden: slopes promise a minimum so near that rounding hides it."""
+        if not (self.relative and hidden and at.grad_norm <= self.gtol):
+            return STALLED
+        what = f"converged: rounding of f hides what is left, and no element of the gradient is larger than gtol={self.gtol:g}"
+        return Stop(0, what, True)
 
 
 STALLED = Stop(
@@ -118,6 +118,7 @@ class Descent:
     def __init__(self, objective: Objective, rule: Rule, tolerances: Tolerances) -> None:
         self.objective, self.rule, self.tolerances = objective, rule, tolerances
         self._hidden = self._bottomless = self._out_of_range = self._short = False  # what the last line searches met
+        self._nearest = math.inf  # the least distance along a line at which the slopes of two points promise a minimum
 
     def reached(self, at: At) -> Stop | None:
         """Returns a Stop if the minimisation ends where it begins."""
@@ -140,7 +141,7 @@ class Descent:
                 return
             before, (at, state), fresh = at, found, False
             falls = before.loss - at.loss > NOISE * self.objective.epsilon * abs(at.loss)
-            self._hidden = self._hidden and not falls
+            self._hidden, self._nearest = self._hidden and not falls, math.inf if falls else self._nearest
             idle, least = (0 if falls or at.grad_norm < least else idle + 1), min(least, at.grad_norm)
             stop = self.tolerances.reached(before, at)
             if (yield Step(at, None if self._short and at.grad_norm > 0.0 else stop)):
@@ -156,7 +157,10 @@ class Descent:
         """Returns why no further step is taken."""
         if self._bottomless:
             return BOTTOMLESS
-        return OUT_OF_RANGE if self._out_of_range else self.tolerances.stalled(at, self._hidden)
+        if self._out_of_range:
+            return OUT_OF_RANGE
+        near = self._nearest < math.inf and self._nearest <= math.sqrt(self.objective.epsilon) * self.objective.length(at.x)
+        return self.tolerances.stalled(at, self._hidden or near)
 
     def _remembered(self, x: Tensor, g: Tensor, x_before: Tensor, g_before: Tensor, *state: Tensor) -> State:
         return self.rule.remember(x - x_before, g - g_before, g_before, state)
@@ -201,11 +205,15 @@ class Descent:
         if not (slope < 0.0 and square > 0.0):  # also for a NaN
             return None
         first = self.rule.first_step(square**0.5) if fresh else 1.0
-        found = self._along(at, d, slope, first, min(furthest, LONGEST * first), tried)
+        found = self._along(at, d, (slope, square), first, min(furthest, LONGEST * first), tried)
         return None if found is None else (found, state)
 
-    def _along(self, at: At, d: Tensor, slope: float, first: float, furthest: float, tried: At | None) -> At | None:
-        """Returns the point that the line search finds along d; None if there is no lower one. tried: the point of the step 1."""
+    def _along(self, at: At, d: Tensor, facts: tuple[float, float], first: float, furthest: float, tried: At | None) -> At | None:
+        """Returns the point that the line search finds along d; None if there is no lower one.
+
+        facts: the slope along d, and its squared length. tried: the point of the step 1.
+        """
+        slope, square = facts
         noise = NOISE * self.objective.epsilon * abs(at.loss)
         search = more_thuente(at.loss, slope, first, max(furthest, first), self.rule.wolfe, noise)
         best, last, step = at, at, next(search)
@@ -213,7 +221,9 @@ class Descent:
         try:
             while True:
                 last, tried = tried or self.objective.evaluate(at.x, d, step), None
-                self._hidden = self._hidden or (abs(last.loss - at.loss) <= noise and last.slope >= 0.5 * slope)
+                if last.slope >= 0.5 * slope:
+                    self._hidden = self._hidden or abs(last.loss - at.loss) <= noise
+                    self._nearest = min(self._nearest, step * square**0.5 * slope / (slope - last.slope))
                 self._bottomless = self._bottomless or last.loss == -math.inf
                 best = last if last.loss < best.loss and math.isfinite(last.loss) and math.isfinite(last.grad_norm) else best
                 step = search.send((last.loss, last.slope))

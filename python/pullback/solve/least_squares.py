@@ -62,7 +62,8 @@ class Search:
         self.optimality = np.inf
         self.promise = np.inf  # the decrease of the cost that the linear model promises for a change of one element
         self.sizes = [0.0, 0.0]  # of the last two steps that were accepted
-        self.extent = np.abs(x)  # the largest size of each element so far
+        self.extent = np.abs(x)  # the largest size of each element so far, and the largest norm of each column of the Jacobian
+        self.steepest = np.zeros_like(x)
 
     def linearize(self) -> Model | None:
         """Computes residuals, Jacobian and gradient at x. Returns the model, or None if a derivative is not finite."""
@@ -74,6 +75,7 @@ class Search:
             return None
         j = self.j if scaled.rows is None else self.j * scaled.rows[:, None]
         columns = np.linalg.norm(j, axis=0)
+        self.steepest = np.maximum(self.steepest, columns)
         self.promise = _promise(
             self.gradient, columns * columns, np.where(self.gradient > 0, self.x - self.low, self.high - self.x)
         )
@@ -116,7 +118,7 @@ class Search:
                 return 1 if model is not None and self._is_stationary() else 0
             if status:
                 self._finish()
-                return 1 if status < 0 and self._is_stationary() else status
+                return 1 if status < 0 and (self._is_stationary() or self._has_flattened()) else status
 
     def _is_stationary(self) -> bool:
         """True if no column of the Jacobian has a larger cosine with the residuals than gtol, or rounding of x hides the residuals.
@@ -127,6 +129,11 @@ class Search:
         if self.optimality == 0 or self.promise < gtol * gtol * self.cost:
             return True
         return gtol > 0 and bool((np.abs(self.r) <= 2 * self.eps * (np.abs(self.j) @ np.abs(self.x))).all())
+
+    def _has_flattened(self) -> bool:
+        """True if the gradient would be small beside the steepest Jacobian so far, as on the way to a minimum at infinity."""
+        size = self.stop.gtol * self.steepest * np.sqrt(2 * self.cost)
+        return bool((np.abs(self.gradient) <= size).all())
 
     def _place(self) -> tuple[Any, ...]:
         return self.x, self.r, self.j, self.cost, self.gradient, self.optimality, self.promise

@@ -17,6 +17,7 @@ from ..launch import door
 from ..ops.conversion import copy
 from ..ops.elementwise import abs as absolute, clip, where
 from ..ops.linalg import vecdot
+from ..ops.matrices import vector_norm
 from ..ops.movement import concat, stack
 from ..ops.reduce import max as largest, min as smallest, sum as total
 from ..ops.shape import reshape
@@ -277,6 +278,10 @@ class Objective:
         self.nfev += 1
         self.njev += 1
         return At(t, report[0], g, report[1], report[2])
+
+    def length(self, x: Tensor) -> float:
+        """Returns the Euclidean norm of a flat vector."""
+        return float(self.call("length", vector_norm, x, of_f=False).item())
 
     def product(self, x: Tensor, v: Tensor) -> Tensor:
         """Returns the product of the Hessian, or of the Gauss-Newton matrix, with a direction."""

@@ -10,8 +10,8 @@ from ..interop.unknown_names import attach_hints
 from ..tensors.tensor import Tensor
 
 MESSAGES: Final = {
-    -4: "The squares of the residuals are below the smallest number of their dtype. Multiply the residuals by a constant, or compute "
-    "in float64.",
+    -4: "The squares of the residuals, or of their derivatives, are below the smallest number of their dtype. Multiply the "
+    "residuals or x by a constant, or compute in float64.",
     -3: "No step was found that lowers the cost by more than its rounding error, although the gradient is not small: longer steps "
     "lead to residuals that are infinite or NaN. Start elsewhere, or compute in float64.",
     -2: "The residuals, their squares or their derivatives became infinite or NaN at every step that was tried.",

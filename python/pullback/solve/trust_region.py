@@ -45,7 +45,9 @@ class TrustRegion:
                 objective.unknowns.place(at.x)
                 yield Step(at, BOTTOMLESS, False)
                 return
-            hidden = hidden or self._is_hidden(at, new, predicted)
+            if not (hidden or ratio > ACCEPTED) and new.slope >= -0.5 * predicted:
+                near = not at_border and length <= math.sqrt(objective.epsilon) * objective.length(at.x)
+                hidden = near or self._is_hidden(at, new, predicted)
             if ratio > ACCEPTED:
                 hidden = False
                 before, at = at, new
@@ -53,7 +55,7 @@ class TrustRegion:
                     at = objective.evaluate(at.x)
                     objective.check_start(at, changed=True)
                     self.tolerances.begin(at)
-            elif not radius > objective.epsilon * self._size(at.x):
+            elif not radius > objective.epsilon * objective.length(at.x):
                 objective.unknowns.place(at.x)
                 yield Step(at, self.tolerances.stalled(at, hidden), False)
                 return
@@ -70,9 +72,6 @@ class TrustRegion:
         """True if rounding of the loss hides what a step gains, and what the model predicts of it."""
         noise = NOISE * self.objective.epsilon * max(abs(at.loss), abs(new.loss))
         return abs(at.loss - new.loss) <= noise and predicted <= noise
-
-    def _size(self, x: Tensor) -> float:
-        return float(self.objective.call("size", lambda x: vecdot(x, x), x, of_f=False).item()) ** 0.5
 
     def _model_step(self, at: At, radius: float) -> tuple[Tensor, float, float, bool] | None:
         """Returns a step within the radius, its length, the decrease that the model predicts, and True if it ends at the radius.
