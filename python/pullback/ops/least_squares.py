@@ -13,7 +13,7 @@ from ..errors import ShapeError
 from ..interop.unknown_names import attach_hints
 from ..interop.wrong_calls import explain_call
 from ..tensors.creation import full, zeros_like
-from ..tensors.dtypes import float32, result_type
+from ..tensors.dtypes import result_type
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
@@ -22,14 +22,14 @@ from ._shapes import broadcast_shapes, real
 from .by_name import in_dtype, in_float, widened
 from .conversion import stop_gradient
 from .declare import op
-from .elementwise import abs as absolute, clip, exp2, floor, greater, log2, square
+from .elementwise import greater, square
 from .kinds import OWN_OF_TWO, everywhere
 from .lapack import FROM_LAPACK
 from .linalg import matmul
 from .reduce import count_nonzero, max, sum
 from .shape import broadcast_to, expand_dims, matrix_transpose, reshape
 from .solves import count, matrix
-from .spectral import between, singular_values, svd_cost, thin_svd
+from .spectral import between, scale_of, singular_values, svd_cost, thin_svd
 
 
 def _pinv_pullback(g: Tensor, x: Tensor, y: Tensor, values: int) -> Tensor:
@@ -49,20 +49,12 @@ def _pseudo_inverse_pullback(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """
     if 0 in x.shape[-2:]:
         return zeros_like(x)
-    size, inverse = _scale(x)
+    size, inverse = scale_of(x)
     x, y = x * inverse, y * size
     turned, gt = matrix_transpose(y), matrix_transpose(g)
     beside, above = _product(gt, y, turned), _product(turned, y, gt)
     gx = (beside - _product(x, y, beside)) + (above - _product(above, y, x)) - _product(turned, g, turned)
     return gx * inverse * inverse
-
-
-def _scale(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns a power of 2 near the largest element of each matrix, and its inverse, as constants. Both are normal numbers."""
-    largest = max(absolute(stop_gradient(x)), axis=(-2, -1), keepdims=True)
-    most = 120.0 if x.dtype == float32 else 1000.0
-    exponent = clip(floor(log2(largest)), -most, most)
-    return exp2(exponent), exp2(-exponent)
 
 
 def _product(a: Tensor, b: Tensor, c: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, NamedTuple
 
 from ..autodiff.primitive import apply
@@ -12,12 +13,16 @@ from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from . import lapack
 from .declare import normal, op
+from .elementwise import abs as absolute, less_equal, where
 from .kinds import OWN, leading
 from .lapack import FROM_LAPACK
 from .linalg import matmul
+from .matrices import diagonal
 from .movement import concat, triu
-from .shape import matrix_transpose
+from .reduce import any as any_of
+from .shape import expand_dims, matrix_transpose
 from .solves import count, half_diagonal, matrix, substituted
+from .spectral import bound
 
 
 def _pullback(g: Tensor, x: Tensor, y: Tensor, complete: bool) -> Tensor:
@@ -40,7 +45,11 @@ def _pullback(g: Tensor, x: Tensor, y: Tensor, complete: bool) -> Tensor:
 
 
 def _of_columns(q: Tensor, r: Tensor, gq: Tensor, gr: Tensor) -> Tensor:
-    """Returns the gradient of x = q r with a square r."""
+    """Returns the gradient of x = q r with a square r: NaN if an element of its diagonal is 0 up to rounding."""
+    if r.shape[-1]:
+        sizes = expand_dims(absolute(diagonal(r)), axis=-1)
+        singular = any_of(less_equal(sizes, bound(sizes, q.shape[-2], axis=-2)), axis=-2, keepdims=True)
+        r = where(singular, math.nan, r)
     lower = half_diagonal(matmul(r, matrix_transpose(triu(gr))) - matmul(matrix_transpose(gq), q))
     turned = gq + matmul(q, lower + matrix_transpose(lower))
     return matrix_transpose(substituted(r, matrix_transpose(turned), upper=True))
@@ -75,7 +84,7 @@ def qr(x: ArrayLike, /, *, mode: Literal["reduced", "complete"] = "reduced") -> 
     The signs are LAPACK's, as in NumPy and PyTorch: the diagonal of R may be negative. The derivative is that of Seeger et al.,
     "Auto-differentiating linear algebra" (2017), and for m < n that of Roberts & Roberts, "QR and LQ decomposition matrix
     backpropagation algorithms for square, wide, and deep matrices" (2020). It needs linearly independent columns (the first m, if
-    m < n) and is NaN if R has a zero on its diagonal. A complete factorisation has none if m > n: PullbackError.
+    m < n) and is NaN if R has a number on its diagonal that is zero up to rounding. A complete factorisation has none if m > n: PullbackError.
 
     Raises ShapeError for fewer than two axes, ArgumentError for another mode. Cost: 2 m n² - 2 n³ / 3 FLOPs for m >= n.
     """

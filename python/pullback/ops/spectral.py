@@ -18,19 +18,36 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from ..autodiff.listeners import listeners
 from ..autodiff.primitive import apply
 from ..interop.unknown_names import attach_hints
 from ..interop.wrong_calls import explain_call
 from ..tensors.creation import zeros, zeros_like
-from ..tensors.dtypes import finfo
+from ..tensors.dtypes import finfo, float32
 from ..tensors.ranges import eye
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from . import lapack
 from ._shapes import Shape, flag
 from .by_name import padded, view
+from .conversion import stop_gradient
 from .declare import no_flops, normal, op
-from .elementwise import abs as absolute, less_equal, logical_and, logical_not, logical_or, not_equal, signbit, sqrt, where
+from .elementwise import (
+    abs as absolute,
+    clip,
+    exp2,
+    floor,
+    greater,
+    less_equal,
+    log2,
+    logical_and,
+    logical_not,
+    logical_or,
+    not_equal,
+    signbit,
+    sqrt,
+    where,
+)
 from .kinds import OWN, VIEW, leading
 from .lapack import FROM_LAPACK
 from .linalg import matmul
@@ -91,11 +108,11 @@ def _values(y: Tensor) -> Tensor:
 # ---- pairs of equal values
 
 
-def _bound(values: Tensor, size: int) -> Tensor:
-    """Returns the gap up to which values may be equal but for rounding. size: the larger side of the matrix."""
+def bound(values: Tensor, size: int, axis: int = -1) -> Tensor:
+    """Returns the gap up to which values along the axis may be equal but for rounding. size: the larger side of the matrix."""
     if not values.shape[-1]:
         return zeros((*values.shape[:-1], 1), dtype=values.dtype, device=values.device)
-    return max_of(absolute(values), axis=-1, keepdims=True) * (4.0 * math.sqrt(size) * finfo(values.dtype).eps)
+    return max_of(absolute(values), axis=axis, keepdims=True) * (4.0 * math.sqrt(size) * finfo(values.dtype).eps)
 
 
 def _pairs(values: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -104,7 +121,7 @@ def _pairs(values: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
     """
     half, own = 0.5 * values, eye(values.shape[-1], dtype="bool", device=values.device)
     gaps = _rows(half) - _columns(half)
-    close = logical_and(less_equal(absolute(gaps), 0.5 * _columns(_bound(values, size))), logical_not(own))
+    close = logical_and(less_equal(absolute(gaps), 0.5 * _columns(bound(values, size))), logical_not(own))
     skipped = logical_or(close, own)
     return where(skipped, 1.0, gaps), where(skipped, 1.0, _rows(half) + _columns(half)), close
 
@@ -170,7 +187,7 @@ def _without_derivative(g: Tensor, values: Tensor, size: int, tiny: bool) -> Ten
     live, (_, _, close) = _has_cotangent(g[..., 0, :], g[..., 1, :]), _pairs(values, size)
     bad = any_of(logical_and(close, _each_pair(logical_or, live)), axis=-1)
     if tiny:
-        bad = logical_or(bad, logical_and(live, less_equal(values, _bound(values, size))))
+        bad = logical_or(bad, logical_and(live, less_equal(values, bound(values, size))))
     return where(bad, math.nan, g[..., 1, :])
 
 
@@ -217,7 +234,7 @@ def _svd_pullback(g: Tensor, x_shape: tuple[int, ...], y: Tensor, full: bool) ->
     apart = 0.25 * (of_u + of_v) / gaps + 0.25 * (of_u - of_v) / sums
     trap = _trap(_each_pair(logical_or, live), _each_pair(Tensor.__add__, total))
     left = matmul(u, where(close, trap, apart) + _diagonal(gs))
-    tiny = less_equal(s, _bound(s, max(m, n)))
+    tiny = less_equal(s, bound(s, max(m, n)))
 
     def outside(vectors: Tensor, cotangents: Tensor, turned: Tensor) -> Tensor:
         quotients = (cotangents - matmul(vectors, turned)) / _rows(where(tiny, 1.0, s))
@@ -239,7 +256,7 @@ def _svd_tangent(op: Any, inputs: Any, y: Tensor, params: Any, tangents: Any) ->
     even, odd = 0.5 * (turned + matrix_transpose(turned)), 0.5 * (turned - matrix_transpose(turned))
     even = where(close, _trap(_moves(t), even), 0.5 * even / gaps)
     odd = 0.5 * odd / sums
-    tiny = less_equal(s, _bound(s, max(m, n)))
+    tiny = less_equal(s, bound(s, max(m, n)))
 
     def outside(vectors: Tensor, moved: Tensor, turned: Tensor) -> Tensor:
         rest = moved - matmul(vectors, turned)
@@ -264,6 +281,17 @@ _svd = op(
     "svd", kind=OWN, takes="float", batch=leading, reference=lapack.svd, same_bits=FROM_LAPACK, ulp=64,
     example=normal((2, 5, 3), params=(False,)), pullback=_svd_pullback, tangent=_svd_tangent, cost=svd_cost,
 )  # fmt: skip
+
+
+def scale_of(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns a power of 2 near the largest element of each matrix, and its inverse, as constants. Both are normal numbers.
+
+    They are 1 for a matrix of zeros.
+    """
+    largest = max_of(absolute(stop_gradient(x)), axis=(-2, -1), keepdims=True)
+    most = 120.0 if x.dtype == float32 else 1000.0
+    exponent = clip(floor(log2(where(greater(largest, 0), largest, 1.0))), -most, most)
+    return exp2(exponent), exp2(-exponent)
 
 
 def thin_svd(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -359,9 +387,13 @@ def svd(x: ArrayLike, /, *, full_matrices: bool = True) -> SVDResult:
     full = flag("svd", "full_matrices", full_matrices)
     x = matrix("svd", x)
     m, n = x.shape[-2:]
-    y = apply(_svd, (x,), (full,))
+    # the second derivatives of vectors beside the others lose digits in reverse over reverse mode unless the elements are about 1
+    size, inverse = scale_of(x) if listeners.differentiates and m != n and 0 not in (m, n) else (None, None)
+    y = apply(_svd, (x if inverse is None else x * inverse,), (full,))
     k, left, right = min(m, n), m if full else min(m, n), n if full else min(m, n)
-    return SVDResult(y[..., 2 : m + 2, :left], _values(y)[..., :k], matrix_transpose(y[..., m + 2 :, :right]))
+    s = _values(y)[..., :k]
+    s = s if size is None else s * size[..., 0]
+    return SVDResult(y[..., 2 : m + 2, :left], s, matrix_transpose(y[..., m + 2 :, :right]))
 
 
 @explain_call
