@@ -24,7 +24,11 @@ PB_HD void affine(const Over& over, X x, A mean, A scale, W w, B b, Y y) {
 // the first element. The mean of equal elements is then that element, and their variance 0.
 template <class A> struct Spread {
   A mean, variance;
-  PB_HD A inverse(A eps) const { return m::rsqrt(A(variance + eps)); }
+  // Returns 1 / the deviation. It is NaN if the squares overflow, because 0 would make zeros of the row.
+  PB_HD A inverse(A eps) const {
+    const A square = variance + eps;
+    return m::rsqrt(A(m::select(m::isinf(square), A(square - square), square)));
+  }
 };
 template <class A> constexpr double kNear = 4096 * (sizeof(A) == sizeof(float) ? 0x1p-24 : 0x1p-53);
 template <class Over, class X, class A, class... Next>
@@ -56,8 +60,25 @@ struct Variance {
   }
 };
 
+// Returns 1 / sqrt(mean((x scale)^2) / scale^2 + eps), for a power of two `scale`.
+template <class Over, class X, class A> PB_HD A inverse_size_at(A scale, const Over& over, X x, A eps) {
+  const auto squared = [=](auto i) {
+    const A z = x[i] * scale;
+    return A(z * z);
+  };
+  return scale * m::rsqrt(A(over.mean(over.template fold<sum_reduce>(squared)) + eps * scale * scale));
+}
+// The squares of a row may overflow, or have lost digits because they are near the smallest number. Such a row is measured again.
+template <class A> constexpr double kFar = sizeof(A) == sizeof(float) ? 0x1p96 : 0x1p768;         // a row is scaled by it, or down
+template <class A> constexpr double kSmallSquare = sizeof(A) == sizeof(float) ? 0x1p-102 : 0x1p-969;  // smaller ones lose digits
+template <class Over, class X, class A> PB_RARE A inverse_size_of_far(A square, const Over& over, X x, A eps) {
+  const A scale = m::select(square < A(kSmallSquare<A>), A(kFar<A>), m::select(m::isinf(square), A(1 / kFar<A>), A(1)));
+  return inverse_size_at(scale, over, x, eps);
+}
 template <class Over, class X, class A> PB_HD A inverse_size(const Over& over, X x, A eps) {
-  return m::rsqrt(A(over.mean(over.template fold<sum_reduce>([=](auto i) { return A(x[i] * x[i]); }, x)) + eps));
+  const A square = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(x[i] * x[i]); }, x)) + eps;
+  return over.any(m::isinf(square) | (square < A(kSmallSquare<A>))) ? inverse_size_of_far(square, over, x, eps)
+                                                                    : A(m::rsqrt(square));
 }
 
 struct Ignore {

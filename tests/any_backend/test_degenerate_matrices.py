@@ -331,3 +331,42 @@ def test_vectors_of_equal_values_have_no_derivative_in_forward_mode_either() -> 
 
 def test_a_function_of_no_matrices_has_no_gradient() -> None:
     assert pb.grad(lambda a: pb.sum(pb.linalg.matrix_function(a, pb.exp)))(pb.zeros((0, 2, 2))).shape == (0, 2, 2)
+
+
+def test_the_derivative_of_pinv_and_lstsq_at_zero_is_zero_in_both_modes() -> None:
+    for dtype in ("float32", "float64"):
+        x, t, b = pb.zeros((3, 2), dtype=dtype), pb.ones((3, 2), dtype=dtype), pb.ones((3,), dtype=dtype)
+        for f in (L.pinv, lambda a, b=b: L.lstsq(a, b).solution):
+            assert not host(pb.jvp(f, (x,), (t,))[1]).any()
+            assert not host(pb.grad(lambda x, f=f: pb.sum(f(x)))(x)).any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(4, 3), (3, 3), (3, 5)])
+def test_derivatives_of_qr_of_numerically_singular_matrices_are_nan(shape: tuple[int, int], dtype: str) -> None:
+    """They were of the size of 1 / ε and finite."""
+    x = np.random.default_rng(0).standard_normal(shape)
+    x[:, 2] = x[:, 0] + x[:, 1]
+    a = pb.tensor(np.stack([x, x + np.eye(*shape)]).astype(dtype))
+    f = lambda a: pb.sum(pb.sin(L.qr(a).Q)) + pb.sum(L.qr(a).R)
+    g = lambda a: pb.sum(pb.grad(f)(a) * pb.ones_like(a))
+    for found in (pb.grad(f)(a), pb.grad(g)(a), pb.jvp(pb.grad(f), (a,), (pb.ones_like(a),))[1]):
+        assert np.isnan(host(found)[0]).any()
+        assert np.isfinite(host(found)[1]).all()
+    assert np.isnan(host(pb.jvp(f, (a,), (pb.ones_like(a),))[1]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_second_derivatives_of_singular_vectors_are_right_at_every_scale(dtype: str) -> None:
+    x, t, w = np.random.default_rng(2).standard_normal((3, 4, 3))
+    wanted = None
+    for scale in (1.0, 1e-8, 1e4, 1e8, 1e12):
+
+        def f(a: Any) -> Any:
+            u, s, v = L.svd(a, full_matrices=False)
+            return pb.sum(pb.sin(u) * pb.tensor(w, dtype=a.dtype)) + pb.sum(v[0] * s / pb.stop_gradient(s[0]))
+
+        a, d = [pb.tensor((scale * y).astype(dtype)) for y in (x, t)]
+        found = host(pb.grad(lambda a, d=d: pb.sum(pb.grad(f)(a) * d))(a)) * scale
+        wanted = host(pb.jvp(pb.grad(f), (pb.tensor(x),), (pb.tensor(t),))[1]) if wanted is None else wanted
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=(1e-4 if dtype == "float32" else 1e-12) * abs(wanted).max())

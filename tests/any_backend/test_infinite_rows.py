@@ -217,3 +217,40 @@ def test_softmax_of_segments() -> None:
             np.testing.assert_array_equal(numbers(found), 0)
     gradient = numbers(pb.grad(lambda x: pb.sum(pb.segment_softmax(x, ids, 4) * np.arange(10.0)))(x))
     assert np.isnan(gradient[5:]).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_running_log_sums_of_sure_rows_have_all_digits(dtype: str) -> None:
+    """What small elements add to a large one was rounded at the size of their partial sums."""
+    rng = np.random.default_rng(0)
+    for place in (0, 25, 50):
+        x = np.insert(-rng.uniform(5, 20, 50), place, 0.0).astype(dtype)
+        wide = x.astype(np.longdouble)
+        top = np.maximum.accumulate(wide)
+        others = [np.exp(np.delete(wide[: k + 1], np.argmax(wide[: k + 1])) - top[k]).sum() for k in range(51)]
+        wanted = top + np.log1p(np.array(others))
+        found = host(pb.logcumsumexp(pb.tensor(x)))
+        np.testing.assert_allclose(found, wanted.astype(np.float64), rtol=4 * np.finfo(dtype).eps)
+        with pb.GradientTape() as tape:
+            t = pb.tensor(x)
+            tape.watch(t)
+            y = pb.logcumsumexp(t)
+            last = y[-1]
+        np.testing.assert_array_equal(host(y), found)  # the same bits where it is differentiated
+        np.testing.assert_allclose(host(tape.gradient(last, t)), np.exp(wide - wanted[-1]).astype(np.float64), rtol=1e-5)
+
+
+@pytest.mark.parametrize("ord", [2, 3, 0.5, 4])
+def test_a_norm_that_is_infinite_has_no_finite_derivative(ord: float) -> None:
+    """That of the infinite element was 0, and is 1 in the limit."""
+    x, t = pb.tensor([1.0, INF, 2.0]), pb.ones((3,))
+    f = lambda x: pb.linalg.vector_norm(x, ord=ord)
+    assert np.isnan(host(pb.grad(f)(x))[1])
+    assert np.isnan(host(pb.jvp(f, (x,), (t,))[1]))
+
+
+def test_the_rms_norm_of_a_row_with_an_infinity_has_no_finite_derivative() -> None:
+    x, t = pb.tensor([1.0, INF, 2.0]), pb.ones((3,))
+    assert np.isnan(host(nn.functional.rms_norm(x))[1])
+    assert np.isnan(host(pb.jvp(nn.functional.rms_norm, (x,), (t,))[1])[1])
+    assert np.isnan(host(pb.grad(lambda x: pb.sum(nn.functional.rms_norm(x)))(x))[1])

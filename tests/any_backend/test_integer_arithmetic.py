@@ -146,3 +146,27 @@ def test_decimals_beyond_the_dtype_keep_the_number(dtype: str, decimals: int) ->
     tens = host(pb.round(x, -decimals).astype("float64"))
     np.testing.assert_array_equal(tens, [0, 0, 0, np.inf, -np.inf, np.nan])
     assert host(pb.grad(lambda x: pb.sum(pb.round(x, decimals) * x))(x[:3]).astype("float64")).tolist() == [1.5, -0.25, 0.0]
+
+
+DIVISIONS: dict[str, Any] = {
+    "//": (lambda a, b: a // b, np.floor_divide), "%": (lambda a, b: a % b, np.remainder),
+    "divmod": (lambda a, b: pb.stack(list(divmod(a, b))), lambda a, b: np.stack(np.divmod(a, b))),
+    "fmod": (pb.fmod, np.fmod),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DIVISIONS)
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_an_integer_divided_by_zero_is_zero_and_so_is_the_remainder(dtype: str, name: str) -> None:
+    ours, numpys = DIVISIONS[name]
+    limits = np.iinfo(dtype)
+    a = np.array([5, 0, limits.min, limits.max, limits.min, 7], dtype)
+    b = np.array([0, 0, 0, 0, -1 if dtype[0] == "i" else 1, 2], dtype)
+    with np.errstate(all="ignore"):
+        wanted = numpys(a, b)
+    assert not wanted[..., :4].any()
+    x, y = pb.tensor(a), pb.tensor(b)
+    step = pb.capture(ours)
+    for got in (ours(x, y), step(x, y), step(x, y), pb.vmap(ours, out_axes=-1)(x, y)):
+        np.testing.assert_array_equal(host(got), wanted)
+    np.testing.assert_array_equal(host(ours(x, 0)), 0)

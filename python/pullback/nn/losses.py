@@ -155,6 +155,7 @@ def bce_with_logits(
     """Returns -(z log p + (1 - z) log(1 - p)), reduced, for p = sigmoid(x) and the target z in [0, 1]. It does not overflow.
 
     weight scales each element, pos_weight the term z log p; both broadcast. Raises ShapeError if x and target differ in shape.
+    The target is not checked, which would cost as much as the loss: outside of [0, 1] the formula has no lower bound.
     """
     x, z, dtype = _pair("bce_with_logits", x, target)
     positive = z * _softplus(-x)

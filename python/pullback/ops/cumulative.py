@@ -6,21 +6,36 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
+from ..autodiff.listeners import listeners
 from ..autodiff.primitive import apply
 from ..autodiff.tape import Tape
 from ..errors import ShapeError
 from ..interop.unknown_names import unexpected
 from ..tensors import dtypes
-from ..tensors.creation import full
+from ..tensors.creation import full, zeros_like
 from ..tensors.operand import as_tensor, own
 from ..tensors.ranges import arange
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
 from ._shapes import flag, length, normalize_axis
 from .by_name import in_dtype, in_float, widened
-from .conversion import settled
+from .conversion import settled, stop_gradient
 from .declare import distinct, no_flops, normal, op
-from .elementwise import equal, isnan, logaddexp, logical_or, multiply, not_equal, subtract, where
+from .elementwise import (
+    equal,
+    exp,
+    greater,
+    isfinite,
+    isnan,
+    log1p,
+    logaddexp,
+    logical_or,
+    maximum,
+    multiply,
+    not_equal,
+    subtract,
+    where,
+)
 from .gather import along_axis_add, take_along_axis
 from .kinds import LINEAR, OWN, along_axes
 from .movement import concat
@@ -198,11 +213,36 @@ def _extremes(name: str, op: Any, x: Any, axis: int | None) -> Running:
 def logcumsumexp(x: ArrayLike, /, axis: int | None = None) -> Tensor:
     """Returns, for each element, log(sum(exp)) of all elements up to and including it along the axis, without overflow.
 
-    `axis` may be left out for a vector. Raises ShapeError. Cost: log2(n) times that of `logaddexp` for an axis of length n.
+    `axis` may be left out for a vector. Raises ShapeError. Cost: log2(n) times that of some ops on x for an axis of length n.
     """
     x = in_float(own(x))
     along = _axis("logcumsumexp", axis, x)
-    return settled(in_dtype(_doubling(logaddexp, -math.inf, widened(x), along, False), x.dtype))
+    wide = widened(x)
+    y = _log_of_sums(stop_gradient(wide), along)
+    if listeners.differentiates:  # the value is as above, and the derivative that of the logaddexp of neighbours
+        moving = _doubling(logaddexp, -math.inf, wide, along, False)
+        y = where(isfinite(moving), y + (moving - stop_gradient(moving)), moving)
+    return settled(in_dtype(y, x.dtype))
+
+
+def _log_of_sums(x: Tensor, axis: int) -> Tensor:
+    """Returns the running log(sum(exp)). What others add to the largest element is summed without it, so that it has its digits.
+
+    The elements of a scan are the largest number so far, and the sum of exp(number - largest) minus 1.
+    """
+    n, step = x.shape[axis], 1
+    largest, others = x, where(equal(x, -math.inf), -1.0, zeros_like(x))
+    while step < n:
+        before = slice(0, n - step)
+        shape = tuple([step if i == axis else m for i, m in enumerate(x.shape)])
+        borders = [full(shape, first, dtype=x.dtype, device=x.device) for first in (-math.inf, -1.0)]
+        a, of_a = [concat([border, part_of(t, axis, before)], axis=axis) for border, t in zip(borders, (largest, others))]
+        above = greater(a, largest)
+        share = where(equal(a, largest), 1.0, exp(where(above, largest - a, a - largest)))
+        others = where(above, of_a + share * (1.0 + others), others + share * (1.0 + of_a))
+        largest = maximum(a, largest)
+        step *= 2
+    return largest + log1p(others)
 
 
 def diff(

@@ -28,8 +28,8 @@ from .lapack import FROM_LAPACK
 from .linalg import matmul
 from .reduce import count_nonzero, max, sum
 from .shape import broadcast_to, expand_dims, matrix_transpose, reshape
-from .solves import count, matrix
-from .spectral import between, scale_of, singular_values, svd_cost, thin_svd
+from .solves import count, matrix, scale_of
+from .spectral import between, singular_values, svd_cost, thin_svd
 
 
 def _pinv_pullback(g: Tensor, x: Tensor, y: Tensor, values: int) -> Tensor:

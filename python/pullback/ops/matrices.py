@@ -18,7 +18,7 @@ from ..typing import ArrayLike, DTypeLike
 from ._shapes import broadcast_shapes, integer, ints, kept, normalize_axes
 from .by_name import in_dtype, in_float, widened
 from .conversion import constant, copy
-from .elementwise import abs as absolute, equal, greater, isfinite, logical_and, sign, where
+from .elementwise import abs as absolute, equal, greater, isfinite, logical_and, logical_or, sign, where
 from .gather import take_along_axis
 from .linalg import matmul
 from .movement import concat
@@ -86,6 +86,9 @@ def vector_norm(x: ArrayLike, *, axis: int | Sequence[int] | None = None, keepdi
 
     The norms of integers are in float32. The gradient of a zero vector's norm is zero, and its second derivative is NaN. The norm
     of an empty vector is zero, unless ord is negative. Raises ShapeError for the norm -inf of an empty vector.
+
+    The squares of the 2-norm are not scaled, which would read x twice: those of float32 numbers above 1e19 overflow, so that the
+    norm is inf, and those below 1e-17 lose digits or are 0. Other norms are scaled; for such numbers take c * vector_norm(x / c).
     """
     return vector_norms("vector_norm", x, axis, keepdims, ord)
 
@@ -113,9 +116,9 @@ def _norms_of_floats(name: str, x: Tensor, axes: tuple[int, ...], keepdims: bool
         largest = constant(_extreme(name, math.inf, absolute(x), axes, True))  # relative to it the powers do not all underflow
         scale = where(logical_and(greater(largest, 0), isfinite(largest)), largest, 1.0)
         total = sum(_powers(x / scale, ord), axis=axes, keepdims=True)
-        zero = equal(total, 0)
-        at_zero = length(where(zero, x, 0.0), axes) if ord > 0 else math.inf
-        y = where(zero, at_zero, scale * where(zero, 1.0, total) ** (1 / ord))
+        edge = logical_or(equal(total, 0), equal(total, math.inf)) if ord > 0 else equal(total, 0)
+        at_edge = length(where(edge, x, 0.0), axes) if ord > 0 else math.inf
+        y = where(edge, at_edge, scale * where(edge, 1.0, total) ** (1 / ord))
     return y if keepdims else squeezed(y, axes)
 
 

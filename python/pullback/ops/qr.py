@@ -84,7 +84,8 @@ def qr(x: ArrayLike, /, *, mode: Literal["reduced", "complete"] = "reduced") -> 
     The signs are LAPACK's, as in NumPy and PyTorch: the diagonal of R may be negative. The derivative is that of Seeger et al.,
     "Auto-differentiating linear algebra" (2017), and for m < n that of Roberts & Roberts, "QR and LQ decomposition matrix
     backpropagation algorithms for square, wide, and deep matrices" (2020). It needs linearly independent columns (the first m, if
-    m < n) and is NaN if R has a number on its diagonal that is zero up to rounding. A complete factorisation has none if m > n: PullbackError.
+    m < n) and is NaN if R has a number on its diagonal that is zero up to rounding. A complete factorisation has none if m > n:
+    PullbackError.
 
     Raises ShapeError for fewer than two axes, ArgumentError for another mode. Cost: 2 m n² - 2 n³ / 3 FLOPs for m >= n.
     """

@@ -144,7 +144,8 @@ def _rms_norm_pullback(g: Tensor, x: Tensor, weight: Any, eps: float, needs: Seq
 def _norm_pullback(g: Tensor, z: Tensor, weight: Any, eps: float, needs: Sequence[bool], centre: bool) -> list[Tensor | None]:
     """Returns the gradients of z / sqrt(mean(z²) + eps) * weight + bias. `centre` means that z is x minus its mean (layer norm)."""
     g = widened(g)
-    scale = rsqrt(mean(square(z), axis=-1, keepdims=True) + eps)
+    spread = mean(square(z), axis=-1, keepdims=True) + eps
+    scale = rsqrt(where(equal(spread, math.inf), math.nan, spread))  # of 0, it would hide that the row has no derivative
     normed = z * scale
     gx = None
     if needs[0]:

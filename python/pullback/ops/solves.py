@@ -20,6 +20,7 @@ from ..backends import kernel_for
 from ..errors import ShapeError
 from ..interop.wrong_calls import explain_call
 from ..tensors.creation import ones
+from ..tensors.dtypes import float32
 from ..tensors.operand import as_tensor
 from ..tensors.ranges import eye
 from ..tensors.tensor import Tensor
@@ -27,11 +28,14 @@ from ..typing import ArrayLike
 from . import lapack
 from ._shapes import broadcast_shapes, flag
 from .by_name import aligned, all_on, in_float
+from .conversion import stop_gradient
 from .declare import normal, op
+from .elementwise import abs as absolute, clip, exp2, floor, greater, log2, where
 from .kinds import OWN, OWN_OF_TWO, leading
 from .lapack import SMALL_ON_CPU
 from .linalg import matmul
 from .movement import tril, triu
+from .reduce import max
 from .shape import expand_dims, matrix_transpose, reshape
 
 # ---- tools of the rules
@@ -40,6 +44,17 @@ from .shape import expand_dims, matrix_transpose, reshape
 def matrices_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
     """The batching rule of ops on several matrices, whose leading axes broadcast."""
     return apply(op, tuple(aligned(xs, on)), tuple(params))
+
+
+def scale_of(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns a power of 2 near the largest element of each matrix, and its inverse, as constants. Both are normal numbers.
+
+    They are 1 for a matrix of zeros.
+    """
+    largest = max(absolute(stop_gradient(x)), axis=(-2, -1), keepdims=True)
+    most = 120.0 if x.dtype == float32 else 1000.0
+    exponent = clip(floor(log2(where(greater(largest, 0), largest, 1.0))), -most, most)
+    return exp2(exponent), exp2(-exponent)
 
 
 def half_diagonal(x: Tensor) -> Tensor:

@@ -23,23 +23,17 @@ from ..autodiff.primitive import apply
 from ..interop.unknown_names import attach_hints
 from ..interop.wrong_calls import explain_call
 from ..tensors.creation import zeros, zeros_like
-from ..tensors.dtypes import finfo, float32
+from ..tensors.dtypes import finfo
 from ..tensors.ranges import eye
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from . import lapack
 from ._shapes import Shape, flag
 from .by_name import padded, view
-from .conversion import stop_gradient
 from .declare import no_flops, normal, op
 from .elementwise import (
     abs as absolute,
-    clip,
-    exp2,
-    floor,
-    greater,
     less_equal,
-    log2,
     logical_and,
     logical_not,
     logical_or,
@@ -54,7 +48,7 @@ from .linalg import matmul
 from .movement import concat, pad
 from .reduce import any as any_of, max as max_of, sum as sum_of
 from .shape import expand_dims, matrix_transpose
-from .solves import count, matrix, square as square_matrix
+from .solves import count, matrix, scale_of, square as square_matrix
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -281,17 +275,6 @@ _svd = op(
     "svd", kind=OWN, takes="float", batch=leading, reference=lapack.svd, same_bits=FROM_LAPACK, ulp=64,
     example=normal((2, 5, 3), params=(False,)), pullback=_svd_pullback, tangent=_svd_tangent, cost=svd_cost,
 )  # fmt: skip
-
-
-def scale_of(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns a power of 2 near the largest element of each matrix, and its inverse, as constants. Both are normal numbers.
-
-    They are 1 for a matrix of zeros.
-    """
-    largest = max_of(absolute(stop_gradient(x)), axis=(-2, -1), keepdims=True)
-    most = 120.0 if x.dtype == float32 else 1000.0
-    exponent = clip(floor(log2(where(greater(largest, 0), largest, 1.0))), -most, most)
-    return exp2(exponent), exp2(-exponent)
 
 
 def thin_svd(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
