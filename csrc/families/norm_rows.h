@@ -27,7 +27,7 @@ template <class A> struct Spread {
   // Returns 1 / the deviation. It is NaN if the squares overflow, because 0 would make zeros of the row.
   PB_HD A inverse(A eps) const {
     const A square = variance + eps;
-    return m::rsqrt(A(m::select(m::isinf(square), A(square - square), square)));
+    return m::rsqrt(A(m::select(m::isinf(square), A(m::kNaN<float>), square)));
   }
 };
 template <class A> constexpr double kNear = 4096 * (sizeof(A) == sizeof(float) ? 0x1p-24 : 0x1p-53);
@@ -69,8 +69,9 @@ template <class Over, class X, class A> PB_HD A inverse_size_at(A scale, const O
   return scale * m::rsqrt(A(over.mean(over.template fold<sum_reduce>(squared)) + eps * scale * scale));
 }
 // The squares of a row may overflow, or have lost digits because they are near the smallest number. Such a row is measured again.
-template <class A> constexpr double kFar = sizeof(A) == sizeof(float) ? 0x1p96 : 0x1p768;         // a row is scaled by it, or down
-template <class A> constexpr double kSmallSquare = sizeof(A) == sizeof(float) ? 0x1p-102 : 0x1p-969;  // smaller ones lose digits
+template <class A> constexpr double kFar = sizeof(A) == sizeof(float) ? 0x1p96 : 0x1p768;  // a row is scaled by it, or down
+template <class A> constexpr double kSmallSquare =
+    sizeof(A) == sizeof(float) ? 0x1p-102 : 0x1p-969;  // smaller ones lose digits
 template <class Over, class X, class A> PB_RARE A inverse_size_of_far(A square, const Over& over, X x, A eps) {
   const A scale = m::select(square < A(kSmallSquare<A>), A(kFar<A>), m::select(m::isinf(square), A(1 / kFar<A>), A(1)));
   return inverse_size_at(scale, over, x, eps);

@@ -19,7 +19,10 @@ from .module import Module
 
 @explain_call
 def normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Tensor:
-    """Returns x divided by its p-norm along the axis, or by eps where that is larger. Raises ShapeError."""
+    """Returns x divided by its p-norm along the axis, or by eps where that is larger. Raises ShapeError.
+
+    A row whose squares overflow has the 2-norm inf (see `vector_norm`), and becomes 0.
+    """
     x = in_float(as_tensor(x))
     wide = widened(x)
     return in_dtype(wide / maximum(vector_norms("normalize", wide, axis, True, p, "p"), eps), x.dtype)

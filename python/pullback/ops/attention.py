@@ -25,7 +25,7 @@ from .counted import run_as_kernel
 from .declare import normal, op
 from .kinds import OWN
 from .linear import ABSENT
-from .rows import wide
+from .row_references import wide
 
 GPU_WIDTH = 128  # the longest queries and values for which the kernels of a GPU have room, and an eighth of the most keys
 

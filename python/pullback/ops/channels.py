@@ -20,7 +20,8 @@ from .declare import normal, op
 from .kinds import OWN
 from .linear import ABSENT
 from .reduce import sum
-from .rows import LAYER_NORM, centred_rows, fused, norm_pullback, norm_pullback_cost, rows_cost, wide
+from .row_references import centred_rows, deviations, wide
+from .rows import LAYER_NORM, fused, norm_pullback, norm_pullback_cost, rows_cost
 from .shape import permute_dims, reshape
 
 # ---- rows: of the groups of each example, or, for 0 groups, of each channel over the batch
@@ -48,7 +49,7 @@ def _reference(xp: Any, x: Any, weight: Any, bias: Any, eps: float, groups: int)
     z = wide(xp, x)
     rows = z.reshape(n, groups, -1) if groups else z.transpose(1, 0, 2).reshape(c, -1)
     centred = centred_rows(xp, rows)
-    y = centred / xp.sqrt((centred * centred).mean(axis=-1, keepdims=True) + eps)
+    y = centred / deviations(xp, centred, eps)
     y = y.reshape(n, c, s) if groups else y.reshape(c, n, s).transpose(1, 0, 2)
     y = y if weight is None else y * wide(xp, weight)[:, None]
     return (y if bias is None else y + wide(xp, bias)[:, None]).astype(x.dtype)

@@ -40,7 +40,7 @@ positive = unary("positive", reference=lambda xp, x: xp.positive(x), pullback=sa
 sign = unary("sign", reference=lambda xp, x: xp.sign(x), pullback=ZERO, takes="number")
 square = unary("square", reference=lambda xp, x: x * x, pullback=lambda g, x: g * (2 * x), takes="number")
 sqrt = unary("sqrt", reference=lambda xp, x: xp.sqrt(x), pullback=lambda g, y: g * (0.5 / y), domain=(0.1, 4))
-rsqrt = unary("rsqrt", reference=lambda xp, x: 1 / xp.sqrt(x), pullback=lambda g, y: g * (-0.5 * (y * y * y)), domain=(0.1, 4))
+rsqrt = unary("rsqrt", reference=lambda xp, x: 1 / xp.sqrt(x), pullback=lambda g, y: -0.5 * g * y * y * y, domain=(0.1, 4))
 reciprocal = unary("reciprocal", reference=lambda xp, x: 1 / x, pullback=lambda g, y: -g * (y * y), domain=(0.2, 3))
 floor = unary("floor", reference=lambda xp, x: xp.floor(x), pullback=ZERO, takes="number")
 ceil = unary("ceil", reference=lambda xp, x: xp.ceil(x), pullback=ZERO, takes="number")

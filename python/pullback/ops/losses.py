@@ -22,7 +22,8 @@ from .elementwise import mask_nan_gradient, not_equal, square, where
 from .gather import one_hot
 from .kinds import OWN, everywhere, linear
 from .reduce import mean, sum
-from .rows import fused, log_sum, rows_cost, softmax, wide
+from .row_references import log_sum, wide
+from .rows import fused, rows_cost, softmax
 from .shape import expand_dims
 
 # ---- references, which compute half precision in float32 as the kernels do

@@ -18,7 +18,8 @@ from .by_name import all_on, in_dtype, reshaped, widened
 from .declare import no_flops, normal, op
 from .gather import along_axis_add, gathered_along
 from .kinds import LINEAR, OWN, leading
-from .rows import fused, wide
+from .row_references import wide
+from .rows import fused
 
 INSIDE, PADDED, ADAPTIVE = 0, 1, 2  # what a sum is divided by, Divisor in csrc/families/pool.h
 

@@ -15,6 +15,7 @@ from ..autodiff.primitive import Op, Rule, apply
 from ..backends import kernel_for
 from ..errors import ShapeError
 from ..interop.unknown_names import unexpected
+from ..tensors.dtypes import finfo
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
@@ -22,87 +23,13 @@ from ._shapes import Shape, ints, kept, normalize_axes, real
 from .by_name import all_on, in_dtype, lifted, spread, widened
 from .conversion import same_dtype, settled
 from .declare import normal, op
-from .elementwise import equal, exp, expm1, greater, mask_nan_gradient, rsqrt, square, where
+from .elementwise import equal, exp, expm1, greater, less, logical_or, mask_nan_gradient, rsqrt, square, where
 from .kinds import OWN, ROWS
 from .linear import ABSENT
 from .reduce import centred, mean, sum
+from .row_references import layer_norm_reference, log_softmax_reference, logsumexp_reference, rms_norm_reference, softmax_reference
 from .row_sums import repeated_rows, total_of_rows
 from .shape import expand_dims, inverse, permute_dims, reshape
-
-# ---- references over the last axis, which compute half precision in float32 as the kernels do
-
-
-def wide(xp: Any, x: Any) -> Any:
-    return x.astype(xp.float32) if x.dtype.itemsize == 2 else x
-
-
-def _softmax_reference(xp: Any, x: Any) -> Any:
-    if not x.shape[-1]:
-        return x
-    z, e = below_top(xp, wide(xp, x))[:2]
-    return (xp.exp(z) / e.sum(axis=-1, keepdims=True)).astype(x.dtype)
-
-
-def below_top(xp: Any, z: Any) -> tuple[Any, Any, Any]:
-    """Returns z - top, exp(z - top) and top, the largest elements of the rows.
-
-    z - top is a limit if top is infinite: 0 for an element that alone is +inf, -inf for the elements next to it. It is NaN where
-    there is none: for each of several +inf, and in a row of -inf. But exp(z - top) is 1 wherever z is top.
-    """
-    top = z.max(axis=-1, keepdims=True)
-    largest, endless = z == top, xp.isinf(top)
-    below = xp.where(endless, -xp.inf, z - xp.where(endless, 0, top)).astype(z.dtype)
-    below = xp.where(xp.isnan(z), z, xp.where(largest, 0, below)).astype(z.dtype)
-    lone = (largest.sum(axis=-1, keepdims=True) == 1) & (top > 0)
-    return xp.where(endless & largest & ~lone, xp.nan, below).astype(z.dtype), xp.exp(below), top
-
-
-def log_sum(xp: Any, z: Any) -> tuple[Any, Any, Any]:
-    """Returns (a, b, below) with log(sum(exp(z))) = a + b, the axis kept. b is the largest element: adding it would round a away.
-
-    An empty row gives a = -inf and b = 0. below: z - b.
-    """
-    if not z.shape[-1]:
-        return xp.full((*z.shape[:-1], 1), -xp.inf, z.dtype), xp.zeros((*z.shape[:-1], 1), z.dtype), z
-    below, e, top = below_top(xp, z)
-    # The largest is left out, because the others may be far below the rounding of its exponential, which is 1.
-    others = xp.where(z == top, 0, e).sum(axis=-1, keepdims=True, dtype=z.dtype)
-    return xp.log1p((xp.sum(z == top, axis=-1, keepdims=True) - 1).astype(z.dtype) + others), top, below
-
-
-def _log_softmax_reference(xp: Any, x: Any) -> Any:
-    total, _, below = log_sum(xp, wide(xp, x))
-    return (below - total).astype(x.dtype)
-
-
-def _logsumexp_reference(xp: Any, x: Any) -> Any:
-    total, top, _ = log_sum(xp, wide(xp, x))
-    return (total + top)[..., 0].astype(x.dtype)
-
-
-def _layer_norm_reference(xp: Any, x: Any, weight: Any, bias: Any, eps: float) -> Any:
-    z = wide(xp, x)
-    return _scaled(xp, x, centred_rows(xp, z) if x.shape[-1] else z, weight, bias, eps)
-
-
-def centred_rows(xp: Any, z: Any) -> Any:
-    """Returns rows minus their means, by the steps of ops.reduce.centred."""
-    first = z.mean(axis=-1, keepdims=True)
-    pivot = xp.where(xp.isfinite(first), first, z[..., :1])
-    return z - (pivot + (z - pivot).mean(axis=-1, keepdims=True))
-
-
-def _rms_norm_reference(xp: Any, x: Any, weight: Any, eps: float) -> Any:
-    return _scaled(xp, x, wide(xp, x), weight, None, eps)
-
-
-def _scaled(xp: Any, x: Any, z: Any, weight: Any, bias: Any, eps: float) -> Any:
-    if not x.shape[-1]:
-        return x
-    y = z / xp.sqrt((z * z).mean(axis=-1, keepdims=True) + eps)
-    y = y if weight is None else y * wide(xp, weight)
-    return (y if bias is None else y + wide(xp, bias)).astype(x.dtype)
-
 
 # ---- pullbacks by definition
 
@@ -144,8 +71,10 @@ def _rms_norm_pullback(g: Tensor, x: Tensor, weight: Any, eps: float, needs: Seq
 def _norm_pullback(g: Tensor, z: Tensor, weight: Any, eps: float, needs: Sequence[bool], centre: bool) -> list[Tensor | None]:
     """Returns the gradients of z / sqrt(mean(z²) + eps) * weight + bias. `centre` means that z is x minus its mean (layer norm)."""
     g = widened(g)
-    spread = mean(square(z), axis=-1, keepdims=True) + eps
-    scale = rsqrt(where(equal(spread, math.inf), math.nan, spread))  # of 0, it would hide that the row has no derivative
+    of_squares = mean(square(z), axis=-1, keepdims=True) + eps
+    limits = finfo(of_squares.dtype)
+    lost = logical_or(equal(of_squares, math.inf), less(of_squares, limits.smallest_normal / limits.eps))
+    scale = rsqrt(where(lost, math.nan, of_squares))  # squares that overflow, or have lost digits, make no finite derivative
     normed = z * scale
     gx = None
     if needs[0]:
@@ -267,18 +196,18 @@ def fused(name: str, joint: bool = False) -> Callable[..., Any] | None:
     return several if joint else one
 
 
-_softmax = op("softmax", kind=ROWS, reference=_softmax_reference, takes="float", pullback=_softmax_pullback,
+_softmax = op("softmax", kind=ROWS, reference=softmax_reference, takes="float", pullback=_softmax_pullback,
               fused=fused("softmax"), cost=_cost((2, 1, 1), (-1, 0, 1)), example=normal((4, 5)))  # fmt: skip
-_log_softmax = op("log_softmax", kind=ROWS, reference=_log_softmax_reference, takes="float", pullback=_log_softmax_pullback,
+_log_softmax = op("log_softmax", kind=ROWS, reference=log_softmax_reference, takes="float", pullback=_log_softmax_pullback,
                   fused=fused("log_softmax"), cost=_cost((3, 0, 1), (-1, 0, 1)), example=normal((4, 5)))  # fmt: skip
-_logsumexp = op("logsumexp", kind=ROWS, reference=_logsumexp_reference, takes="float", pullback=_logsumexp_pullback,
+_logsumexp = op("logsumexp", kind=ROWS, reference=logsumexp_reference, takes="float", pullback=_logsumexp_pullback,
                 fused=fused("logsumexp"), cost=_cost((2, 0, 1), (0, 0, 1)), example=normal((4, 5)),
                 pull_cost=lambda g, x, y: rows_cost(x, (1, 1, 1), (0, 0, 0)))  # fmt: skip
-LAYER_NORM = op("layer_norm", kind=OWN, batch=_norm_each, reference=_layer_norm_reference, inputs=3, joint=True, takes="float",
+LAYER_NORM = op("layer_norm", kind=OWN, batch=_norm_each, reference=layer_norm_reference, inputs=3, joint=True, takes="float",
                  pullback=_layer_norm_pullback, fused=fused("layer_norm", True), pull=_pull_norm_each, cost=_layer_norm_cost,
                  pull_cost=lambda g, x, weight, *_: norm_pullback_cost(x, weight),
                  example=normal((4, 5), (5,), (5,), params=(1e-5,)))  # fmt: skip
-_rms_norm = op("rms_norm", kind=OWN, batch=_norm_each, reference=_rms_norm_reference, inputs=2, joint=True, takes="float",
+_rms_norm = op("rms_norm", kind=OWN, batch=_norm_each, reference=rms_norm_reference, inputs=2, joint=True, takes="float",
                pullback=_rms_norm_pullback, fused=fused("rms_norm", True), pull=_pull_norm_each, cost=_rms_norm_cost,
                pull_cost=_rms_norm_pullback_cost, example=normal((4, 5), (5,), params=(1e-6,)))  # fmt: skip
 # ---- public functions
@@ -346,7 +275,7 @@ def layer_norm(
         bias: the shape of weight; None for zeros.
         eps: added to the variance, in units of x squared.
 
-    Returns: the shape of x. Half precision is computed in float32. Raises: ShapeError.
+    Returns: the shape of x, with NaN for a row whose squares overflow. Half precision is computed in float32. Raises: ShapeError.
     Cost: 7 x.size FLOPs, one launch. Source: Ba, Kiros & Hinton 2016, eq. 3.
     """
     return _normed(LAYER_NORM, x, [("weight", weight), ("bias", bias)], axis, eps)

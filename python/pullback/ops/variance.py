@@ -17,7 +17,8 @@ from .declare import normal, op
 from .kinds import ROWS
 from .reduce import cells, centred, mean
 from .roots import deviation, squeezed
-from .rows import centred_rows, joined_rows, rows_cost, wide
+from .row_references import centred_rows, wide
+from .rows import joined_rows, rows_cost
 from .shape import expand_dims
 
 
