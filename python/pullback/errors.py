@@ -91,17 +91,6 @@ class ConvergenceWarning(UserWarning):
     """A derivative was asked for at a point that is no solution, because the solver did not converge."""
 
 
-class Unhidden:
-    """Raises an error of pullback that NumPy hides behind a ValueError: "setting an array element with a sequence"."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ValueError) and isinstance(error.__cause__, PullbackError):
-            raise error.__cause__ from None
-
-
 @contextmanager
 def room_for(what: str) -> Generator[None]:
     """Raises OutOfMemoryError where NumPy raises MemoryError."""

@@ -1,4 +1,4 @@
-"""The base class of what transforms return: a function that calls another one, and is copied and pickled with it."""
+"""What transforms return: a function that calls another one, and is copied and pickled with it. Also how they run the other one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import update_wrapper
 from types import MethodType
 from typing import Any, Generic
 
+from .errors import PullbackError
 from .typing import P, R
 
 
@@ -66,3 +67,14 @@ def innermost(function: Any) -> Any:
     while isinstance(function, FunctionWrapper):
         function = function.__wrapped__
     return function
+
+
+class Unhidden:
+    """Raises an error of pullback that NumPy hides behind a ValueError: "setting an array element with a sequence"."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ValueError) and isinstance(error.__cause__, PullbackError):
+            raise error.__cause__ from None

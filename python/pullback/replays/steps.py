@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import ShapeError, Unhidden
+from ..errors import ShapeError
+from ..function_wrapper import Unhidden
 from ..ops.movement import concat
 from ..ops.shape import expand_dims
 from ..tensors.operand import own

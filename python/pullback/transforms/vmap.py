@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..autodiff.batching import Batch, Batched, belongs
-from ..errors import ShapeError, Unhidden, VmapError
-from ..function_wrapper import FunctionWrapper
+from ..errors import ShapeError, VmapError
+from ..function_wrapper import FunctionWrapper, Unhidden
 from ..interop.unknown_names import unexpected
 from ..ops._shapes import normalize_axis
 from ..ops.by_name import of_all
