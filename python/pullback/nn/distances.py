@@ -10,6 +10,7 @@ from ..ops.by_name import in_dtype, in_float, widened
 from ..ops.conversion import same_dtype
 from ..ops.elementwise import maximum
 from ..ops.matrices import vector_norms
+from ..ops.operands import as_tensors
 from ..ops.reduce import sum
 from ..ops.shape import broadcast_arrays
 from ..tensors.operand import as_tensor
@@ -49,7 +50,7 @@ def _pair(name: str, x1: Any, x2: Any) -> tuple[Tensor, Tensor, Any]:
 
     Raises ShapeError if the shapes do not broadcast.
     """
-    a, b = same_dtype([in_float(as_tensor(x1)), in_float(as_tensor(x2))])
+    a, b = same_dtype([in_float(x) for x in as_tensors(name, x1, x2)])
     broadcast_shapes(name, [a.shape, b.shape])
     return widened(a), widened(b), a.dtype
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from ..autodiff.scalars import common_dtype
 from ..tensors import dtypes
 from ..tensors.creation import asarray
-from ..tensors.operand import Number, as_tensor, operand
+from ..tensors.operand import Number, as_tensor
 from ..tensors.tensor import Tensor
 from ._shapes import real
 from .by_name import in_dtype, in_float, widened
@@ -36,6 +36,7 @@ from .elementwise import (
     where,
 )  # fmt: skip
 from .kinds import check_devices, check_numbers
+from .operands import operands
 
 # The coefficients of sin(u) / u in u².
 SINC: Final = [(-1) ** k / math.factorial(2 * k + 1) for k in range(7)]
@@ -46,7 +47,7 @@ def _operands(name: str, *values: Any, floating: bool = True) -> list[Tensor]:
 
     Raises DTypeError for a Python number that does not fit the dtype, DeviceError for tensors on two devices.
     """
-    found = [operand(value, op=name) for value in values]
+    found = operands(name, *values)
     check_devices(name, found)
     dtype = common_dtype(found)
     dtype = dtype if dtypes.is_float(dtype) or not floating else dtypes.DEFAULT

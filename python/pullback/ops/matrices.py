@@ -22,6 +22,7 @@ from .elementwise import abs as absolute, equal, greater, isfinite, logical_and,
 from .gather import take_along_axis
 from .linalg import matmul
 from .movement import concat
+from .operands import as_tensors
 from .reduce import count_nonzero, max, min, sum
 from .roots import length, squeezed
 from .shape import broadcast_to, moveaxis, reshape
@@ -61,7 +62,7 @@ def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -
 @explain_call
 def cross(a: ArrayLike, b: ArrayLike, *, axis: int = -1) -> Tensor:
     """Returns the cross products of vectors of length 3 along an axis. Raises ShapeError for another length."""
-    a, b = as_tensor(a), as_tensor(b)
+    a, b = as_tensors("cross", a, b)
     axis = integer("cross", "axis", axis)
     for argument, t in (("a", a), ("b", b)):
         if not -t.ndim <= axis < t.ndim:

@@ -41,7 +41,7 @@ from .draws import (
     draw_truncated,
     draw_uniform,
 )  # fmt: skip
-from .elementwise import less
+from .elementwise import less, subtract
 
 STATES_AHEAD = 256  # number of states of a generator that are copied to a GPU at once
 
@@ -242,7 +242,7 @@ class Generator(MadeOutside):
             raise unexpected(unknown)
         lengths = _shape("uniform", shape)
         if _has_tensor(low, high):
-            return _scaled("uniform", self.uniform(lengths, dtype=dtype), as_tensor(high) - low, low)
+            return _scaled("uniform", self.uniform(lengths, dtype=dtype), subtract(high, low), low)
         low, high = _number("uniform", "low", low), _number("uniform", "high", high)
         wanted = _float("uniform", dtype)
         widest = dtypes.finfo(dtypes.promote(wanted, dtypes.DEFAULT)).max  # half precision is computed in float32

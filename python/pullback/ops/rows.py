@@ -25,6 +25,7 @@ from .declare import normal, op
 from .elementwise import equal, exp, expm1, greater, mask_nan_gradient, rsqrt, square, where
 from .kinds import OWN, ROWS
 from .linear import ABSENT
+from .operands import as_tensors
 from .reduce import centred, mean, sum
 from .row_sums import repeated_rows, total_of_rows
 from .shape import expand_dims, inverse, permute_dims, reshape
@@ -366,14 +367,15 @@ def rms_norm(x: ArrayLike, weight: ArrayLike | None = None, *, axis: int | Seque
 
 
 def _normed(op: Any, x: Any, affine: list[tuple[str, Any]], axis: Any, eps: float) -> Tensor:
+    given: list[Any]
+    x, *given = as_tensors(op.name, x, optional=[value for _, value in affine])
     rows, order = _at_end(op.name, x, axis)
     count = len(ints(op.name, "axis", axis))
     lengths = rows.shape[rows.ndim - count :]
-    given = [as_tensor(value) if value is not None else None for _, value in affine]
     for (name, _), value in zip(affine, given):
         if value is not None and value.shape != lengths:
             raise ShapeError(
-                f"{op.name}: {name} has shape {value.shape}, but the normalized axes of x {as_tensor(x).shape} have lengths "
+                f"{op.name}: {name} has shape {value.shape}, but the normalized axes of x {x.shape} have lengths "
                 f"{lengths}. Give {name} that shape, or name other axes with axis=."
             )
     flat = _flat(rows, lengths)

@@ -30,6 +30,30 @@ def has_tensor(obj: Any, depth: int = 1, kinds: type | tuple[type, ...] = Tensor
     return False
 
 
+def kinds_of_numbers(lists: Any, depth: int = 1) -> set[type] | None:
+    """Returns which of bool, int and float nested lists of Python and NumPy numbers hold, None if they hold anything else."""
+    kinds: set[type] = set()
+    for of_item in set(map(type, lists)):
+        if not issubclass(of_item, (list, tuple)):
+            kind = _kind_of_number(of_item)
+            if kind is None:
+                return None
+            kinds.add(kind)
+    for inner in lists:
+        if isinstance(inner, (list, tuple)):
+            more = kinds_of_numbers(inner, depth + 1) if depth < MOST_AXES else None
+            if more is None:
+                return None
+            kinds |= more
+    return kinds
+
+
+def _kind_of_number(of_item: type) -> type | None:
+    if issubclass(of_item, np.generic):
+        return {"b": bool, "i": int, "u": int, "f": float}.get(np.dtype(of_item).kind)
+    return next((kind for kind in (bool, int, float) if issubclass(of_item, kind)), None)
+
+
 def as_array(obj: Any, dtype: Any) -> Any:
     """Returns an array made from nested lists of numbers and arrays."""
     plain = _as_lists(obj)
