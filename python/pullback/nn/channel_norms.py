@@ -8,7 +8,7 @@ from typing import Any, Final
 from ..autodiff.batching import Batched
 from ..errors import PullbackError, ShapeError, VmapError
 from ..interop.wrong_calls import explain_call
-from ..ops._shapes import channels_last, flag, integer, real
+from ..ops._shapes import channels_last, epsilon, flag, integer, real
 from ..ops.by_name import in_dtype, in_float, widened
 from ..ops.channels import channel_norm, norm_and_move
 from ..ops.conversion import same_dtype, stop_gradient
@@ -76,7 +76,7 @@ def _batch_norm(x: Any, running: Running, weight: Any, bias: Any, training: bool
             f"batch_norm: x {x.shape} has one value for each channel, whose variance is 0. Training takes a larger batch; use "
             f"training=False, or net.eval(), to normalize by the running values."
         )
-    eps = real("batch_norm", "eps", eps)
+    eps = epsilon("batch_norm", eps)
     running = running if count else (None, None, running[2])
     y = _moved(x, running, weight, bias, momentum, eps) if any([value is not None for value in running]) else None
     return channel_norm(x, weight, bias, None, eps, computed=y)
@@ -89,7 +89,7 @@ def _by_running(x: Tensor, middle: Any, variance: Any, weight: Any, bias: Any, e
     """Returns (x - mean) * scale + bias, with the scale rsqrt(variance + eps) * weight of each channel."""
     wide = widened(x)
     middle, variance = [as_tensor(value, dtype=wide.dtype) for value in (middle, variance)]
-    scale = rsqrt(variance + real("batch_norm", "eps", eps))
+    scale = rsqrt(variance + epsilon("batch_norm", eps))
     scale = scale if weight is None else scale * widened(weight)
     y = (wide - _of_channels(middle, x)) * _of_channels(scale, x)
     return in_dtype(y if bias is None else y + _of_channels(widened(bias), x), x.dtype)
@@ -166,7 +166,7 @@ def group_norm(
     groups = integer("group_norm", "num_groups", num_groups)
     if groups < 1 or x.shape[1] % groups:
         raise ShapeError(f"group_norm: num_groups={groups} does not divide the {x.shape[1]} channels of x {x.shape}.")
-    return channel_norm(x, weight, bias, groups, real("group_norm", "eps", eps))
+    return channel_norm(x, weight, bias, groups, epsilon("group_norm", eps))
 
 
 @explain_call
@@ -196,7 +196,7 @@ def instance_norm(
             _check_vector("instance_norm", name, as_tensor(value), x)
     if (running_mean is not None or running_var is not None) and x.size:
         _update_instances(x, running_mean, running_var, momentum)
-    return channel_norm(x, weight, bias, max(1, x.shape[1]), real("instance_norm", "eps", eps))
+    return channel_norm(x, weight, bias, max(1, x.shape[1]), epsilon("instance_norm", eps))
 
 
 @only_once
@@ -253,7 +253,7 @@ class _Normalizer(Module):
         track_running_stats: bool = True, *, bias: bool = True, dtype: DTypeLike | None = None, device: str | None = None,
     ) -> None:  # fmt: skip
         title = type(self).__name__
-        (self.num_features,), self.eps = positive_lengths(title, num_features=num_features), real(title, "eps", eps)
+        (self.num_features,), self.eps = positive_lengths(title, num_features=num_features), epsilon(title, eps)
         self.momentum = None if momentum is None else real(title, "momentum", momentum)
         self.affine = flag(title, "affine", affine)
         self.track_running_stats = flag(title, "track_running_stats", track_running_stats)
@@ -383,7 +383,7 @@ class GroupNorm(Module):
         self.num_groups, self.num_channels = positive_lengths("GroupNorm", num_groups=num_groups, num_channels=num_channels)
         if self.num_channels % self.num_groups:
             raise ShapeError(f"GroupNorm: num_groups={num_groups} does not divide num_channels={num_channels}.")
-        self.eps, self.affine = real("GroupNorm", "eps", eps), flag("GroupNorm", "affine", affine)
+        self.eps, self.affine = epsilon("GroupNorm", eps), flag("GroupNorm", "affine", affine)
         self.weight = Parameter(ones(num_channels, dtype=dtype, device=device)) if affine else None
         bias = affine and flag("GroupNorm", "bias", bias)
         self.bias = Parameter(zeros(num_channels, dtype=dtype, device=device)) if bias else None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError
-from ..ops._shapes import flag, real
+from ..ops._shapes import epsilon, flag
 from ..ops.operands import as_tensors
 from ..ops.rows import layer_norm, rms_norm
 from ..tensors.creation import ones, zeros
@@ -50,7 +50,7 @@ class LayerNorm(Module):
         self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
         *, dtype: DTypeLike | None = None, device: str | None = None,
     ) -> None:  # fmt: skip
-        self.normalized_shape, self.eps = _lengths("LayerNorm", normalized_shape), real("LayerNorm", "eps", eps)
+        self.normalized_shape, self.eps = _lengths("LayerNorm", normalized_shape), epsilon("LayerNorm", eps)
         bias = flag("LayerNorm", "bias", bias)
         elementwise_affine = flag("LayerNorm", "elementwise_affine", elementwise_affine)
         shape = self.normalized_shape
@@ -86,7 +86,7 @@ class RMSNorm(Module):
     ) -> None:  # fmt: skip
         self.normalized_shape, self.eps = (
             _lengths("RMSNorm", normalized_shape),
-            None if eps is None else real("RMSNorm", "eps", eps),
+            None if eps is None else epsilon("RMSNorm", eps),
         )
         elementwise_affine = flag("RMSNorm", "elementwise_affine", elementwise_affine)
         shape = self.normalized_shape

@@ -10,7 +10,7 @@ from ..tensors import dtypes
 from ..tensors.creation import asarray
 from ..tensors.operand import Number, as_tensor
 from ..tensors.tensor import Tensor
-from ._shapes import real
+from ._shapes import epsilon
 from .by_name import in_dtype, in_float, widened
 from .elementwise import (
     abs,
@@ -132,7 +132,7 @@ def logit(x: Any, /, eps: float | None = None) -> Tensor:
     x = in_float(as_tensor(x))
     p = widened(x)
     if eps is not None:
-        p = clip(p, real("logit", "eps", eps), 1.0 - eps)
+        p = clip(p, epsilon("logit", eps), 1.0 - eps)
     close = less(abs(p - 0.5), 0.25)  # here the difference of the logarithms would cancel
     return in_dtype(where(close, 2.0 * atanh(2.0 * p - 1.0), log(p) - log1p(-p)), x.dtype)
 

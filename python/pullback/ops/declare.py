@@ -198,7 +198,7 @@ def binary(
                 x = as_tensor(x.array)
         try:
             z = kernel(x, y)
-        except Refused:
+        except (Refused, OverflowError):  # a Python integer that is larger than any float
             return retry(declared, (x, y), ())
         record = listeners.record
         if record is not None:

@@ -116,30 +116,33 @@ def matmul(a: ArrayLike, b: ArrayLike, /, **unknown: NoReturn) -> Tensor:
     """
     if unknown:
         raise unexpected(unknown)
-    a, b = (a, b) if a.__class__ is Tensor and b.__class__ is Tensor else as_tensors("matmul", a, b)
-    rows, columns = a.array.ndim, b.array.ndim
+    x: Any = a
+    y: Any = b
+    if a.__class__ is not Tensor or b.__class__ is not Tensor:
+        x, y = as_tensors("matmul", a, b)
+    rows, columns = x.array.ndim, y.array.ndim
     if not rows or not columns:
-        raise ShapeError(f"matmul: shapes {a.shape} and {b.shape}: a 0-d tensor has no product; use a * b.")
-    inner = b.array.shape[0 if columns == 1 else -2]
-    if a.array.shape[-1] != inner:
+        raise ShapeError(f"matmul: shapes {x.shape} and {y.shape}: a 0-d tensor has no product; use a * b.")
+    inner = y.array.shape[0 if columns == 1 else -2]
+    if x.array.shape[-1] != inner:
         raise ShapeError(
-            f"matmul: shapes {a.shape} and {b.shape} do not fit: the last axis of a has length {a.shape[-1]}, axis "
+            f"matmul: shapes {x.shape} and {y.shape} do not fit: the last axis of a has length {x.shape[-1]}, axis "
             f"{0 if columns == 1 else -2} of b has {inner}. They must be equal; transpose one of them (x.mT)?"
         )
     if rows > 1 and columns > 1:
         if rows > 2 or columns > 2:
-            broadcast_shapes("matmul", [a.shape[:-2], b.shape[:-2]])
-        return apply(_matmul, (a, b))
+            broadcast_shapes("matmul", [x.shape[:-2], y.shape[:-2]])
+        return apply(_matmul, (x, y))
     if rows == 2:
-        return apply(_matmul, (a, b))
+        return apply(_matmul, (x, y))
     if rows == 1 and columns == 2:
-        return apply(_matmul, (matrix_transpose(b), a))
+        return apply(_matmul, (matrix_transpose(y), x))
     if rows == 1:
-        a = reshape(a, (1, -1) if inner else (1, 0))
+        x = reshape(x, (1, -1) if inner else (1, 0))
     if columns == 1:
-        b = reshape(b, (-1, 1) if inner else (0, 1))
-    y = apply(_matmul, (a, b))
-    return reshape(y, _squeezed(y, rows, columns))
+        y = reshape(y, (-1, 1) if inner else (0, 1))
+    z = apply(_matmul, (x, y))
+    return reshape(z, _squeezed(z, rows, columns))
 
 
 def _squeezed(y: Tensor, rows: int, columns: int) -> tuple[int, ...]:

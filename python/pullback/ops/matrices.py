@@ -15,7 +15,7 @@ from ..tensors.operand import as_tensor, converted
 from ..tensors.ranges import arange, eye
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
-from ._shapes import broadcast_shapes, integer, ints, kept, normalize_axes
+from ._shapes import broadcast_shapes, integer, ints, kept, normalize_axes, real
 from .by_name import in_dtype, in_float, widened
 from .conversion import constant, copy
 from .elementwise import abs as absolute, equal, greater, isfinite, logical_and, sign, where
@@ -94,6 +94,8 @@ def vector_norm(x: ArrayLike, *, axis: int | Sequence[int] | None = None, keepdi
 def vector_norms(name: str, given: Any, axis: Any, keepdims: Any, power: Any, option: str = "ord") -> Tensor:
     """Returns the norms for the function with this name, which errors name. option: its name of the power."""
     given, keepdims = _floats(name, as_tensor(given)), kept(name, keepdims)
+    if isinstance(power, Tensor):
+        real(name, option, power)  # raises DTypeError
     if not isinstance(power, Real) or power != power:
         one_of(name, option, power, [2, 1, 0, math.inf, -math.inf], "another power")
     axes = normalize_axes(name, axis, given.ndim)

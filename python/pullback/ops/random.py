@@ -18,7 +18,7 @@ import numpy as np
 from ..autodiff.batching import Batch
 from ..autodiff.primitive import apply
 from ..backends import kernels_on
-from ..errors import DTypeError, PullbackError, ShapeError
+from ..errors import DTypeError, PullbackError, ShapeError, shown
 from ..interop.unknown_names import unexpected
 from ..launch import capturing
 from ..launch.made import MadeOutside
@@ -379,8 +379,8 @@ def _number(name: str, what: str, value: Any) -> float:
         return real(name, what, value)  # raises DTypeError
     try:
         return float(value)
-    except (TypeError, ValueError):
-        raise DTypeError(f"{name}: {what}={value!r} is not a number. {_ORDER.format(name, _PARAMETERS[name])}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise DTypeError(f"{name}: {what}={shown(value)} is not a number. {_ORDER.format(name, _PARAMETERS[name])}") from None
 
 
 def _float(name: str, dtype: Any) -> Any:

@@ -18,7 +18,7 @@ from ..interop.unknown_names import unexpected
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
-from ._shapes import Shape, ints, kept, normalize_axes, real
+from ._shapes import Shape, epsilon, ints, kept, normalize_axes
 from .by_name import all_on, in_dtype, lifted, spread, widened
 from .conversion import same_dtype, settled
 from .declare import normal, op
@@ -383,7 +383,7 @@ def _normed(op: Any, x: Any, affine: list[tuple[str, Any]], axis: Any, eps: floa
     if any([value is not None and value.dtype != flat.dtype for value in flats]):
         same = iter(same_dtype([flat, *[value for value in flats if value is not None]]))
         flat, flats = next(same), [None if value is None else next(same) for value in flats]
-    y = apply(op, (flat, *[ABSENT if value is None else value for value in flats]), (real(op.name, "eps", eps),))
+    y = apply(op, (flat, *[ABSENT if value is None else value for value in flats]), (epsilon(op.name, eps),))
     y = y if y.shape == rows.shape else reshape(y, rows.shape)
     return y if order is None else permute_dims(y, inverse(order))
 

@@ -158,7 +158,7 @@ def values_in(opt: Any, rows: Any, schedules: list[Schedule]) -> dict[str, Any]:
     at = c.HYPER
     for name, count in opt.hyper.items():
         parts = [_one_or_all(rows[:, k]) for k in range(at, at + count)]
-        found[name] = opt._checked(name, parts[0] if count == 1 else tuple(parts))
+        found[name] = opt._checked(name, opt._as_given(name, parts[0] if count == 1 else tuple(parts)))
         at += count
     return found
 
