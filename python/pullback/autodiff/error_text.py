@@ -162,18 +162,14 @@ def zero(tape: Tape, x: Any) -> str:
     reach = dependents(tape, [x.serial])
     nodes = [node for node in named(tape.nodes) if not reach.isdisjoint([node.inputs[i] for i in node.op.dead])]
     origins = [tape.origins.get(node.y) or Origin((), None) for node in nodes]
-    ends = [
+    ends = "; ".join(dict.fromkeys([
         f"the derivative of {op_at(*origin.pulled)}" if origin.pulled
         else f"{public_name(origin.codes) or node.op.name}, recorded at {line_of(node.site)}"
         for node, origin in zip(nodes, origins)
-    ]  # fmt: skip
+    ]))  # fmt: skip
     second = any([not reach.isdisjoint(values) for values, _ in tape.derivatives])
-    return (
-        f"{name_of(x)} reaches the target only through steps whose derivative is zero everywhere ({'; '.join(dict.fromkeys(ends))}): "
-        f"its gradient is zero, "
-        + (
-            "because it is the second derivative of a function of straight pieces."
-            if second
-            else "and nothing will be learned from it. pb.straight_through(f) lets gradients pass."
-        )
+    return f"{name_of(x)} reaches the target only through steps whose derivative is zero everywhere ({ends}): its gradient is " + (
+        "zero, because it is the second derivative of a function of straight pieces."
+        if second
+        else "zero, and nothing will be learned from it. pb.straight_through(f) lets gradients pass."
     )
