@@ -144,9 +144,9 @@ def _recomputation(
         again = [values[place] for place in places]
         if not all([_alike(before, _facts(y)) for before, y in zip(facts, again)]):
             raise TapeError(
-                f"checkpoint: {name} returned other values when it was computed again in the backward pass, so its gradients would be "
-                f"wrong. It must compute the same each time: draw random numbers from pb.random, which is rewound, and not from NumPy "
-                f"or Python, or pass them as arguments, and change no array and no number that it reads."
+                f"checkpoint: {name} returned other values when it was computed again in the backward pass, so its gradients would "
+                f"be wrong. It must compute the same each time: draw random numbers from pb.random, which is rewound, and not from "
+                f"NumPy or Python, or pass them as arguments, and change no array and no number that it reads."
             )
         return tape, again
 
