@@ -32,7 +32,7 @@ def saved(opt: Any) -> dict[str, Any]:
         "kernel": opt._formula_name(),  # rules of one name may have several formulas
         "steps": opt.steps,
         "settings": {name: Tensor(rows) for name, rows in zip(opt._names, table)},
-        "slots": {name: opt.slots(p) for name, p in zip(opt._names, opt._parameters)},
+        "slots": {name: opt._slots_at(i) for i, name in enumerate(opt._names)},
         **more,
         "program": Tensor(rows),
     }
