@@ -33,10 +33,11 @@ template <class C, class T> __global__ void __launch_bounds__(kAcross* kDown) pu
   const int64_t column = int64_t(strip) * kAcross + across, begin = chunk * kOrderBlock;
   const int rows = column >= c.n ? 0 : int(c.rows - begin < kOrderBlock ? c.rows - begin : kOrderBlock);
 
+  const int mine = (rows - down + kDown - 1) / kDown;  // rows of this thread: 0 or more, because down < kDown
   const auto each = [&](auto&& f) {
 #pragma unroll
     for (int e = 0; e < kEach; ++e)
-      if (down + e * kDown < rows) f(e);
+      if (e < mine) f(e);
   };
   C value[kEach], y[kEach];
   const auto load = [&](C(&to)[kEach], const Factor& f) {

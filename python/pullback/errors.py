@@ -114,6 +114,8 @@ def shown(value: object) -> str:
     shape = getattr(value, "shape", ())
     if isinstance(shape, tuple) and shape:
         return f"{an(value)} of shape {shape}"
+    if isinstance(value, int) and value.bit_length() > 256:  # Python refuses to write thousands of digits
+        return f"an integer of {int(value.bit_length() * math.log10(2)) + 1} digits"
     text = " ".join(repr(value).split())
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 

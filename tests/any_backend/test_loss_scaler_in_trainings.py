@@ -240,3 +240,28 @@ def test_a_scale_that_changes_before_the_backward_pass_is_an_error() -> None:
     scaler.step(opt, [pb.tensor([1.0])])
     scaler.update()
     refused("LossScaler", lambda: tape.gradient(loss, [p]), pb.StaleValueError)
+
+
+def test_running_statistics_move_in_a_step_that_is_left_out() -> None:
+    net, scaler = pb.nn.BatchNorm1d(2), pb.amp.LossScaler(1e30)
+    opt = pb.optim.SGD(net.parameters(), 0.1)
+    weight, x = host(net.weight).copy(), pb.tensor([[1.0, 2.0], [3.0, 8.0], [5.0, 5.0]])
+
+    def loss(x: Any) -> Any:
+        return pb.sum(net(x) ** 2) * 1e10
+
+    opt.minimize(loss, x, scaler=scaler)
+    assert scaler.skipped.item() == 1
+    np.testing.assert_array_equal(host(net.weight), weight)
+    np.testing.assert_allclose(host(net.running_mean), [0.3, 0.5], rtol=1e-6)  # as torch.nn.BatchNorm1d: 0.1 of the means
+    np.testing.assert_allclose(host(net.running_var), [0.9 + 0.1 * 4, 0.9 + 0.1 * 9], rtol=1e-6)
+    assert net.num_batches_tracked.item() == 1
+
+
+def test_running_statistics_of_activations_that_overflow_are_seen_in_the_values() -> None:
+    net, scaler = pb.nn.BatchNorm1d(1), pb.amp.LossScaler(2.0)
+    opt = pb.optim.SGD(net.parameters(), 0.1)
+    opt.minimize(lambda x: pb.sum(net(x)), pb.tensor([[np.inf], [1.0]], dtype="float16"), scaler=scaler)
+    opt.minimize(lambda x: pb.sum(net(x)), pb.tensor([[2.0], [1.0]], dtype="float16"), scaler=scaler)
+    assert scaler.skipped.item() == 1
+    assert np.isnan(host(net.eval()(pb.ones((1, 1))))).all()

@@ -196,3 +196,50 @@ def test_a_deep_nest_is_built_and_walked_without_recursion() -> None:
     assert repr(net).endswith(")")
     assert "..." in repr(net)  # the part that is too deep
     assert len(net.eval().parameters()) == 2
+
+
+def test_a_deep_nest_is_copied_and_listed() -> None:
+    inner = nn.Linear(2, 2)
+    net: Any = inner
+    for _ in range(600):
+        net = nn.Sequential(net)
+    copied = copy.deepcopy(net)
+    (path, weight), (_, bias) = copied.named_parameters()
+    assert path == ".".join(["0"] * 600) + ".weight"
+    assert list(copied.state_dict()) == list(net.state_dict())
+    assert weight is not inner.weight
+    np.testing.assert_array_equal(host(weight), host(inner.weight))
+    np.testing.assert_array_equal(host(bias), host(inner.bias))
+
+
+def test_copies_keep_what_is_shared_cyclic_and_copied_in_its_own_way() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            self.layer, self.copies = nn.Linear(2, 2), 0
+
+        def __deepcopy__(self, memo: Any) -> Any:
+            made = memo[id(self)] = Own()
+            made.copies = self.copies + 1
+            return made
+
+    class Child(nn.Module):
+        def __init__(self) -> None:
+            self.weight, self.owner = pb.Parameter(pb.ones(2)), []
+
+    class Parent(nn.Module):
+        def __init__(self) -> None:
+            self.child, self.own = Child(), Own()
+            self.again, self.tied = self.child, self.child.weight
+            self.child.owner.append(self.describe)
+
+        def describe(self) -> str:
+            return type(self).__name__
+
+    parent = Parent()
+    found = copy.deepcopy(parent)
+    assert found.child is found.again is not parent.child
+    assert found.tied is found.child.weight is not parent.tied
+    assert found.own.copies == 1
+    assert found.child.owner[0].__self__ is found
+    assert not found.eval().training
+    assert parent.training

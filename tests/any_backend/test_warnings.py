@@ -256,3 +256,50 @@ print(all([bool(pb.all(pb.abs(y.astype("float64")) >= big)) for y in made]))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment(**variables))
     assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def _text_of_zero(make: Callable[[], Any]) -> str:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        make()
+    (text,) = [str(warning.message) for warning in caught if warning.category is pb.ZeroGradientWarning]
+    return text
+
+
+@pytest.mark.parametrize(("f", "names"), [
+    (pb.max, ["the derivative of max"]), (lambda x: pb.sum(pb.relu(x)), ["the derivative of relu"]),
+    (lambda x: pb.sum(pb.sort(x) * 2.0), ["the derivative of sort"]), (lambda x: pb.sum(pb.topk(x, 2).values), ["topk"]),
+    (lambda x: pb.quantile(x, 0.3), ["quantile", "the derivative of sort"]), (lambda x: pb.sum(pb.cummax(x).values), ["cummax"]),
+    (lambda x: pb.linalg.vector_norm(x, ord=1), ["vector_norm"]), (lambda x: pb.nn.l1(x, pb.zeros(3)), ["the derivative of abs"]),
+    (lambda x: pb.segment_max(x, [0, 0, 0])[0], ["the derivative of segment_max"]),
+])  # fmt: skip
+def test_the_warning_of_a_second_derivative_names_the_public_function_and_its_line(
+    f: Callable[[Any], Any], names: list[str]
+) -> None:
+    x = pb.tensor([1.0, 2.0, 3.0])
+
+    def second() -> Any:
+        with pb.GradientTape() as outer:
+            outer.watch(x)
+            with pb.GradientTape() as inner:
+                inner.watch(x)
+                y = f(x)
+            z = pb.sum(inner.gradient(y, x) * 2.0)
+        return outer.gradient(z, x)
+
+    text = _text_of_zero(second)
+    listed = text[text.index("everywhere (") + 12 : text.rindex(")")]
+    assert [part.partition(",")[0] for part in listed.split("; ")] == names
+    assert all([f'recorded at "{__file__}"' in part for part in listed.split("; ")])
+    assert text.endswith("because it is the second derivative of a function of straight pieces.")
+
+
+def test_the_warning_of_a_first_derivative_names_the_public_function() -> None:
+    x = pb.tensor([1.0, 2.0, 3.0])
+    for f, name in (
+        (lambda x: pb.sum(pb.heaviside(x, 0.5)), "heaviside"),
+        (lambda x: pb.sum(pb.where(x > 1, 1.0, 2.0)), "greater"),
+    ):
+        text = _text_of_zero(lambda f=f: pb.grad(f)(x))
+        assert f'zero everywhere ({name}, recorded at "{__file__}"' in text
+        assert text.endswith("pb.straight_through(f) lets gradients pass.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence, Set
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..backends import modes
 from ..errors import PullbackError, ShapeError, StaleValueError, TapeError, UnconnectedError, ZeroGradientWarning, an
@@ -165,6 +165,9 @@ def _walk(tape: Tape, pending: list[Recorded], reach: set[int], sources: set[int
             error.args = (f"{error} (in the backward pass of {error_text.op_at(op, (code, offset))})", *error.args[1:])
             raise
     return hooks
+
+
+WALK: Final = _walk.__code__
 
 
 def _complete(gradients: dict[int, Any], y: int, g: Any, hooks: dict[int, Any], precision: modes.Precision) -> Tensor:

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import an
+from ..interop.wrong_calls import public_name
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from .node import dependents, named
-from .site import line_of
+from .site import Origin, line_of
 
 if TYPE_CHECKING:
     from .primitive import Op
@@ -157,9 +158,18 @@ def stale(op: Op, site: Any, storage: Any, version: int) -> str:
 
 
 def zero(tape: Tape, x: Any) -> str:
+    """Returns the warning of a source that the target depends on only through zero derivatives."""
     reach = dependents(tape, [x.serial])
-    ops = [op_at(node.op, node.site) for node in named(tape.nodes) if not reach.isdisjoint([node.inputs[i] for i in node.op.dead])]
-    return (
-        f"{name_of(x)} reaches the target only through ops whose derivative is zero everywhere ({'; '.join(ops)}): its "
-        f"gradient is zero, and nothing will be learned from it. pb.straight_through(f) lets gradients pass."
+    nodes = [node for node in named(tape.nodes) if not reach.isdisjoint([node.inputs[i] for i in node.op.dead])]
+    origins = [tape.origins.get(node.y) or Origin((), None) for node in nodes]
+    ends = "; ".join(dict.fromkeys([
+        f"the derivative of {op_at(*origin.pulled)}" if origin.pulled
+        else f"{public_name(origin.codes) or node.op.name}, recorded at {line_of(node.site)}"
+        for node, origin in zip(nodes, origins)
+    ]))  # fmt: skip
+    second = any([not reach.isdisjoint(values) for values, _ in tape.derivatives])
+    return f"{name_of(x)} reaches the target only through steps whose derivative is zero everywhere ({ends}): its gradient is " + (
+        "zero, because it is the second derivative of a function of straight pieces."
+        if second
+        else "zero, and nothing will be learned from it. pb.straight_through(f) lets gradients pass."
     )

@@ -6,7 +6,10 @@ import sys
 import warnings
 from collections.abc import Callable
 from types import CodeType, FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from .primitive import Op
 
 Site = tuple[CodeType, int]
 current_frame: Final[Callable[[int], FrameType]] = sys._getframe  # pyright: ignore[reportPrivateUsage]
@@ -26,6 +29,30 @@ def user_frame(frame: FrameType) -> FrameType:
 def is_ours(frame: FrameType) -> bool:
     """True if the frame belongs to pullback or to another module of _OURS."""
     return bool(frame.f_globals.get("__name__", "").startswith(_OURS))
+
+
+class Origin(NamedTuple):
+    """How an op came to be called, for messages that name what the user knows.
+
+    Attributes:
+        codes: pullback's code, from the op outwards to the function that the user called.
+        pulled: the op whose pullback called the op, and its site; None if no backward pass was running.
+    """
+
+    codes: tuple[CodeType, ...]
+    pulled: tuple[Op, Site] | None
+
+
+def origin_of(frame: FrameType, backward: CodeType) -> Origin:
+    """Returns the origin of the op that this frame called. backward: the code of the loop that runs the pullbacks of ops."""
+    codes, pulled = [], None
+    while is_ours(frame) and frame.f_back is not None:
+        codes.append(frame.f_code)
+        if frame.f_code is backward and pulled is None:
+            names = frame.f_locals
+            pulled = names["op"], (names["code"], names["offset"])
+        frame = frame.f_back
+    return Origin(tuple(codes), pulled)
 
 
 def reading_frame(readers: frozenset[str]) -> FrameType | None:

@@ -15,14 +15,14 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..tree import beside, flatten, unflatten
 from ..typing import Tree
-from .backward import note_derivative, note_op, seeds_for, sweep
+from .backward import WALK, note_derivative, note_op, seeds_for, sweep
 from .error_text import not_watched
 from .kept import Kept, Listening
 from .listeners import listeners, new_serial
 from .node import Recorded, only_call
 from .primitive import Op
 from .returned import note
-from .site import Site, call_site, current_frame, user_frame
+from .site import Origin, Site, call_site, current_frame, origin_of, user_frame
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -62,6 +62,7 @@ class Tape(Listening):
         self.watched: dict[int, Site] = {}  # for each leaf that was passed to `watch`, the site of the call
         self.hooks: dict[int, list[Callable[[Tensor], Any]]] = {}
         self.has_dead = False  # True if some node has a derivative that is zero everywhere
+        self.origins: dict[int, Origin] = {}  # by serial, of the ops that such a node stands for
         self.scopes: dict[int, int] = {}  # by serial, while a profile runs: the scope that the pullback is attributed to
         self.precisions: dict[int, modes.Precision] = {}  # by serial, where products of the op rounded their factors
         self.cuts: list[tuple[int, str, Site]] = []  # where watched values left the tape: numpy(), stop_gradient, …
@@ -174,13 +175,16 @@ class Tape(Listening):
         if code is not self.code:
             frame = user_frame(frame)
             self.code = code = frame.f_code
-        offset = frame.f_lasti
+        offset, dead = frame.f_lasti, False
         if op.dead:
             if op.pullback is None:
                 self.cuts += [(serial, op.name, (code, offset)) for serial in serials if serial]
                 return
-            self.has_dead = self.has_dead or any([serials[i] for i in op.dead])
+            dead = any([serials[i] for i in op.dead])
+            self.has_dead = self.has_dead or dead
         result = y.serial = y.serial or new_serial()
+        if dead:
+            self.origins[result] = origin_of(current_frame(2), WALK)
         values.add(result)
         if door.profiling or modes.used:
             note_op(self, op, result, (code, offset))

@@ -8,7 +8,8 @@ from typing import Any, Literal
 from ..errors import ShapeError
 from ..ops import cumulative, elementwise, gather, index, linalg, matrices, movement, shape, sort as ordering
 from ..ops._shapes import ints, normalize_axis
-from ..tensors.operand import as_tensor, own
+from ..ops.operands import as_tensors
+from ..tensors.operand import own
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
 
@@ -19,16 +20,16 @@ def concatenate(arrays: Any, /, axis: int | None = 0, *, dtype: Any = None, cast
 
 
 def vstack(tup: Sequence[Any], *, dtype: Any = None, casting: str = "same_kind") -> Tensor:
-    return concatenate([atleast_2d(x) for x in tup], dtype=dtype)
+    return concatenate([atleast_2d(x) for x in as_tensors("np.vstack", *tup)], dtype=dtype)
 
 
 def hstack(tup: Sequence[Any], *, dtype: Any = None, casting: str = "same_kind") -> Tensor:
-    parts = [atleast_1d(x) for x in tup]
+    parts = [atleast_1d(x) for x in as_tensors("np.hstack", *tup)]
     return concatenate(parts, 0 if parts[0].ndim == 1 else 1, dtype=dtype)
 
 
 def column_stack(tup: Sequence[Any]) -> Tensor:
-    parts = [as_tensor(x) for x in tup]
+    parts = as_tensors("np.column_stack", *tup)
     return concatenate([x if x.ndim > 1 else shape.reshape(x, (-1, 1)) for x in parts], 1)
 
 
@@ -99,16 +100,16 @@ def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = Non
 
 
 def outer(a: Any, b: Any) -> Tensor:
-    return linalg.outer(shape.flatten(a), shape.flatten(b))
+    return linalg.outer(*map(shape.flatten, as_tensors("np.outer", a, b)))
 
 
 def vdot(a: Any, b: Any, /) -> Tensor:
-    return linalg.vecdot(shape.flatten(a), shape.flatten(b))
+    return linalg.vecdot(*map(shape.flatten, as_tensors("np.vdot", a, b)))
 
 
 def dot(a: ArrayLike, b: ArrayLike) -> Tensor:
     """Returns the product of vectors, of matrices, or over the last axis of a and the last but one of b. Raises ShapeError."""
-    a, b = as_tensor(a), as_tensor(b)
+    a, b = as_tensors("np.dot", a, b)
     if not a.ndim or not b.ndim:
         return elementwise.multiply(a, b)
     if b.ndim <= 2:
@@ -119,6 +120,7 @@ def dot(a: ArrayLike, b: ArrayLike) -> Tensor:
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Tensor:
     if axis is not None:
         axisa = axisb = axisc = axis
+    a, b = as_tensors("np.cross", a, b)
     product = matrices.cross(shape.moveaxis(a, axisa, -1), shape.moveaxis(b, axisb, -1))
     return shape.moveaxis(product, -1, axisc)
 

@@ -145,8 +145,16 @@ def _title_of_frame(frame: FrameType) -> str:
         return kind.__name__
     if name[0] in "_<" or (name == "asarray" and frame.f_back is not None and is_ours(frame.f_back)):
         return ""  # `asarray` is then the conversion inside another function
-    loaded = tuple([space for space in SPACES if space in sys.modules])
-    return name if _is_public(code, (kind,) if public else loaded) else ""
+    return name if _is_public(code, (kind,) if public else _loaded()) else ""
+
+
+def _loaded() -> tuple[str, ...]:
+    return tuple([space for space in SPACES if space in sys.modules])
+
+
+def public_name(codes: Sequence[CodeType]) -> str:
+    """Returns the name of the outermost public function among the codes of frames, which begin with the innermost one, or ""."""
+    return next((code.co_name for code in reversed(codes) if _is_public(code, _loaded())), "")
 
 
 @functools.lru_cache(maxsize=1000)
@@ -203,7 +211,8 @@ def flag(name: str, what: str, value: Any, instead: str = "") -> bool:
 def _meant(owner: str, name: str, value: Any, known: Sequence[Any], spelled: Mapping[str, str]) -> str:
     """Returns a sentence, after a space, about what to give in place of an option of another library or spelling, or nothing."""
     if not isinstance(value, str):
-        return ""
+        is_array = hasattr(value, "item") and not isinstance(value, Real)
+        return f" It must be a Python number: give {name}.item()." if is_array and not value.shape else ""
     if hint := _tables().OPTIONS.get(f"{owner}.{name}", {}).get(value):
         return f" {hint}"
     import difflib  # late, as in `keyword_text`

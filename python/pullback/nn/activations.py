@@ -12,6 +12,7 @@ from ..ops import elementwise, rows, shape
 from ..ops._shapes import normalize_axis, real
 from ..ops.by_name import in_dtype, in_float, widened
 from ..ops.elementwise import abs, copysign, expm1, greater, greater_equal, less, less_equal, sigmoid, tanh, where
+from ..ops.operands import as_tensors
 from ..tensors.creation import full
 from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
@@ -184,7 +185,7 @@ def prelu(x: Any, weight: Any) -> Tensor:
 
     weight: (1,) or one number for all elements, or (channels,) for x (n, channels, …). Raises ShapeError.
     """
-    x, weight = as_tensor(x), as_tensor(weight)
+    x, weight = as_tensors("prelu", x, weight)
     channels = x.shape[1] if x.ndim > 1 else 1
     if weight.ndim > 1 or weight.size not in (1, channels):
         raise ShapeError(

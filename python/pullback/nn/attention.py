@@ -17,6 +17,7 @@ from ..ops.conversion import same_dtype
 from ..ops.dropout import dropout
 from ..ops.elementwise import cos, exp, sin
 from ..ops.movement import concat, stack
+from ..ops.operands import as_tensors, with_whole
 from ..ops.shape import expand_dims, squeeze
 from ..tensors import dtypes
 from ..tensors.operand import as_tensor
@@ -53,7 +54,7 @@ def scaled_dot_product_attention(
     causal, shares = flag(NAME, "is_causal", is_causal), flag(NAME, "enable_gqa", enable_gqa)
     dropped = probability(NAME, "dropout_p", dropout_p)
     factor = None if scale is None else real(NAME, "scale", scale, "Multiply the query by it, and pass scale=1.0.")
-    given = [as_tensor(x) for x in (query, key, value)]
+    given = as_tensors(NAME, query, key, value)
     q, k, v = _operands(given, shares)
     mask = None if attn_mask is None else mask_for(NAME, "attn_mask", attn_mask, q, k)
     y, _ = attend(q, k, v, mask, dropped, causal, factor)
@@ -133,7 +134,7 @@ def mask_for(name: str, argument: str, mask: ArrayLike, q: Tensor, k: Tensor, mo
             f"{name}: {argument}={mask!r} is a str. Give a tensor of bools, True where a query sees a key, or of floats that are "
             f"added to the scores. A causal mask is is_causal=True of {NAME}, and causal=True of nn.MultiHeadAttention."
         )
-    m, scores = as_tensor(mask), (*q.shape[:-1], k.shape[-2])
+    (_, m), scores = with_whole(name, q, mask), (*q.shape[:-1], k.shape[-2])
     if m.dtype != dtypes.bool_ and not dtypes.is_float(m.dtype):
         raise DTypeError(
             f"{name}: {argument} has dtype {m.dtype}. Give bools, True where a query sees a key, or floats that are added to the "

@@ -11,6 +11,7 @@ from ..errors import DTypeError, PullbackError, ShapeError
 from ..ops._shapes import flag, probability
 from ..ops.elementwise import logical_and, logical_not, where
 from ..ops.linear import linear
+from ..ops.operands import as_tensors, with_whole
 from ..ops.reduce import mean
 from ..ops.shape import expand_dims, permute_dims, reshape, split, squeeze, swapaxes
 from ..tensors import dtypes
@@ -125,7 +126,7 @@ class MultiheadAttention(_Projected):
         name = "MultiheadAttention"
         causal, weighted = flag(name, "is_causal", is_causal), flag(name, "need_weights", need_weights)
         averaged, same = flag(name, "average_attn_weights", average_attn_weights), query is key and key is value
-        xs = [as_tensor(x) for x in ((query,) if same else (query, key, value))]
+        xs = as_tensors(name, *((query,) if same else (query, key, value)), self.out_proj.weight)[:-1]
         xs, alone = self._batched(xs)
         q, k, v = [_heads(x, self.num_heads) for x in self._projections(xs)]
         mask = self._mask(key_padding_mask, attn_mask, q, k, alone)
@@ -170,10 +171,10 @@ class MultiheadAttention(_Projected):
         batch, heads, length = q.shape[:3]
         keys, found = k.shape[2], []
         if padding is not None:
-            m = _checked("key_padding_mask", padding, [(keys,)] if alone else [(batch, keys)])
+            m = _checked("key_padding_mask", padding, q, [(keys,)] if alone else [(batch, keys)])
             found.append(reshape(m, (batch, 1, 1, keys)))
         if pairs is not None:
-            m = _checked("attn_mask", pairs, [(length, keys), (batch * heads, length, keys)])
+            m = _checked("attn_mask", pairs, q, [(length, keys), (batch * heads, length, keys)])
             found.append(reshape(m, (1, 1, length, keys) if m.ndim == 2 else (batch, heads, length, keys)))
         found = [logical_not(m) if m.dtype == dtypes.bool_ else m for m in found]
         if len(found) < 2:
@@ -187,13 +188,13 @@ class MultiheadAttention(_Projected):
         return f"{self.embed_dim}, {self.num_heads}" + (", batch_first=True" if self.batch_first else "")
 
 
-def _checked(name: str, mask: Any, shapes: list[tuple[int, ...]]) -> Tensor:
+def _checked(name: str, mask: Any, q: Tensor, shapes: list[tuple[int, ...]]) -> Tensor:
     if isinstance(mask, str):
         raise DTypeError(
             f"MultiheadAttention: {name}={mask!r} is a str. Give a tensor of bools, True where to leave out, or of floats to add. "
             f"A causal mask is is_causal=True."
         )
-    m = as_tensor(mask)
+    _, m = with_whole("MultiheadAttention", q, mask)
     if m.shape not in shapes:
         raise ShapeError(f"MultiheadAttention: {name} has shape {m.shape}; it must be {' or '.join(map(str, shapes))}.")
     if m.dtype != dtypes.bool_ and not dtypes.is_float(m.dtype):
@@ -277,7 +278,7 @@ class MultiHeadAttention(_Projected):
         """
         if mask is x and mask is not None:
             raise PullbackError(f"MultiHeadAttention: x was given as the mask, too. {_ONE}")
-        x = as_tensor(x)
+        x = as_tensors("MultiHeadAttention", x, self.in_proj_weight)[0]
         three = f" {_ONE}" if getattr(mask, "shape", None) == x.shape else ""  # called like nn.MultiheadAttention
         if x.ndim not in (2, 3) or x.shape[-1] != self.embed_dim:
             raise ShapeError(

@@ -9,9 +9,9 @@ from ..errors import ShapeError
 from ..interop.wrong_calls import explain_call
 from ..ops._shapes import flag
 from ..ops.linear import linear
+from ..ops.operands import as_tensors
 from ..ops.shape import expand_dims, reshape
 from ..tensors.creation import empty
-from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
@@ -30,7 +30,7 @@ def bilinear(x1: ArrayLike, x2: ArrayLike, weight: ArrayLike, bias: ArrayLike | 
 
     The products x1[i] x2[j] are multiplied by the weight in one product of matrices. Raises ShapeError.
     """
-    x1, x2, weight = as_tensor(x1), as_tensor(x2), as_tensor(weight)
+    x1, x2, weight, bias = as_tensors("bilinear", x1, x2, weight, optional=(bias,))
     if weight.ndim != 3 or not x1.ndim or not x2.ndim or (x1.shape[-1], x2.shape[-1]) != weight.shape[1:]:
         raise ShapeError(
             f"bilinear: x1 {x1.shape}, x2 {x2.shape} and weight {weight.shape} must be (..., n1), (..., n2), (out, n1, n2)."

@@ -8,11 +8,12 @@ from typing import Any, Final
 from ..autodiff.batching import Batched
 from ..errors import PullbackError, ShapeError, VmapError
 from ..interop.wrong_calls import explain_call
-from ..ops._shapes import channels_last, flag, integer, real
+from ..ops._shapes import channels_last, epsilon, flag, integer, real
 from ..ops.by_name import in_dtype, in_float, widened
 from ..ops.channels import channel_norm, norm_and_move
 from ..ops.conversion import same_dtype, stop_gradient
 from ..ops.elementwise import rsqrt
+from ..ops.operands import as_tensors
 from ..ops.reduce import mean
 from ..ops.shape import reshape
 from ..ops.variance import var
@@ -68,14 +69,14 @@ def _batch_norm(x: Any, running: Running, weight: Any, bias: Any, training: bool
                 "batch_norm: without training=True the mean and the variance are running_mean and running_var, and one of them is "
                 "None. Give both, or pass training=True to take those of the batch."
             )
-        return _by_running(x, as_tensor(running[0]), as_tensor(running[1]), weight, bias, eps)
+        return _by_running(x, running[0], running[1], weight, bias, eps)
     count = x.size // x.shape[1] if x.shape[1] else 0
     if count == 1:
         raise ShapeError(
             f"batch_norm: x {x.shape} has one value for each channel, whose variance is 0. Training takes a larger batch; use "
             f"training=False, or net.eval(), to normalize by the running values."
         )
-    eps = real("batch_norm", "eps", eps)
+    eps = epsilon("batch_norm", eps)
     running = running if count else (None, None, running[2])
     y = _moved(x, running, weight, bias, momentum, eps) if any([value is not None for value in running]) else None
     return channel_norm(x, weight, bias, None, eps, computed=y)
@@ -84,12 +85,13 @@ def _batch_norm(x: Any, running: Running, weight: Any, bias: Any, training: bool
 _RUNNING: Final = ("running_mean", "running_var")
 
 
-def _by_running(x: Tensor, middle: Tensor, variance: Tensor, weight: Any, bias: Any, eps: float) -> Tensor:
+def _by_running(x: Tensor, middle: Any, variance: Any, weight: Any, bias: Any, eps: float) -> Tensor:
     """Returns (x - mean) * scale + bias, with the scale rsqrt(variance + eps) * weight of each channel."""
     wide = widened(x)
-    scale = rsqrt(in_dtype(variance, wide.dtype) + real("batch_norm", "eps", eps))
+    middle, variance = [as_tensor(value, dtype=wide.dtype) for value in (middle, variance)]
+    scale = rsqrt(variance + epsilon("batch_norm", eps))
     scale = scale if weight is None else scale * widened(weight)
-    y = (wide - _of_channels(in_dtype(middle, wide.dtype), x)) * _of_channels(scale, x)
+    y = (wide - _of_channels(middle, x)) * _of_channels(scale, x)
     return in_dtype(y if bias is None else y + _of_channels(widened(bias), x), x.dtype)
 
 
@@ -164,7 +166,7 @@ def group_norm(
     groups = integer("group_norm", "num_groups", num_groups)
     if groups < 1 or x.shape[1] % groups:
         raise ShapeError(f"group_norm: num_groups={groups} does not divide the {x.shape[1]} channels of x {x.shape}.")
-    return channel_norm(x, weight, bias, groups, real("group_norm", "eps", eps))
+    return channel_norm(x, weight, bias, groups, epsilon("group_norm", eps))
 
 
 @explain_call
@@ -194,7 +196,7 @@ def instance_norm(
             _check_vector("instance_norm", name, as_tensor(value), x)
     if (running_mean is not None or running_var is not None) and x.size:
         _update_instances(x, running_mean, running_var, momentum)
-    return channel_norm(x, weight, bias, max(1, x.shape[1]), real("instance_norm", "eps", eps))
+    return channel_norm(x, weight, bias, max(1, x.shape[1]), epsilon("instance_norm", eps))
 
 
 @only_once
@@ -216,12 +218,13 @@ def _update_instances(x: Tensor, running_mean: Any, running_var: Any, momentum: 
 
 def _operands(name: str, x: Any, weight: Any, bias: Any) -> tuple[Tensor, Any, Any]:
     """Returns x, the weight and the bias as floats of one dtype. Raises ShapeError."""
-    x = in_float(as_tensor(x))
+    x, weight, bias = as_tensors(name, x, optional=(weight, bias))
+    x = in_float(x)
     if x.ndim < 2:
         raise ShapeError(
             f"{name}: x has shape {x.shape}; it must be (N, C, ...), with an axis of examples and an axis of channels."
         )
-    given = [(what, as_tensor(value)) for what, value in (("weight", weight), ("bias", bias)) if value is not None]
+    given = [(what, value) for what, value in (("weight", weight), ("bias", bias)) if value is not None]
     for what, value in given:
         _check_vector(name, what, value, x)
     x, *values = same_dtype([x, *[value for _, value in given]])
@@ -250,7 +253,7 @@ class _Normalizer(Module):
         track_running_stats: bool = True, *, bias: bool = True, dtype: DTypeLike | None = None, device: str | None = None,
     ) -> None:  # fmt: skip
         title = type(self).__name__
-        (self.num_features,), self.eps = positive_lengths(title, num_features=num_features), real(title, "eps", eps)
+        (self.num_features,), self.eps = positive_lengths(title, num_features=num_features), epsilon(title, eps)
         self.momentum = None if momentum is None else real(title, "momentum", momentum)
         self.affine = flag(title, "affine", affine)
         self.track_running_stats = flag(title, "track_running_stats", track_running_stats)
@@ -263,8 +266,12 @@ class _Normalizer(Module):
         self.running_var = Buffer(ones(n, **where)) if tracks else None
         self.num_batches_tracked = Buffer(zeros((), dtype=int64, device=device)) if tracks else None
 
-    def _checked(self, x: Any) -> Tensor:
-        x, title = as_tensor(x), type(self).__name__
+    def _read(self, x: Any) -> Tensor:
+        """Returns x as a tensor. Lists of numbers take the dtype of the layer."""
+        return as_tensors(type(self).__name__, x, optional=(self.weight, self.running_mean))[0]
+
+    def _checked(self, x: Tensor) -> Tensor:
+        title = type(self).__name__
         if x.ndim not in self.axes:
             wanted = " or ".join(str(("N", "C", "H", "W")[:n] if n != 3 else ("N", "C", "L")).replace("'", "") for n in self.axes)
             raise ShapeError(f"{title}: x has shape {x.shape}; it must be {wanted}.")
@@ -282,7 +289,7 @@ class _Normalizer(Module):
 
 class _BatchNorm(_Normalizer):
     def forward(self, x: ArrayLike) -> Tensor:
-        x, single = as_tensor(x), False
+        x, single = self._read(x), False
         by_batch = self.training or self.running_mean is None
         if x.ndim == self.axes[0] - 1 and not by_batch:  # a single example, as vmap gives it
             x, single = reshape(x, (1, *x.shape)), True
@@ -345,7 +352,7 @@ class InstanceNorm2d(_Normalizer):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, bias=bias, dtype=dtype, device=device)
 
     def forward(self, x: ArrayLike) -> Tensor:
-        x = as_tensor(x)
+        x = self._read(x)
         single = x.ndim == 3
         x = self._checked(reshape(x, (1, *x.shape)) if single else x)
         by_input = self.training or self.running_mean is None
@@ -376,13 +383,13 @@ class GroupNorm(Module):
         self.num_groups, self.num_channels = positive_lengths("GroupNorm", num_groups=num_groups, num_channels=num_channels)
         if self.num_channels % self.num_groups:
             raise ShapeError(f"GroupNorm: num_groups={num_groups} does not divide num_channels={num_channels}.")
-        self.eps, self.affine = real("GroupNorm", "eps", eps), flag("GroupNorm", "affine", affine)
+        self.eps, self.affine = epsilon("GroupNorm", eps), flag("GroupNorm", "affine", affine)
         self.weight = Parameter(ones(num_channels, dtype=dtype, device=device)) if affine else None
         bias = affine and flag("GroupNorm", "bias", bias)
         self.bias = Parameter(zeros(num_channels, dtype=dtype, device=device)) if bias else None
 
     def forward(self, x: ArrayLike) -> Tensor:
-        x = as_tensor(x)
+        x = as_tensors("GroupNorm", x, optional=(self.weight,))[0]
         if x.ndim < 2 or x.shape[1] != self.num_channels:
             raise ShapeError(f"GroupNorm: x has shape {x.shape}; it must be (N, {self.num_channels}, ...).")
         return group_norm(x, self.num_groups, self.weight, self.bias, self.eps)

@@ -12,10 +12,10 @@ from ..ops._shapes import MOST, channels_last, flag, per_axis
 from ..ops.conv import convolve, convolve_transposed
 from ..ops.conversion import same_dtype
 from ..ops.linear import ABSENT
+from ..ops.operands import as_tensors
 from ..ops.shape import reshape
 from ..tensors import dtypes
 from ..tensors.creation import empty
-from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
@@ -35,14 +35,13 @@ def _groups(name: str, groups: Any, first: int, second: int) -> int:
 
 def _operands(name: str, axes: int, x: Any, weight: Any, bias: Any) -> tuple[Tensor, Tensor, Any, bool]:
     """Returns x as a batch, the weight and the bias in their common dtype, and whether x was a batch."""
-    x, weight = as_tensor(x), as_tensor(weight)
-    b: Any = ABSENT if bias is None else as_tensor(bias)
+    x, weight, b = as_tensors(name, x, weight, optional=(bias,))
     lengths = ("length", "height, width")[axes - 1]
     if weight.ndim != axes + 2:
         raise ShapeError(f"{name}: weight has shape {weight.shape}; it must have {axes + 2} axes.")
     if x.ndim not in (axes + 1, axes + 2):
         raise ShapeError(f"{name}: x has shape {x.shape}; it must be (batch, channels, {lengths}) or (channels, {lengths}).")
-    found = same_dtype([x, weight, *([] if b is ABSENT else [b])])
+    found = same_dtype([x, weight, *([] if bias is None else [b])])
     if not dtypes.is_float(found[0].dtype):
         raise DTypeError(f"{name}: x and weight have dtype {found[0].dtype}; one must be floating-point. Use .astype(pb.float32).")
     x, weight, *rest = found

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..interop.wrong_calls import explain_call
-from ..ops._shapes import broadcast_shapes, flag
+from ..ops._shapes import broadcast_shapes, epsilon, flag
 from ..ops.by_name import in_dtype, in_float, widened
 from ..ops.conversion import same_dtype
 from ..ops.elementwise import maximum
 from ..ops.matrices import vector_norms
+from ..ops.operands import as_tensors
 from ..ops.reduce import sum
 from ..ops.shape import broadcast_arrays
 from ..tensors.operand import as_tensor
@@ -25,7 +26,7 @@ def normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Tens
     """
     x = in_float(as_tensor(x))
     wide = widened(x)
-    return in_dtype(wide / maximum(vector_norms("normalize", wide, axis, True, p, "p"), eps), x.dtype)
+    return in_dtype(wide / maximum(vector_norms("normalize", wide, axis, True, p, "p"), epsilon("normalize", eps)), x.dtype)
 
 
 @explain_call
@@ -34,9 +35,10 @@ def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Ten
 
     The shapes broadcast, and the axis is that of the common shape. A vector of zeros has cosine 0. Raises ShapeError.
     """
+    least = epsilon("cosine_similarity", eps)
     a, b, dtype = _pair("cosine_similarity", x1, x2)
     a, b = broadcast_arrays(a, b)
-    lengths = [maximum(vector_norms("cosine_similarity", x, axis, False, 2), eps) for x in (a, b)]
+    lengths = [maximum(vector_norms("cosine_similarity", x, axis, False, 2), least) for x in (a, b)]
     return in_dtype(sum(a * b, axis=axis) / (lengths[0] * lengths[1]), dtype)
 
 
@@ -44,7 +46,7 @@ def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Ten
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdims: bool = False) -> Tensor:
     """Returns the p-norm of x1 - x2 + eps along the last axis. The shapes broadcast. Raises ShapeError."""
     a, b, dtype = _pair("pairwise_distance", x1, x2)
-    return in_dtype(vector_norms("pairwise_distance", a - b + eps, -1, keepdims, p, "p"), dtype)
+    return in_dtype(vector_norms("pairwise_distance", a - b + epsilon("pairwise_distance", eps), -1, keepdims, p, "p"), dtype)
 
 
 def _pair(name: str, x1: Any, x2: Any) -> tuple[Tensor, Tensor, Any]:
@@ -52,7 +54,7 @@ def _pair(name: str, x1: Any, x2: Any) -> tuple[Tensor, Tensor, Any]:
 
     Raises ShapeError if the shapes do not broadcast.
     """
-    a, b = same_dtype([in_float(as_tensor(x1)), in_float(as_tensor(x2))])
+    a, b = same_dtype([in_float(x) for x in as_tensors(name, x1, x2)])
     broadcast_shapes(name, [a.shape, b.shape])
     return widened(a), widened(b), a.dtype
 
@@ -65,7 +67,7 @@ class CosineSimilarity(Module):
     """
 
     def __init__(self, axis: int = 1, eps: float = 1e-8) -> None:
-        self.axis, self.eps = axis, eps
+        self.axis, self.eps = axis, epsilon("CosineSimilarity", eps)
 
     def forward(self, x1: Any, x2: Any) -> Tensor:
         return cosine_similarity(x1, x2, self.axis, self.eps)
@@ -79,7 +81,8 @@ class PairwiseDistance(Module):
     """
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdims: bool = False) -> None:
-        self.p, self.eps, self.keepdims = p, eps, flag("PairwiseDistance", "keepdims", keepdims)
+        self.p, self.eps = p, epsilon("PairwiseDistance", eps)
+        self.keepdims = flag("PairwiseDistance", "keepdims", keepdims)
 
     def forward(self, x1: Any, x2: Any) -> Tensor:
         return pairwise_distance(x1, x2, self.p, self.eps, self.keepdims)

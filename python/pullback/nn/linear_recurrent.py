@@ -13,9 +13,9 @@ from ..ops.linalg import matmul
 from ..ops.linear import linear
 from ..ops.linear_recurrence import linear_recurrence
 from ..ops.movement import concat
+from ..ops.operands import as_tensors
 from ..ops.shape import expand_dims, matrix_transpose, part_of, split
 from ..tensors.creation import empty, zeros
-from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..transforms.associative_scan import associative_scan
@@ -32,9 +32,10 @@ class _Sequences(Module):
     input_size: int
     batch_first: bool
 
-    def _read(self, x: ArrayLike) -> tuple[Tensor, int]:
-        """Returns x and the axis of its steps. Raises ShapeError."""
-        x, name = as_tensor(x), type(self).__name__
+    def _read(self, x: ArrayLike, weight: Tensor) -> tuple[Tensor, int]:
+        """Returns x, whose lists of numbers take the dtype of the weight, and the axis of its steps. Raises ShapeError."""
+        name = type(self).__name__
+        x, _ = as_tensors(name, x, weight)
         if x.ndim not in (2, 3):
             words = "(batch, steps, input_size)" if self.batch_first else "(steps, batch, input_size)"
             raise ShapeError(f"{name}: x has shape {x.shape}; it must be {words}, or (steps, input_size) for one sequence.")
@@ -44,7 +45,7 @@ class _Sequences(Module):
 
     def _check_state(self, state: Any, x: Tensor, axis: int, size: int) -> Tensor:
         """Returns a given state as a tensor. Raises ShapeError."""
-        state = as_tensor(state)
+        _, state = as_tensors(type(self).__name__, x, state)
         wanted = (*x.shape[:axis], *x.shape[axis + 1 : -1], size)
         if state.shape != wanted:
             raise ShapeError(f"{type(self).__name__}: the state h has shape {state.shape}, but x {x.shape} needs {wanted}.")
@@ -94,7 +95,7 @@ class MinGRU(_Sequences):
         Returns: h at every step, in the layout of x, and the h of the last step, which is `h` if there are no steps.
         Raises: ShapeError, DTypeError.
         """
-        x, axis = self._read(x)
+        x, axis = self._read(x, self.linear.weight)
         before = None if h is None else self._check_state(h, x, axis, self.hidden_size)
         gates, candidates = split(self.linear(x), 2, axis=-1)
         y = linear_recurrence(sigmoid(-gates), sigmoid(gates) * candidates, axis, initial=before)
@@ -162,7 +163,7 @@ class LRU(_Sequences):
         Returns: y in the layout of x, and the two parts of the h of the last step, which are `h` if there are no steps.
         Raises: ShapeError, DTypeError, PullbackError.
         """
-        x, axis = self._read(x)
+        x, axis = self._read(x, self.D)
         radius, angle = exp(-exp(self.nu_log)), exp(self.theta_log)
         a = radius * cos(angle), radius * sin(angle)
         scale = expand_dims(exp(self.gamma_log), axis=1)

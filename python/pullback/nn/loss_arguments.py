@@ -9,14 +9,14 @@ import numpy as np
 from ..autodiff.batching import Batched
 from ..errors import ArgumentError, ShapeError
 from ..launch import capturing
+from ..ops.operands import as_tensors
 from ..tensors import devices
-from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 
 
 def factors_of(name: str, argument: str, given: Any, x: Tensor) -> Tensor:
     """Returns the factors of elements as a tensor. Raises ShapeError if they do not broadcast to the shape of x."""
-    factors = as_tensor(given)
+    _, factors = as_tensors(name, x, given)
     if factors.ndim > x.ndim or any([m not in (1, n) for m, n in zip(factors.shape[::-1], x.shape[::-1])]):
         raise ShapeError(f"{name}: {argument} has shape {factors.shape}, which does not broadcast to the input's, {x.shape}.")
     return factors

@@ -15,6 +15,7 @@ from ..ops.conversion import same_dtype
 from ..ops.elementwise import abs, exp, less, log, log1p, not_equal, softplus as _softplus, square, where
 from ..ops.gather import in_int64, take, take_along_axis
 from ..ops.losses import cross_entropy_rows, divide_by_count, squared_error
+from ..ops.operands import as_tensors, with_whole
 from ..ops.reduce import mean, sum
 from ..ops.rows import log_softmax
 from ..ops.shape import expand_dims, moveaxis, reshape, squeeze
@@ -59,7 +60,7 @@ def _pair(name: str, x: Any, target: Any) -> tuple[Tensor, Tensor, Any]:
     Differences of integers could overflow, so they are computed in float32. Raises ShapeError if the shapes differ: (n, 1) and (n,)
     would otherwise broadcast to (n, n), and the network would train on nonsense.
     """
-    x, target = as_tensor(x), as_tensor(target)
+    x, target = as_tensors(name, x, target)
     if x.shape != target.shape:
         raise ShapeError(
             f"{name}: the input has shape {x.shape}, the target {target.shape}. They must be equal: reshape one of them, "
@@ -74,7 +75,7 @@ def _pair(name: str, x: Any, target: Any) -> tuple[Tensor, Tensor, Any]:
 @explain_call
 def mse(x: ArrayLike, target: ArrayLike, *, reduction: Reduction = "mean") -> Tensor:
     """Returns (x - target)², reduced. Raises ShapeError if the shapes differ."""
-    x, target = as_tensor(x), as_tensor(target)
+    x, target = as_tensors("mse", x, target)
     floats = dtypes.is_float(x.dtype) and dtypes.is_float(target.dtype)
     if _known("mse", reduction) != "none" and x.shape == target.shape and floats:
         x, target = same_dtype([x, target])
@@ -246,7 +247,7 @@ def cross_entropy(
     >>> nn.cross_entropy(pb.zeros((1, 4)), pb.tensor([2])) == pb.log(pb.tensor(4.0))
     tensor(True)
     """
-    logits, target = as_tensor(logits), as_tensor(target)
+    logits, target = with_whole("cross_entropy", logits, target)
     _known("cross_entropy", reduction)
     if not 0 <= real("cross_entropy", "label_smoothing", label_smoothing) <= 1:
         raise PullbackError(f"cross_entropy: label_smoothing={label_smoothing} is not a share; it must be from 0 to 1.")
@@ -329,12 +330,12 @@ def _swapped(x: Tensor, target: Tensor) -> bool:
 
 
 def _class_weights(name: str, weight: Any, rows: Tensor) -> Tensor:
-    weight = as_tensor(weight)
+    weight = as_tensor(weight, dtype=rows.dtype if rows.dtype == dtypes.float64 else dtypes.float32)
     if weight.shape != rows.shape[1:]:
         raise ShapeError(
             f"{name}: weight has shape {weight.shape}, but there are {rows.shape[1]} classes. Give one number for each."
         )
-    return weight.astype(rows.dtype if rows.dtype == dtypes.float64 else dtypes.float32)
+    return weight
 
 
 def _finished(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from reprlib import recursive_repr
@@ -86,6 +87,17 @@ class Module(metaclass=HintingABC):
         if capturing.thread.recording is not None:
             capturing.thread.recording.copies(self)
         return super().__reduce_ex__(protocol)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Module:
+        """Returns a copy of the module and of all that it holds. The modules inside come first, so that no nest is too deep."""
+        for module in reversed(self.modules()):
+            if id(module) in memo:
+                continue
+            if type(module).__deepcopy__ is Module.__deepcopy__:
+                copy._reconstruct(module, memo, *module.__reduce_ex__(4))  # type: ignore[attr-defined]  # what copy.deepcopy does
+            else:
+                copy.deepcopy(module, memo)
+        return memo[id(self)]
 
     def __setattr__(self, name: str, value: Any) -> None:
         held = vars(self).get(name)

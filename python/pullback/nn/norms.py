@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError
-from ..ops._shapes import flag, real
+from ..ops._shapes import epsilon, flag
+from ..ops.operands import as_tensors
 from ..ops.rows import layer_norm, rms_norm
 from ..tensors.creation import ones, zeros
-from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
@@ -50,7 +50,7 @@ class LayerNorm(Module):
         self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
         *, dtype: DTypeLike | None = None, device: str | None = None,
     ) -> None:  # fmt: skip
-        self.normalized_shape, self.eps = _lengths("LayerNorm", normalized_shape), real("LayerNorm", "eps", eps)
+        self.normalized_shape, self.eps = _lengths("LayerNorm", normalized_shape), epsilon("LayerNorm", eps)
         bias = flag("LayerNorm", "bias", bias)
         elementwise_affine = flag("LayerNorm", "elementwise_affine", elementwise_affine)
         shape = self.normalized_shape
@@ -58,7 +58,7 @@ class LayerNorm(Module):
         self.bias = Parameter(zeros(shape, dtype=dtype, device=device)) if elementwise_affine and bias else None
 
     def forward(self, x: ArrayLike) -> Tensor:
-        x = _fits("LayerNorm", x, self.normalized_shape)
+        x = _fits("LayerNorm", x, self.weight, self.normalized_shape)
         return layer_norm(x, self.weight, self.bias, axis=tuple(range(-len(self.normalized_shape), 0)), eps=self.eps)
 
     def extra_repr(self) -> str:
@@ -86,14 +86,14 @@ class RMSNorm(Module):
     ) -> None:  # fmt: skip
         self.normalized_shape, self.eps = (
             _lengths("RMSNorm", normalized_shape),
-            None if eps is None else real("RMSNorm", "eps", eps),
+            None if eps is None else epsilon("RMSNorm", eps),
         )
         elementwise_affine = flag("RMSNorm", "elementwise_affine", elementwise_affine)
         shape = self.normalized_shape
         self.weight = Parameter(ones(shape, dtype=dtype, device=device)) if elementwise_affine else None
 
     def forward(self, x: ArrayLike) -> Tensor:
-        x = _fits("RMSNorm", x, self.normalized_shape)
+        x = _fits("RMSNorm", x, self.weight, self.normalized_shape)
         eps = _epsilon(x.dtype) if self.eps is None else self.eps
         return rms_norm(x, self.weight, axis=tuple(range(-len(self.normalized_shape), 0)), eps=eps)
 
@@ -106,8 +106,9 @@ def _epsilon(dtype: Any) -> float:
     return float(np.finfo(dtype if dtype == np.float64 else np.float32).eps)
 
 
-def _fits(layer: str, x: Any, lengths: tuple[int, ...]) -> Tensor:
-    x = as_tensor(x)
+def _fits(layer: str, x: Any, weight: Any, lengths: tuple[int, ...]) -> Tensor:
+    """Returns x as a tensor, whose lists of numbers take the dtype of the weight. Raises ShapeError."""
+    x = as_tensors(layer, x, optional=(weight,))[0]
     if x.shape[x.ndim - len(lengths) :] != lengths or x.ndim < len(lengths):
         raise ShapeError(f"{layer}: x has shape {x.shape}, but its last axes must be {lengths}, the normalized_shape of the layer.")
     return x

@@ -13,10 +13,10 @@ from ..ops._shapes import flag, integer, probability
 from ..ops.dropout import dropout as dropped
 from ..ops.linear import linear
 from ..ops.movement import concat, stack
+from ..ops.operands import as_tensors
 from ..ops.recurrent import gru, lstm, rnn
 from ..ops.shape import expand_dims, squeeze, swapaxes
 from ..tensors.creation import empty, zeros
-from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
@@ -59,17 +59,20 @@ class _Recurrent(Module):
     def _steps(self, x: Tensor, states: Sequence[Tensor], weight: Any, bias: Any, reverse: bool) -> Tensor:
         raise NotImplementedError
 
+    def _first(self) -> Parameter:
+        """Returns the first weight of the states, whose dtype is that of the layer."""
+        return vars(self)["weight_hh" if isinstance(self, _Cell) else "weight_hh_l0"]
+
     def _states(self, given: Any, shape: tuple[int, ...], words: str, x: Tensor) -> list[Tensor]:
         """Returns h, or h and c, as the user gave them or as zeros. Raises ShapeError, PullbackError."""
         name = type(self).__name__
         if given is None:
-            dtype = vars(self)["weight_hh" if isinstance(self, _Cell) else "weight_hh_l0"].dtype
-            return [zeros(shape, dtype=dtype, device=x.device)] * self.states
+            return [zeros(shape, dtype=self._first().dtype, device=x.device)] * self.states
         if self.states == 2 and not (isinstance(given, (tuple, list)) and len(given) == 2):
             raise PullbackError(f"{name}: the state hx is a {type(given).__name__}; give a pair (h, c), or nothing for zeros.")
         if self.states == 1 and isinstance(given, (tuple, list)):
             raise PullbackError(f"{name}: the state hx is a {type(given).__name__}; give one tensor h, or nothing for zeros.")
-        found = [as_tensor(state) for state in (given if self.states == 2 else [given])]
+        found = as_tensors(name, x, *(given if self.states == 2 else [given]))[1:]
         for letter, state in zip("hc", found):
             if state.shape != shape:
                 raise ShapeError(f"{name}: {letter} has shape {state.shape}, but x {x.shape} needs {shape}: {words}.")
@@ -158,7 +161,7 @@ class _Layers(_Recurrent):
         step, in the form of hx. Sequences of no steps have no h, and leave the states as they were.
         Raises: ShapeError, DTypeError, PullbackError.
         """
-        x = as_tensor(x)
+        x = as_tensors(type(self).__name__, x, self._first())[0]
         words = "(batch, steps, input_size)" if self.batch_first else "(steps, batch, input_size)"
         self._check_features(x, (2, 3), f"{words}, or (steps, input_size) for one sequence")
         alone, count = x.ndim == 2, self.num_layers * len(self._directions)
@@ -299,7 +302,7 @@ class _Cell(_Recurrent):
 
         Returns: the state after the step, in the form of hx. Raises: ShapeError, DTypeError, PullbackError.
         """
-        x = as_tensor(x)
+        x = as_tensors(type(self).__name__, x, self._first())[0]
         self._check_features(x, (1, 2), "(batch, input_size), or (input_size,) for one example")
         alone = x.ndim == 1
         axes = "(hidden_size,)" if alone else "(batch, hidden_size)"

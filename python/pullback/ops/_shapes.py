@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..errors import AxisError, DTypeError, PullbackError, ShapeError, check_room, shown
+from ..errors import ArgumentError, AxisError, DTypeError, PullbackError, ShapeError, check_room, shown
 from ..interop.wrong_calls import flag as flag  # for the modules that check arguments with the functions here
 from ..launch import capturing
 from ..tensors.tensor import Tensor
@@ -99,6 +99,17 @@ def positive_integer(name: str, what: str, value: Any) -> int:
     return number
 
 
+def epsilon(name: str, value: Any) -> float:
+    """Returns `eps` as a float. Raises ArgumentError if it is negative, DTypeError if it is not a real number."""
+    number = real(name, "eps", value)
+    if number < 0:
+        raise ArgumentError(
+            f"{name}: eps={shown(value)} is negative. It keeps a variance, a norm or a probability away from 0, which a negative "
+            f"number does not. Give a small positive number, or 0."
+        )
+    return number
+
+
 def real(name: str, what: str, value: Any, instead: str = "", nan: bool = False) -> float:
     """Returns the value as a float. Raises DTypeError if it is not a real number, as a string, a bool, a tensor, or NaN is not.
 
@@ -117,7 +128,7 @@ def real(name: str, what: str, value: Any, instead: str = "", nan: bool = False)
         )
     try:
         number = math.nan if isinstance(value, (str, bytes, bool, np.bool_)) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if number != number and not (nan and isinstance(value, (float, np.generic))):
         raise DTypeError(f"{name}: {what}={shown(value)} is not a real number.")

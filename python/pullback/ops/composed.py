@@ -8,9 +8,9 @@ from typing import Any, Final
 from ..autodiff.scalars import common_dtype
 from ..tensors import dtypes
 from ..tensors.creation import asarray
-from ..tensors.operand import Number, as_tensor, operand
+from ..tensors.operand import Number, as_tensor
 from ..tensors.tensor import Tensor
-from ._shapes import real
+from ._shapes import epsilon
 from .by_name import in_dtype, in_float, widened
 from .elementwise import (
     abs,
@@ -36,6 +36,7 @@ from .elementwise import (
     where,
 )  # fmt: skip
 from .kinds import check_devices, check_numbers
+from .operands import operands
 
 # The coefficients of sin(u) / u in u².
 SINC: Final = [(-1) ** k / math.factorial(2 * k + 1) for k in range(7)]
@@ -46,7 +47,7 @@ def _operands(name: str, *values: Any, floating: bool = True) -> list[Tensor]:
 
     Raises DTypeError for a Python number that does not fit the dtype, DeviceError for tensors on two devices.
     """
-    found = [operand(value, op=name) for value in values]
+    found = operands(name, *values)
     check_devices(name, found)
     dtype = common_dtype(found)
     dtype = dtype if dtypes.is_float(dtype) or not floating else dtypes.DEFAULT
@@ -131,7 +132,7 @@ def logit(x: Any, /, eps: float | None = None) -> Tensor:
     x = in_float(as_tensor(x))
     p = widened(x)
     if eps is not None:
-        p = clip(p, real("logit", "eps", eps), 1.0 - eps)
+        p = clip(p, epsilon("logit", eps), 1.0 - eps)
     close = less(abs(p - 0.5), 0.25)  # here the difference of the logarithms would cancel
     return in_dtype(where(close, 2.0 * atanh(2.0 * p - 1.0), log(p) - log1p(-p)), x.dtype)
 

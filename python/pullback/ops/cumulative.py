@@ -39,6 +39,7 @@ from .elementwise import (
 from .gather import along_axis_add, take_along_axis
 from .kinds import LINEAR, OWN, along_axes
 from .movement import concat
+from .operands import as_tensors
 from .shape import part_of, reshape
 
 # ---- ops: (x, axis, reverse)
@@ -251,10 +252,10 @@ def diff(
     """Returns the n-th differences of neighbours along the axis. Joins `prepend` and `append` to x first. Raises ShapeError."""
     if unknown:
         raise unexpected(unknown)
-    x = own(x)  # own, because x is the result if n is 0
-    axis = normalize_axis("diff", axis, x.ndim)
     times = length("diff", "n", n)
-    parts = [as_tensor(p) for p in (prepend, x, append) if p is not None and times]
+    x, *ends = as_tensors("diff", x, optional=(prepend, append)) if times else (own(x), None, None)  # own, because x is the result
+    axis = normalize_axis("diff", axis, x.ndim)
+    parts = [p for p in (ends[0], x, ends[1]) if p is not None]
     x = concat(parts, axis=axis) if len(parts) > 1 else x
     difference = not_equal if x.dtype == dtypes.bool_ else subtract
     for _ in range(min(times, x.shape[axis])):  # after that many steps the axis is empty

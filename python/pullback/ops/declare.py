@@ -16,13 +16,14 @@ from ..autodiff.primitive import OPS, ZERO, Op, Rule, parameters, retry
 from ..autodiff.site import current_frame
 from ..backends import kernel_for
 from ..launch.refusal import Refused
-from ..tensors.operand import Number, as_tensor, operand
+from ..tensors.operand import Listed, Number, as_tensor, operand
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from ._counts import COUNTS
 from .by_name import masked
 from .counted import PullCost, cost_of_elements, count_as_kernels, count_per_element
-from .kinds import BINARY, UNARY, BatchRule, Kind, PullRule, TangentRule
+from .kinds import BINARY, COMPARE, UNARY, BatchRule, Kind, PullRule, TangentRule
+from .operands import unlisted
 
 
 def op(
@@ -181,24 +182,28 @@ def binary(
     fuse_binary(declared) if declared.native else count_per_element(declared)
     kernel = on_tensors(declared)
 
-    def call(a: ArrayLike, b: ArrayLike, /) -> Tensor:  # `apply`, inlined as in `unary`
+    def call(a: ArrayLike, b: ArrayLike, /) -> Tensor:  # `apply`, inlined as in `unary`. Messages look for an argument in a and b
+        x: Any = a
+        y: Any = b
         if a.__class__ is not Tensor or b.__class__ is not Tensor:
             if check is not None:
                 check(a, b)
-            a = a if a.__class__ is Tensor else operand(a, op=name)
-            b = b if b.__class__ is Tensor else operand(b, op=name)
-            if a.__class__ is Batched or b.__class__ is Batched:
-                return run(declared, (a, b), (), innermost((a, b)))
-            if isinstance(a, Number) and isinstance(b, Number):
-                a = as_tensor(a.array)
+            x = a if a.__class__ is Tensor else operand(a, op=name)
+            y = b if b.__class__ is Tensor else operand(b, op=name)
+            if x.__class__ is Listed or y.__class__ is Listed:
+                x, y = unlisted(name, (x, y), kind is COMPARE)
+            if x.__class__ is Batched or y.__class__ is Batched:
+                return run(declared, (x, y), (), innermost((x, y)))
+            if isinstance(x, Number) and isinstance(y, Number):
+                x = as_tensor(x.array)
         try:
-            y = kernel(a, b)
-        except Refused:
-            return retry(declared, (a, b), ())
+            z = kernel(x, y)
+        except (Refused, OverflowError):  # a Python integer that is larger than any float
+            return retry(declared, (x, y), ())
         record = listeners.record
         if record is not None:
-            record(declared, y, (a, b), ())
-        return y
+            record(declared, z, (x, y), ())
+        return z
 
     return named(call, name, doc or f"Returns {name}(a, b), element by element, with broadcasting.")
 

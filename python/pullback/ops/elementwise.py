@@ -17,7 +17,7 @@ from ..interop.unknown_names import unexpected
 from ..interop.wrong_calls import explain_call
 from ..tensors import dtypes
 from ..tensors.creation import asarray
-from ..tensors.operand import Number, as_tensor, operand, own
+from ..tensors.operand import Number, as_tensor, own
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from ._powers import POWER, refuse_negative_exponents
@@ -26,6 +26,7 @@ from .by_name import in_dtype
 from .conversion import settled, stop_gradient as _constant
 from .declare import binary, no_flops, op, per_element, unary
 from .kinds import BINARY, COMPARE, NEIGHBOUR, SELECT, check_devices, check_numbers
+from .operands import as_tensors, operands
 
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 ROOT_HALF = math.sqrt(0.5)
@@ -332,7 +333,7 @@ def where(condition: ArrayLike, a: ArrayLike, b: ArrayLike) -> Tensor:
     condition = as_tensor(condition)
     if condition.dtype != dtypes.bool_:
         condition = not_equal(condition, 0)
-    x, y = operand(a, op="where"), operand(b, op="where")
+    x, y = operands("where", a, b)
     if isinstance(x, Number) and isinstance(y, Number):
         x = asarray(x.array, device=condition.device)
     dtype = common_dtype((x, y))
@@ -347,7 +348,7 @@ def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = Non
         raise unexpected(unknown)
     if min is None and max is None:
         return settled(own(x))
-    y = given = x if isinstance(x, Tensor) else as_tensor(x)
+    y = given = x if isinstance(x, Tensor) else as_tensors("clip", x, optional=(min, max))[0]
     try:
         y = y if min is None else maximum(y, min)
         return y if max is None else minimum(y, max)
@@ -358,7 +359,7 @@ def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = Non
 
 def _check_limits(x: Tensor, *limits: Any) -> None:
     """Raises the error of `maximum` and `minimum` with the name of `clip`, for limits that do not fit x."""
-    found = [x, *[operand(limit, op="clip") for limit in limits if limit is not None]]
+    found = operands("clip", x, *[limit for limit in limits if limit is not None])
     check_devices("clip", found)
     check_numbers("clip", common_dtype(found), found)
     broadcast_shapes("clip", [y.shape for y in found])
@@ -372,12 +373,12 @@ def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01, **unknown: NoRetu
     """Returns x where x is positive, negative_slope * x elsewhere. The derivative at 0 is negative_slope."""
     if unknown:
         raise unexpected(unknown)
-    return _leaky_relu(as_tensor(x), negative_slope)
+    return _leaky_relu(as_tensors("leaky_relu", x, negative_slope)[0], negative_slope)
 
 
 def isclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     """Returns |a - b| <= atol + rtol * |b|, element by element, as NumPy does."""
-    a, b = as_tensor(a), as_tensor(b)
+    a, b = as_tensors("isclose", a, b, compared=True)
     if not dtypes.is_float(a.dtype):
         a, b = a.astype("float64"), b.astype("float64")
     close = logical_or(equal(a, b), logical_and(less_equal(abs(a - b), atol + rtol * abs(b)), isfinite(b)))

@@ -19,9 +19,10 @@ from typing import Any
 from ..autodiff.batching import pull
 from ..autodiff.primitive import Op, Rule, apply, same
 from ..autodiff.tape import Tape
-from ..errors import DeviceError, DTypeError
+from ..errors import DeviceError, DTypeError, shown
 from ..tensors import dtypes
 from ..tensors.creation import ones_like, zeros_like
+from ..tensors.nested import NO_DTYPE
 from ..tensors.operand import Number
 from ..tensors.tensor import Tensor
 from ._shapes import broadcast_shapes
@@ -62,13 +63,14 @@ class Kind:
         Raises DeviceError, DTypeError or ShapeError, in terms of the user's call, if the reference could not run either.
         """
         check_devices(op.name, inputs)
+        given = inputs
         if self is COMPARE:
             inputs = [at_infinity(x, inputs) if isinstance(x, Number) else x for x in inputs]
         dtype = common_dtype(op, inputs) if self.promotes else floating(op, inputs)
         if self.broadcasts:
             broadcast_shapes(op.name, [x.array.shape for x in inputs if isinstance(x, Tensor)])
         if dtype is None:
-            return None
+            return tuple(inputs) if any([x is not y for x, y in zip(inputs, given)]) else None
         return tuple([in_dtype(x, dtype) if isinstance(x, Tensor) and x.dtype != dtype else x for x in inputs])
 
 
@@ -115,13 +117,14 @@ def check_numbers(name: str, dtype: Any, inputs: Sequence[Any]) -> None:
     """Raises for a Python integer that does not fit the tensors' dtype: it must neither widen the dtype nor wrap silently."""
     for x in inputs:
         if isinstance(x, Number) and not dtypes.fits(x.array, dtype):
-            raise dtypes.out_of_range(f"{name}: {x.array}", dtype, "Convert the tensor first.")
+            remedy = "Convert the tensor first." if dtype.kind in "iu" else NO_DTYPE
+            raise dtypes.out_of_range(f"{name}: {shown(x.array)}", dtype, remedy)
 
 
 def at_infinity(number: Number, inputs: Sequence[Any]) -> Number:
-    """Returns a number of a comparison, or infinity with its sign if the integers of the tensor's dtype do not reach as far.
+    """Returns a number of a comparison, or infinity with its sign if the tensor's dtype does not reach as far.
 
-    Infinity compares with each of them as the number does, also after they were rounded to floats.
+    Infinity compares with every number of the dtype as this one does, also after these were rounded to floats.
     """
     wanted = dtypes.result_type(*[x.array if isinstance(x, Number) else x.dtype for x in inputs])
     return number if dtypes.fits(number.array, wanted) else Number(math.inf if number.array > 0 else -math.inf)

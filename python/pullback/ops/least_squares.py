@@ -26,6 +26,7 @@ from .elementwise import greater, square
 from .kinds import OWN_OF_TWO, everywhere
 from .lapack import FROM_LAPACK
 from .linalg import matmul
+from .operands import as_tensors
 from .reduce import count_nonzero, max, sum
 from .shape import broadcast_to, expand_dims, matrix_transpose, reshape
 from .solves import count, matrix, scale_of
@@ -91,7 +92,7 @@ def _tolerance(name: str, x: Tensor, rtol: Any) -> Tensor:
         rtol = builtins.max(x.shape[-2:]) * float(np.finfo(x.dtype).eps)
         return full(batch, rtol, dtype=x.dtype, device=x.device)
     option = "rcond" if name == "lstsq" else "rtol"
-    tolerance = in_dtype(as_tensor(real(name, option, rtol) if isinstance(rtol, Real) else rtol), x.dtype)
+    tolerance = as_tensor(real(name, option, rtol) if isinstance(rtol, Real) else rtol, dtype=x.dtype)
     if broadcast_shapes(name, [tolerance.shape, batch]) != batch:
         raise ShapeError(f"{name}: {option} has shape {tolerance.shape}; it must broadcast to {batch}, one for each matrix.")
     return broadcast_to(tolerance, batch)
@@ -152,7 +153,8 @@ def lstsq(a: ArrayLike, b: ArrayLike, /, rcond: ArrayLike | None = None) -> Lsts
     Unlike in NumPy and PyTorch the residuals are never left out, whatever the rank. The derivative is that of `pinv`. Raises
     ShapeError, and LinAlgError if a is not finite.
     """
-    a, b = matrix("lstsq", a, "a"), in_float(as_tensor(b))
+    a, b = as_tensors("lstsq", a, b)
+    a, b = matrix("lstsq", a, "a"), in_float(b)
     vector = b.ndim == 1
     if not b.ndim or b.shape[-1 if vector else -2] != a.shape[-2]:
         raise ShapeError(

@@ -12,7 +12,7 @@ from ..backends.autocast import rounded
 from ..errors import ShapeError
 from ..interop.unknown_names import unexpected
 from ..interop.wrong_calls import explain_call
-from ..tensors.operand import as_tensor, own
+from ..tensors.operand import own
 from ..tensors.ranges import arange
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
@@ -23,6 +23,7 @@ from .declare import normal, op
 from .elementwise import multiply
 from .gather import take_along_axis
 from .kinds import BILINEAR
+from .operands import as_tensors
 from .reduce import sum_over
 from .shape import SLICE, broadcast_to, expand_dims, matrix_transpose, moveaxis, permute_dims, reshape
 
@@ -115,30 +116,33 @@ def matmul(a: ArrayLike, b: ArrayLike, /, **unknown: NoReturn) -> Tensor:
     """
     if unknown:
         raise unexpected(unknown)
-    a, b = as_tensor(a), as_tensor(b)
-    rows, columns = a.array.ndim, b.array.ndim
+    x: Any = a
+    y: Any = b
+    if a.__class__ is not Tensor or b.__class__ is not Tensor:
+        x, y = as_tensors("matmul", a, b)
+    rows, columns = x.array.ndim, y.array.ndim
     if not rows or not columns:
-        raise ShapeError(f"matmul: shapes {a.shape} and {b.shape}: a 0-d tensor has no product; use a * b.")
-    inner = b.array.shape[0 if columns == 1 else -2]
-    if a.array.shape[-1] != inner:
+        raise ShapeError(f"matmul: shapes {x.shape} and {y.shape}: a 0-d tensor has no product; use a * b.")
+    inner = y.array.shape[0 if columns == 1 else -2]
+    if x.array.shape[-1] != inner:
         raise ShapeError(
-            f"matmul: shapes {a.shape} and {b.shape} do not fit: the last axis of a has length {a.shape[-1]}, axis "
+            f"matmul: shapes {x.shape} and {y.shape} do not fit: the last axis of a has length {x.shape[-1]}, axis "
             f"{0 if columns == 1 else -2} of b has {inner}. They must be equal; transpose one of them (x.mT)?"
         )
     if rows > 1 and columns > 1:
         if rows > 2 or columns > 2:
-            broadcast_shapes("matmul", [a.shape[:-2], b.shape[:-2]])
-        return apply(_matmul, (a, b))
+            broadcast_shapes("matmul", [x.shape[:-2], y.shape[:-2]])
+        return apply(_matmul, (x, y))
     if rows == 2:
-        return apply(_matmul, (a, b))
+        return apply(_matmul, (x, y))
     if rows == 1 and columns == 2:
-        return apply(_matmul, (matrix_transpose(b), a))
+        return apply(_matmul, (matrix_transpose(y), x))
     if rows == 1:
-        a = reshape(a, (1, -1) if inner else (1, 0))
+        x = reshape(x, (1, -1) if inner else (1, 0))
     if columns == 1:
-        b = reshape(b, (-1, 1) if inner else (0, 1))
-    y = apply(_matmul, (a, b))
-    return reshape(y, _squeezed(y, rows, columns))
+        y = reshape(y, (-1, 1) if inner else (0, 1))
+    z = apply(_matmul, (x, y))
+    return reshape(z, _squeezed(z, rows, columns))
 
 
 def _squeezed(y: Tensor, rows: int, columns: int) -> tuple[int, ...]:
@@ -148,7 +152,7 @@ def _squeezed(y: Tensor, rows: int, columns: int) -> tuple[int, ...]:
 @explain_call
 def outer(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     """Returns the outer product of two vectors (m,) and (n,): (m, n). Raises ShapeError for other ranks."""
-    a, b = as_tensor(a), as_tensor(b)
+    a, b = as_tensors("outer", a, b)
     if a.ndim != 1 or b.ndim != 1:
         raise ShapeError(
             f"outer: a and b have the shapes {a.shape} and {b.shape}, and must be vectors. For others write a.flatten(), or "
@@ -160,7 +164,7 @@ def outer(a: ArrayLike, b: ArrayLike, /) -> Tensor:
 @explain_call
 def vecdot(a: ArrayLike, b: ArrayLike, *, axis: int = -1) -> Tensor:
     """Returns the dot products of vectors along an axis, which must be negative; the other axes broadcast. Raises ShapeError."""
-    a, b = as_tensor(a), as_tensor(b)
+    a, b = as_tensors("vecdot", a, b)
     if not -min(a.ndim, b.ndim) <= integer("vecdot", "axis", axis) < 0:
         raise ShapeError(
             f"vecdot: axis={axis} must be negative and exist in both a, of shape {a.shape}, and b, of shape {b.shape}. It is "
@@ -182,7 +186,7 @@ def inner(a: ArrayLike, b: ArrayLike, /) -> Tensor:
 
     Shapes: (…, n) and (*, n) give (…, *). Raises ShapeError if the last lengths differ.
     """
-    a, b = as_tensor(a), as_tensor(b)
+    a, b = as_tensors("inner", a, b)
     return multiply(a, b) if not a.ndim or not b.ndim else tensordot(a, b, axes=([a.ndim - 1], [b.ndim - 1]))
 
 
@@ -191,7 +195,7 @@ def kron(a: ArrayLike, b: ArrayLike, /) -> Tensor:
 
     Shapes: (m, n) and (p, q) give (m p, n q).
     """
-    a, b = as_tensor(a), as_tensor(b)
+    a, b = as_tensors("kron", a, b)
     ndim = max(a.ndim, b.ndim)
     blocks, rest = [(1,) * (ndim - t.ndim) + t.shape for t in (a, b)]
     product = multiply(reshape(a, [k for n in blocks for k in (n, 1)]), reshape(b, [k for n in rest for k in (1, n)]))
@@ -205,7 +209,7 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[int | Sequence[in
     axes: an integer n pairs the last n axes of a with the first n axes of b; two sequences of equal length list axes of a and of b,
         and two integers name one axis of each.
     """
-    a, b = as_tensor(a), as_tensor(b)
+    a, b = as_tensors("tensordot", a, b)
     given: Any = axes
     if hasattr(given, "__index__") and not getattr(given, "shape", ()):
         count = integer("tensordot", "axes", given)
@@ -243,7 +247,8 @@ def einsum(subscripts: str, /, *operands: ArrayLike) -> Tensor:
     The equation ("ij,jk->ik") may contain "...", repeated letters and letters that are summed. Operands are contracted two at a
     time, from the left, as batched matrix products.
     """
-    tensors = [as_tensor(x) if operands[1:] else own(x) for x in operands]  # the result of a single operand may share its memory
+    # The result of a single operand may share its memory.
+    tensors = as_tensors("einsum", *operands) if operands[1:] else [own(x) for x in operands]
     terms, result = _parse(subscripts, tensors)
     lengths: dict[str, int] = {}
     for term, t in zip(terms, tensors):

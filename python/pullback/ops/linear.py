@@ -12,7 +12,7 @@ from ..backends import kernel_for
 from ..backends.autocast import autocast, rounded
 from ..errors import DTypeError, ShapeError
 from ..tensors import dtypes
-from ..tensors.operand import Number, as_tensor
+from ..tensors.operand import Number
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from ._counts import ACTIVATIONS, COUNTS
@@ -21,6 +21,7 @@ from .conversion import same_dtype
 from .declare import normal, op
 from .kinds import OWN, diagonal
 from .linalg import Outer, matmul
+from .operands import as_tensors
 from .row_sums import repeated_rows, total_of_rows
 from .shape import matrix_transpose, reshape
 
@@ -205,8 +206,8 @@ def linear(x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None, activ
     Returns: (…, out). Raises: ShapeError, DTypeError, ValueError for an unknown activation.
     Cost: per element of the result 2 · in FLOPs, one for the bias, and those of the activation.
     """
-    x, weight = as_tensor(x), as_tensor(weight)
-    b = ABSENT if bias is None else as_tensor(bias)
+    x, weight, b = as_tensors("linear", x, weight, optional=(bias,))
+    b = ABSENT if bias is None else b
     if activation is not None and (activation.__class__ is not str or activation not in ACTIVATIONS):
         shown = repr(activation) if activation.__class__ is str else f"a {type(activation).__name__}"
         raise ValueError(f"linear: activation is {shown}; use {', '.join(map(repr, ACTIVATIONS))}, or apply another one after it.")

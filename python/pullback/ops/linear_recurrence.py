@@ -9,7 +9,6 @@ from ..autodiff.primitive import Op, apply
 from ..errors import ShapeError
 from ..interop.wrong_calls import explain_call
 from ..tensors.creation import zeros
-from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from ._shapes import broadcast_shapes, flag, normalize_axis
@@ -18,6 +17,7 @@ from .conversion import same_dtype
 from .declare import op
 from .kinds import OWN_OF_TWO, along_axes
 from .movement import concat
+from .operands import as_tensors
 from .shape import broadcast_to, expand_dims, part_of
 
 
@@ -94,8 +94,8 @@ def linear_recurrence(
     """
     name = "linear_recurrence"
     reverse = flag(name, "reverse", reverse)
-    start = [] if initial is None else [in_float(as_tensor(initial))]
-    a, b, *start = same_dtype([in_float(as_tensor(a)), in_float(as_tensor(b)), *start])
+    given = as_tensors(name, a, b, optional=[] if initial is None else [initial])
+    a, b, *start = same_dtype([in_float(x) for x in given])
     shape = broadcast_shapes(name, [a.shape, b.shape])
     axis = normalize_axis(name, axis, len(shape))
     a, b = broadcast_to(a, shape), broadcast_to(b, shape)

@@ -15,13 +15,14 @@ from ..tensors.operand import as_tensor, converted
 from ..tensors.ranges import arange, eye
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
-from ._shapes import broadcast_shapes, integer, ints, kept, normalize_axes
+from ._shapes import broadcast_shapes, integer, ints, kept, normalize_axes, real
 from .by_name import in_dtype, in_float, widened
 from .conversion import constant, copy
 from .elementwise import abs as absolute, equal, greater, isfinite, logical_and, logical_or, sign, where
 from .gather import take_along_axis
 from .linalg import matmul
 from .movement import concat
+from .operands import as_tensors
 from .reduce import count_nonzero, max, min, sum
 from .roots import length, squeezed
 from .shape import broadcast_to, moveaxis, reshape
@@ -61,7 +62,7 @@ def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -
 @explain_call
 def cross(a: ArrayLike, b: ArrayLike, *, axis: int = -1) -> Tensor:
     """Returns the cross products of vectors of length 3 along an axis. Raises ShapeError for another length."""
-    a, b = as_tensor(a), as_tensor(b)
+    a, b = as_tensors("cross", a, b)
     axis = integer("cross", "axis", axis)
     for argument, t in (("a", a), ("b", b)):
         if not -t.ndim <= axis < t.ndim:
@@ -96,6 +97,8 @@ def vector_norm(x: ArrayLike, *, axis: int | Sequence[int] | None = None, keepdi
 def vector_norms(name: str, given: Any, axis: Any, keepdims: Any, power: Any, option: str = "ord") -> Tensor:
     """Returns the norms for the function with this name, which errors name. option: its name of the power."""
     given, keepdims = _floats(name, as_tensor(given)), kept(name, keepdims)
+    if isinstance(power, Tensor):
+        real(name, option, power)  # raises DTypeError
     if not isinstance(power, Real) or power != power:
         one_of(name, option, power, [2, 1, 0, math.inf, -math.inf], "another power")
     axes = normalize_axes(name, axis, given.ndim)

@@ -27,6 +27,7 @@ from .declare import no_flops, normal, op
 from .elementwise import where
 from .gather import take
 from .kinds import MOVEMENT, check_numbers
+from .operands import as_tensors
 from .shape import SLICE, broadcast_to, expand_dims, flatten, part_of, reshape, swapaxes
 
 
@@ -86,7 +87,7 @@ def _cut_up(g: Tensor, axis: int, lengths: Sequence[int], needs: Sequence[bool])
 @explain_call
 def concat(arrays: Sequence[ArrayLike], axis: int | None = 0) -> Tensor:
     """Joins arrays along an axis; with axis=None they are flattened first. Raises ShapeError, DTypeError."""
-    tensors = [as_tensor(a) for a in items("concat", arrays)]
+    tensors = as_tensors("concat", *items("concat", arrays))
     if not tensors:
         raise ShapeError("concat: no arrays were given.")
     if axis is None:
@@ -106,7 +107,7 @@ def joined(tensors: Sequence[Tensor], axis: int) -> Tensor:
 @explain_call
 def stack(arrays: Sequence[ArrayLike], axis: int = 0) -> Tensor:
     """Joins arrays of one shape along a new axis. Raises ShapeError."""
-    tensors = [as_tensor(a) for a in items("stack", arrays)]
+    tensors = as_tensors("stack", *items("stack", arrays))
     if len({t.shape for t in tensors}) != 1:
         raise ShapeError(f"stack: all arrays need one shape, these have {sorted({t.shape for t in tensors})}.")
     axis = normalize_axis("stack", axis, tensors[0].ndim + 1)

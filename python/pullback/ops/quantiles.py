@@ -87,7 +87,7 @@ def _quantile(name: str, x: Any, q: Any, axis: Any, method: str, keepdims: bool,
 def _shares(name: str, q: Any, whole: int, device: str) -> tuple[Tensor, Tensor | None]:
     """Returns q / whole in float64, and for a tensor q where it is in [0, 1]. Raises PullbackError for a number outside."""
     if isinstance(q, Tensor) or has_tensor(q):
-        share = in_dtype(as_tensor(q), dtypes.float64) / whole
+        share = as_tensor(q, dtype=dtypes.float64) / whole
         inside = logical_and(greater_equal(share, 0), less_equal(share, 1))
         return where(inside, share, 0.0), inside
     try:

@@ -18,7 +18,7 @@ import numpy as np
 from ..autodiff.batching import Batch
 from ..autodiff.primitive import apply
 from ..backends import kernels_on
-from ..errors import DTypeError, PullbackError, ShapeError
+from ..errors import DTypeError, PullbackError, ShapeError, shown
 from ..interop.unknown_names import unexpected
 from ..launch import capturing
 from ..launch.made import MadeOutside
@@ -41,7 +41,7 @@ from .draws import (
     draw_truncated,
     draw_uniform,
 )  # fmt: skip
-from .elementwise import less
+from .elementwise import less, subtract
 
 STATES_AHEAD = 256  # number of states of a generator that are copied to a GPU at once
 
@@ -242,7 +242,7 @@ class Generator(MadeOutside):
             raise unexpected(unknown)
         lengths = _shape("uniform", shape)
         if _has_tensor(low, high):
-            return _scaled("uniform", self.uniform(lengths, dtype=dtype), as_tensor(high) - low, low)
+            return _scaled("uniform", self.uniform(lengths, dtype=dtype), subtract(high, low), low)
         low, high = _number("uniform", "low", low), _number("uniform", "high", high)
         wanted = _float("uniform", dtype)
         widest = dtypes.finfo(dtypes.promote(wanted, dtypes.DEFAULT)).max  # half precision is computed in float32
@@ -379,8 +379,8 @@ def _number(name: str, what: str, value: Any) -> float:
         return real(name, what, value)  # raises DTypeError
     try:
         return float(value)
-    except (TypeError, ValueError):
-        raise DTypeError(f"{name}: {what}={value!r} is not a number. {_ORDER.format(name, _PARAMETERS[name])}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise DTypeError(f"{name}: {what}={shown(value)} is not a number. {_ORDER.format(name, _PARAMETERS[name])}") from None
 
 
 def _float(name: str, dtype: Any) -> Any:

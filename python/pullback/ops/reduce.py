@@ -24,6 +24,7 @@ from .cumulative import diff, product_of_others
 from .declare import no_flops, op
 from .elementwise import equal, isfinite, not_equal, where
 from .kinds import REDUCE, linear
+from .operands import as_tensors
 from .shape import flatten, inverse, part_of, permute_dims, reshape
 
 
@@ -300,10 +301,11 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tensor:
 
     x: the places of y, of its shape or a vector along the axis; without it they are `dx` apart. Raises ShapeError.
     """
-    y = in_float(as_tensor(y))
+    y, x = as_tensors("trapezoid", y, optional=(x,))
+    y = in_float(y)
     along = normalize_axis("trapezoid", axis, y.ndim)
     if x is not None:
-        x, n = as_tensor(x), y.shape[along]
+        n = y.shape[along]
         if x.shape not in ((n,), y.shape):
             raise ShapeError(f"trapezoid: x has shape {x.shape}, y {y.shape}; x needs that shape, or to be a vector of length {n}.")
         if x.ndim == 1:

@@ -19,13 +19,14 @@ from ..tensors.dtypes import finfo
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
-from ._shapes import Shape, ints, kept, normalize_axes, real
+from ._shapes import Shape, epsilon, ints, kept, normalize_axes
 from .by_name import all_on, in_dtype, lifted, spread, widened
 from .conversion import same_dtype, settled
 from .declare import normal, op
 from .elementwise import equal, exp, expm1, greater, less, logical_or, mask_nan_gradient, rsqrt, square, where
 from .kinds import OWN, ROWS
 from .linear import ABSENT
+from .operands import as_tensors
 from .reduce import centred, mean, sum
 from .row_references import layer_norm_reference, log_softmax_reference, logsumexp_reference, rms_norm_reference, softmax_reference
 from .row_sums import repeated_rows, total_of_rows
@@ -296,14 +297,15 @@ def rms_norm(x: ArrayLike, weight: ArrayLike | None = None, *, axis: int | Seque
 
 
 def _normed(op: Any, x: Any, affine: list[tuple[str, Any]], axis: Any, eps: float) -> Tensor:
+    given: list[Any]
+    x, *given = as_tensors(op.name, x, optional=[value for _, value in affine])
     rows, order = _at_end(op.name, x, axis)
     count = len(ints(op.name, "axis", axis))
     lengths = rows.shape[rows.ndim - count :]
-    given = [as_tensor(value) if value is not None else None for _, value in affine]
     for (name, _), value in zip(affine, given):
         if value is not None and value.shape != lengths:
             raise ShapeError(
-                f"{op.name}: {name} has shape {value.shape}, but the normalized axes of x {as_tensor(x).shape} have lengths "
+                f"{op.name}: {name} has shape {value.shape}, but the normalized axes of x {x.shape} have lengths "
                 f"{lengths}. Give {name} that shape, or name other axes with axis=."
             )
     flat = _flat(rows, lengths)
@@ -311,7 +313,7 @@ def _normed(op: Any, x: Any, affine: list[tuple[str, Any]], axis: Any, eps: floa
     if any([value is not None and value.dtype != flat.dtype for value in flats]):
         same = iter(same_dtype([flat, *[value for value in flats if value is not None]]))
         flat, flats = next(same), [None if value is None else next(same) for value in flats]
-    y = apply(op, (flat, *[ABSENT if value is None else value for value in flats]), (real(op.name, "eps", eps),))
+    y = apply(op, (flat, *[ABSENT if value is None else value for value in flats]), (epsilon(op.name, eps),))
     y = y if y.shape == rows.shape else reshape(y, rows.shape)
     return y if order is None else permute_dims(y, inverse(order))
 

@@ -35,6 +35,7 @@ from .kinds import OWN, OWN_OF_TWO, leading
 from .lapack import SMALL_ON_CPU
 from .linalg import matmul
 from .movement import tril, triu
+from .operands import as_tensors
 from .reduce import max
 from .shape import expand_dims, matrix_transpose, reshape
 
@@ -236,7 +237,8 @@ def solve_triangular(a: ArrayLike, b: ArrayLike, /, *, upper: bool, left: bool =
     """
     name = "solve_triangular"
     upper, left, unit = flag(name, "upper", upper), flag(name, "left", left), flag(name, "unitriangular", unitriangular)
-    a, b = square(name, a, "a"), in_float(as_tensor(b))
+    a, b = as_tensors(name, a, b)
+    a, b = square(name, a, "a"), in_float(b)
     b, vector = _sides(name, a, b, left)
     if left:
         y = apply(_solve_triangular, (a, b), (upper, unit, True))
@@ -254,7 +256,8 @@ def solve(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     The derivative is that of Giles (2008). An a with NaN gives NaN. Raises ShapeError, and LinAlgError if a is singular.
     Cost: 2 n³ / 3 FLOPs, and 2 n² for each of the k columns.
     """
-    a, b = square("solve", a, "a"), in_float(as_tensor(b))
+    a, b = as_tensors("solve", a, b)
+    a, b = square("solve", a, "a"), in_float(b)
     b, vector = _sides("solve", a, b, True)
     y = apply(_solve, (a, b), (1,))
     return reshape(y, y.shape[:-1]) if vector else y

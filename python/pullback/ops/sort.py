@@ -22,6 +22,7 @@ from .declare import distinct, no_flops, op
 from .elementwise import less, less_equal
 from .gather import along_axis_add, take, take_along_axis
 from .kinds import OWN, along_axes
+from .operands import as_tensors
 from .reduce import sum
 from .shape import expand_dims
 
@@ -141,7 +142,7 @@ def searchsorted(
     """
     if unknown:
         raise unexpected(unknown)
-    x1, x2 = as_tensor(x1), as_tensor(x2)
+    x1, x2 = as_tensors("searchsorted", x1, x2, compared=True)
     if x1.ndim != 1 or side not in ("left", "right"):
         raise ShapeError(f'searchsorted: x1 must be a sorted vector, not of shape {x1.shape}, and side "left" or "right".')
     if sorter is not None:

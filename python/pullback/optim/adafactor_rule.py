@@ -16,7 +16,7 @@ from ..tensors import dtypes
 from ..tensors.tensor import Tensor
 from . import groups as grouping
 from .composed import Composed, Hyper, Item
-from .groups import Group, Number, Rate
+from .groups import Number, Rate
 from .optimizer import Groups, Params
 
 _DEFAULT = -1.0  # in a set, the first number of eps if it is None
@@ -69,9 +69,8 @@ class Adafactor(Composed):
 
     def _checked(self, name: str, value: Any) -> Any:
         if name == "eps" and isinstance(value, (tuple, list)) and len(value) == 2:
-            of_dtype = value[0] is None or (np.ndim(value[0]) == 0 and value[0] == _DEFAULT)
-            first, second = super()._checked(name, (1.0 if of_dtype else value[0], value[1]))
-            return (_DEFAULT if of_dtype else first, second)
+            first, second = super()._checked(name, (1.0 if value[0] is None else value[0], value[1]))
+            return (_DEFAULT if value[0] is None else first, second)
         if name != "beta2_decay":
             value = super()._checked(name, value)
         if name == "d" and not np.all(np.asarray(value) >= 1):
@@ -84,8 +83,7 @@ class Adafactor(Composed):
                 grouping.check_count("Adafactor", name, value, self._members)
         return value
 
-    def _shown(self, name: str, group: Group | None = None) -> Any:
-        value = super()._shown(name, group)
+    def _as_given(self, name: str, value: Any) -> Any:
         if name == "eps" and np.ndim(value[0]) == 0 and value[0] == _DEFAULT:
             return None, value[1]
         return value

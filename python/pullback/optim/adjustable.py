@@ -230,7 +230,11 @@ class Adjustable:
             if group is None:  # the first one that shares this value
                 group = next(iter([group for group in self._groups if group.rule is self and "lr" not in group.own]), None)
             return self._rates(value, group)
-        return None if name == "clip_value" and value == math.inf else value
+        return None if name == "clip_value" and value == math.inf else self._as_given(name, value)
+
+    def _as_given(self, name: str, value: Any) -> Any:
+        """Returns a value of a set as the user gives it: the reverse of `_checked`."""
+        return value
 
     def _rates(self, value: Any, group: g.Group | None) -> Any:
         """Returns the present learning rate, or an array of those of the members if they differ.

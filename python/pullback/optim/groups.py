@@ -172,7 +172,7 @@ class Group:
         return ["name", "parameters", *self.rule._defaults]
 
     def __repr__(self) -> str:
-        own = "".join([f", {name}={_text(value)}" for name, value in self.own.items()])
+        own = "".join([f", {name}={_text(self.rule._as_given(name, value))}" for name, value in self.own.items()])
         return f"Group({self.name!r}, {len(self.entries)} parameters{own})"
 
     def values(self) -> dict[str, Any]:

@@ -40,6 +40,10 @@ class LossScaler(MadeOutside):
     the update changes nothing: no weight, slot, average, count of steps or schedule, and the scale becomes smaller. The device
     decides that, so that the host never waits, and a captured step can be replayed.
 
+    Buffers that the forward pass updates, such as the running statistics of `nn.BatchNorm2d`, move also in a step that is left out,
+    as in PyTorch. The scale does not touch the forward pass, so they are right. If an activation itself overflows float16, they
+    become infinite or NaN and stay so. No scale helps then, and the network gives NaN after `net.eval()`: compute in float32 there.
+
     Args:
         init_scale: the first scale.
         growth_factor: multiplies the scale after `growth_interval` steps in a row without an overflow.

@@ -173,7 +173,9 @@ class Optimizer(Launcher, metaclass=HintingABC):
         precision weights, "master".
         """
         capturing.refuse("slots()", "Ask for them outside.")
-        i = self._index(p)
+        return self._slots_at(self._index(p))
+
+    def _slots_at(self, i: int) -> dict[str, Tensor]:
         return {name: Tensor(devices.copied(slot[i])) for name, slot in self._state().items() if slot[i] is not None}
 
     def _state(self) -> dict[str, list[Any]]:

@@ -32,7 +32,7 @@ def saved(opt: Any) -> dict[str, Any]:
         "kernel": opt._formula_name(),  # rules of one name may have several formulas
         "steps": opt.steps,
         "settings": {name: Tensor(rows) for name, rows in zip(opt._names, table)},
-        "slots": {name: opt.slots(p) for name, p in zip(opt._names, opt._parameters)},
+        "slots": {name: opt._slots_at(i) for i, name in enumerate(opt._names)},
         **more,
         "program": Tensor(rows),
     }
@@ -158,7 +158,7 @@ def values_in(opt: Any, rows: Any, schedules: list[Schedule]) -> dict[str, Any]:
     at = c.HYPER
     for name, count in opt.hyper.items():
         parts = [_one_or_all(rows[:, k]) for k in range(at, at + count)]
-        found[name] = opt._checked(name, parts[0] if count == 1 else tuple(parts))
+        found[name] = opt._checked(name, opt._as_given(name, parts[0] if count == 1 else tuple(parts)))
         at += count
     return found
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..autodiff.listeners import listeners
 from ..autodiff.returned import mark_return
-from ..errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, ShapeError, check_room
+from ..errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, ShapeError, check_room, shown
 from ..interop.unknown_names import unexpected
 from ..interop.wrong_calls import argument_named, explain_call, flag
 from ..launch import capturing, door
@@ -300,7 +300,8 @@ def _filled(op: str, device: str, shape: tuple[int, ...], value: Any, dtype: Any
             return Tensor(devices.full(device, shape, value, dtype, op))
     except (OverflowError, ValueError):
         check_room(f"a tensor of dtype {dtype}", shape, dtype.itemsize)
-        raise dtypes.out_of_range(str(value), dtype, "Use a wider dtype.") from None
+        remedy = "Use a wider dtype." if dtypes.fits(value, dtypes.float64) else nested.NO_DTYPE
+        raise dtypes.out_of_range(shown(value), dtype, remedy) from None
     except MemoryError as error:
         raise no_room(f"a tensor of shape {shape} and dtype {dtype}", error) from error
 

@@ -150,11 +150,14 @@ def with_number(dtype: np.dtype[Any], number: float) -> np.dtype[Any]:
 
 
 def fits(number: Any, dtype: np.dtype[Any]) -> bool:
-    """True if a number is in the range of an integer dtype. Always True for other dtypes, which are checked elsewhere."""
+    """True if a number is in the range of an integer dtype; for other dtypes, if it is no integer that is larger than any float."""
     if dtype.kind not in "iu":
-        return True
+        return not isinstance(number, int) or abs(number) <= _LARGEST
     info = iinfo(dtype)
     return bool(info.min <= number <= info.max)
+
+
+_LARGEST: Final = int(np.finfo(np.float64).max)
 
 
 def out_of_range(what: str, dtype: np.dtype[Any], remedy: str) -> DTypeError:

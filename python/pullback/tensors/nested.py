@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..errors import DTypeError, ShapeError
+from ..errors import DTypeError, ShapeError, shown
 from ..function_wrapper import FunctionWrapper
 from . import dtypes
 from .capsules import not_exported
@@ -30,6 +30,30 @@ def has_tensor(obj: Any, depth: int = 1, kinds: type | tuple[type, ...] = Tensor
     return False
 
 
+def kinds_of_numbers(lists: Any, depth: int = 1) -> set[type] | None:
+    """Returns which of bool, int and float nested lists of Python and NumPy numbers hold, None if they hold anything else."""
+    kinds: set[type] = set()
+    for of_item in set(map(type, lists)):
+        if not issubclass(of_item, (list, tuple)):
+            kind = _kind_of_number(of_item)
+            if kind is None:
+                return None
+            kinds.add(kind)
+    for inner in lists:
+        if isinstance(inner, (list, tuple)):
+            more = kinds_of_numbers(inner, depth + 1) if depth < MOST_AXES else None
+            if more is None:
+                return None
+            kinds |= more
+    return kinds
+
+
+def _kind_of_number(of_item: type) -> type | None:
+    if issubclass(of_item, np.generic):
+        return {"b": bool, "i": int, "u": int, "f": float}.get(np.dtype(of_item).kind)
+    return next((kind for kind in (bool, int, float) if issubclass(of_item, kind)), None)
+
+
 def as_array(obj: Any, dtype: Any) -> Any:
     """Returns an array made from nested lists of numbers and arrays."""
     plain = _as_lists(obj)
@@ -40,8 +64,10 @@ def as_array(obj: Any, dtype: Any) -> Any:
     except RuntimeError as error:
         refused = [x for x in _flat(plain) if getattr(x, "requires_grad", False)]
         raise not_exported(refused[0], error) if refused else error from None
-    if dtype == dtypes.uint64 and array.dtype == dtypes.float64 and all([isinstance(x, int) for x in _flat(plain)]):
-        return _fitting(np.array(plain, object), dtype)  # NumPy turns a mix of large and small integers into floats
+    if array.size and (array.dtype.hasobject or (array.dtype == dtypes.float64 and abs(array).max() >= 2.0**63)):
+        leaves = _flat(plain)  # NumPy makes objects of large integers, and floats of a mix of large and small ones
+        if all([isinstance(x, (int, np.integer, *((float,) if array.dtype.hasobject else ()))) for x in leaves]):
+            return _of_large(plain, leaves, dtype)
     if array.dtype.hasobject or array.dtype.kind not in "fiub":
         raise DTypeError(f"{_not_numbers(obj, plain)}: give a tensor, an array, a real number, or nested lists of these.")
     if dtype is not None:
@@ -50,6 +76,27 @@ def as_array(obj: Any, dtype: Any) -> Any:
         return array
     with np.errstate(over="ignore"):  # numbers that are too large become infinite, as in an op
         return array.astype(dtypes.result_type(*_leaves(plain)) if _has_arrays(plain) else dtypes.DEFAULT)
+
+
+def _of_large(plain: Any, leaves: list[Any], dtype: Any) -> Any:
+    """Returns nested lists of numbers, some of which are large integers, as an array. Raises DTypeError if one is too large."""
+    whole = [int(x) for x in leaves if isinstance(x, (int, np.integer))]
+    extremes = (min(whole, default=0), max(whole, default=0))
+    for x in extremes:
+        if not dtypes.fits(x, dtypes.float64):
+            raise dtypes.out_of_range(shown(x), dtypes.float64, NO_DTYPE)
+    if dtype is None and len(whole) < len(leaves):
+        dtype = dtypes.result_type(*_leaves(plain)) if _has_arrays(plain) else dtypes.DEFAULT
+    if dtype is None:
+        dtype = next((d for d in (dtypes.int64, dtypes.uint64) if all([dtypes.fits(x, d) for x in extremes])), None)
+    if dtype is None:
+        one = next(x for x in extremes if not dtypes.fits(x, dtypes.int64))
+        raise dtypes.out_of_range(shown(one), dtypes.int64, "Write it as a float, or pass dtype=pb.float64, which rounds it.")
+    array = np.array(plain, object)
+    return _fitting(array.astype(np.float64) if dtypes.is_float(dtype) else array, dtype)
+
+
+NO_DTYPE: Final = "No dtype holds it: write math.inf if that is meant."
 
 
 def as_indices(obj: Any) -> Any:
@@ -96,8 +143,9 @@ def _flat(plain: Any) -> list[Any]:
 def _fitting(array: Any, dtype: Any) -> Any:
     """Returns the user's numbers in the dtype. Raises DTypeError for an integer that would wrap around."""
     for extreme in (array.min(), array.max()) if array.size else ():
-        if not dtypes.fits(np.asarray(extreme).item(), dtype):  # NumPy cannot compare a bool with the largest uint64
-            raise dtypes.out_of_range(str(extreme), dtype, "Use a wider dtype.")
+        number = np.asarray(extreme).item()  # NumPy cannot compare a bool with the largest uint64
+        if not dtypes.fits(number, dtype):
+            raise dtypes.out_of_range(shown(number), dtype, "Use a wider dtype.")
     with np.errstate(over="ignore"):
         return array.astype(dtype)
 

@@ -12,7 +12,7 @@ from ..backends import native
 from ..errors import ArgumentError, DTypeError, PullbackError
 from ..interop.wrong_calls import with_title
 from ..launch import capturing
-from . import devices, gpu
+from . import devices, gpu, nested
 from .attached import attached
 from .creation import asarray, can_change, kept, snapshot
 from .parameter import Parameter
@@ -34,10 +34,20 @@ class Number:
         self.storage: Storage | None = None
 
 
-def operand(x: Any, *, op: str = "this op") -> Any:
-    """Returns an op's argument as a Tensor, or as a Number if it is a Python number. `op`: the op's name, for messages.
+class Listed:
+    """Nested lists of Python numbers among an op's inputs. They take the dtype of the tensors, as a Number does."""
 
-    Arguments of other types are converted by `as_tensor`. Raises DTypeError.
+    __slots__ = ("given", "kinds")
+
+    def __init__(self, given: Any, kinds: set[type]) -> None:
+        self.given = given
+        self.kinds = kinds  # those of bool, int and float that the lists hold
+
+
+def operand(x: Any, *, op: str = "this op") -> Any:
+    """Returns an op's argument as a Tensor, a Number if it is a Python number, or as Listed if it is nested lists of numbers.
+
+    Arguments of other types are converted by `as_tensor`. `op`: the op's name, for messages. Raises DTypeError.
     """
     kind = x.__class__
     if kind is Tensor or kind is Parameter or isinstance(x, (Tensor, Number)):
@@ -48,6 +58,8 @@ def operand(x: Any, *, op: str = "this op") -> Any:
         if x.dtype.kind not in "fiub":
             raise DTypeError(f"{op}: a value of dtype {x.dtype} is not supported.")
         return Number(x.item())
+    if isinstance(x, (list, tuple)) and (kinds := nested.kinds_of_numbers(x)) is not None:
+        return Listed(x, kinds)
     try:
         return as_tensor(x)
     except (ArgumentError, DTypeError) as error:

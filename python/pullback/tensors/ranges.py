@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..errors import DTypeError, ShapeError, check_room
+from ..errors import DTypeError, ShapeError, check_room, shown
 from ..interop.unknown_names import unexpected
 from ..interop.wrong_calls import explain_call, flag
 from ..typing import DTypeLike
@@ -98,6 +98,9 @@ def linspace(
         with np.errstate(invalid="ignore", over="ignore"):  # start or stop may be infinite
             numbers = np.linspace(float(start), float(stop), count, endpoint=endpoint, dtype=wanted)
         return marked((start, stop), asarray(numbers, device=device))
+    except OverflowError:
+        end = start if not dtypes.fits(start, wanted) else stop
+        raise dtypes.out_of_range(f"linspace: {shown(end)}", dtypes.float64, "Give an end that is in this range.") from None
     except MemoryError as error:
         raise no_room(f"linspace of {count} numbers", error) from error
 

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Final, NoReturn
 
-from ..autodiff.batching import Batch
+import numpy as np
+
+from ..autodiff.batching import Batch, Batched
 from ..autodiff.kept import Kept
 from ..autodiff.listeners import listeners
 from ..autodiff.tape import Tape
@@ -45,8 +47,8 @@ def checkpoint(f: Callable[P, R], *args: NoReturn, **unknown: NoReturn) -> Calla
     The gradient by a value that `f` returns is that of what follows the call: uses inside of `f` are not part of it.
 
     Raises, in the backward pass: StaleValueError if a Parameter or Buffer that `f` read was changed in place (other than the
-    running values of norms in training mode, which do not affect the result), TapeError if `f` returns a different number of
-    values the second time.
+    running values of norms in training mode, which do not affect the result); TapeError if `f` returns a different number of
+    values the second time, values of other shapes, or on a CPU other numbers, of which 32 elements of each value are compared.
     Source: Griewank & Walther 2000 (Algorithm 799); Chen et al. 2016.
     """
     if unknown:
@@ -84,8 +86,8 @@ class Checkpointed(FunctionWrapper[P, R]):
         for level in levels([*inputs, *made_inside, *reads.members.values()]):
             told = [tape for tape in tapes if tape in level.listeners]
             if told:
-                recompute = _recomputation(called(f), run, (dict(states), modes), len(leaves), places, level.above)
                 made = level.lowered(outputs)
+                recompute = _recomputation(called(f), run, (dict(states), modes), len(leaves), places, made, level.above)
                 node = Call(
                     f"checkpoint of {called(f)}",
                     inputs,
@@ -116,13 +118,14 @@ def _pull(recompute: Recompute, inputs: Sequence[Tensor]) -> Callable[[list[Any]
 
 def _recomputation(
     name: str, run: Callable[[], Any], noted: tuple[dict[Any, Any], door.Modes], count: int, places: Sequence[int],
-    above: Sequence[Batch],
+    made: Sequence[Tensor], above: Sequence[Batch],
 ) -> Recompute:  # fmt: skip
     """Returns the `recompute` function of a Call, for listeners outside of the batches `above`.
 
-    count: the number of values that run() returns. places: which of them are the outputs of the Call.
+    count: the number of values that run() returns. places: which of them are `made`, the outputs of the Call.
     """
     precision, device, batches = modes.precision(), devices.default_device(), _running()
+    facts = [_facts(y) for y in made]
 
     def recompute(serials: Sequence[int], inputs: Sequence[Tensor]) -> tuple[Tape, list[Any]]:
         tape = Tape(watch_parameters=False)
@@ -138,9 +141,39 @@ def _recomputation(
                 f"checkpoint: {name} returned {count} values in the forward pass, and {len(values)} when it was computed again. "
                 f"It must do the same each time."
             )
-        return tape, [values[place] for place in places]
+        again = [values[place] for place in places]
+        if not all([_alike(before, _facts(y)) for before, y in zip(facts, again)]):
+            raise TapeError(
+                f"checkpoint: {name} returned other values when it was computed again in the backward pass, so its gradients would "
+                f"be wrong. It must compute the same each time: draw random numbers from pb.random, which is rewound, and not from "
+                f"NumPy or Python, or pass them as arguments, and change no array and no number that it reads."
+            )
+        return tape, again
 
     return recompute
+
+
+SAMPLES: Final = 32  # elements of a value, spread over it, that are compared with those of the second computation
+
+
+def _facts(y: Tensor) -> tuple[Any, Any]:
+    """Returns the shape and dtype of a value, and some of its elements where the host has them, otherwise None."""
+    x = y
+    while isinstance(x, Batched):
+        x = x.value
+    if type(x.array) is not np.ndarray or capturing.thread.recording is not None:
+        return (y.shape, y.dtype), None
+    return (y.shape, y.dtype), x.array.flat[:: max(1, x.array.size // SAMPLES)].astype(np.float64)
+
+
+def _alike(a: tuple[Any, Any], b: tuple[Any, Any]) -> bool:
+    """True unless two computations differ by more than rounding could explain, as far as their facts tell."""
+    if a[0] != b[0] or a[1] is None or b[1] is None:
+        return a[0] == b[0]
+    if np.array_equal(a[1], b[1], equal_nan=True):
+        return True
+    size = np.abs(a[1]).max(where=np.isfinite(a[1]), initial=0.0)
+    return bool(np.allclose(a[1], b[1], rtol=0.0, atol=1e-3 * size, equal_nan=True))
 
 
 def _running() -> list[Batch]:
