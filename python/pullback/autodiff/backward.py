@@ -284,7 +284,7 @@ def checked_target(target: Any, what: str = "gradient") -> Tensor:
 
 def reachable(tape: Tape, serials: set[int]) -> set[int]:
     """Returns the values whose cotangents are needed: every recorded value, if every watched leaf is a source."""
-    if tape.leaves.keys() <= serials and not tape.has_dead:
+    if tape.leaves.keys() <= serials and not tape.dead:
         return tape.values
     return dependents(tape, [*serials, *tape.hooks])
 

@@ -10,7 +10,7 @@ from ..interop.wrong_calls import public_name
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from .node import dependents, named
-from .site import Origin, line_of
+from .site import NOWHERE, line_of
 
 if TYPE_CHECKING:
     from .primitive import Op
@@ -161,7 +161,7 @@ def zero(tape: Tape, x: Any) -> str:
     """Returns the warning of a source that the target depends on only through zero derivatives."""
     reach = dependents(tape, [x.serial])
     nodes = [node for node in named(tape.nodes) if not reach.isdisjoint([node.inputs[i] for i in node.op.dead])]
-    origins = [tape.origins.get(node.y) or Origin((), None) for node in nodes]
+    origins = [tape.dead.get(node.y, NOWHERE) for node in nodes]
     ends = "; ".join(dict.fromkeys([
         f"the derivative of {op_at(*origin.pulled)}" if origin.pulled
         else f"{public_name(origin.codes) or node.op.name}, recorded at {line_of(node.site)}"

@@ -43,6 +43,9 @@ class Origin(NamedTuple):
     pulled: tuple[Op, Site] | None
 
 
+NOWHERE: Final = Origin((), None)  # that of an op in a replay of a captured function
+
+
 def origin_of(frame: FrameType, backward: CodeType) -> Origin:
     """Returns the origin of the op that this frame called. backward: the code of the loop that runs the pullbacks of ops."""
     codes, pulled = [], None

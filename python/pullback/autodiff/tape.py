@@ -61,8 +61,7 @@ class Tape(Listening):
         self.leaves: dict[int, ref[Tensor]] = {}  # by serial, the values that were watched, not computed
         self.watched: dict[int, Site] = {}  # for each leaf that was passed to `watch`, the site of the call
         self.hooks: dict[int, list[Callable[[Tensor], Any]]] = {}
-        self.has_dead = False  # True if some node has a derivative that is zero everywhere
-        self.origins: dict[int, Origin] = {}  # by serial, of the ops that such a node stands for
+        self.dead: dict[int, Origin] = {}  # by serial, where ops came from whose derivative by a watched input is zero everywhere
         self.scopes: dict[int, int] = {}  # by serial, while a profile runs: the scope that the pullback is attributed to
         self.precisions: dict[int, modes.Precision] = {}  # by serial, where products of the op rounded their factors
         self.cuts: list[tuple[int, str, Site]] = []  # where watched values left the tape: numpy(), stop_gradient, …
@@ -159,11 +158,9 @@ class Tape(Listening):
                 changeable = True
                 if serial not in values:
                     self._watches(x)
-            if serial in values:
-                watched = True
-                serials.append(serial)
-            else:
-                serials.append(0)
+            known = serial in values
+            watched = watched or known
+            serials.append(serial if known else 0)
         if self.left is not None:
             self.left.meet(op, y, inputs, watched)
         if not watched:
@@ -181,10 +178,9 @@ class Tape(Listening):
                 self.cuts += [(serial, op.name, (code, offset)) for serial in serials if serial]
                 return
             dead = any([serials[i] for i in op.dead])
-            self.has_dead = self.has_dead or dead
         result = y.serial = y.serial or new_serial()
         if dead:
-            self.origins[result] = origin_of(current_frame(2), WALK)
+            self.dead[result] = origin_of(current_frame(2), WALK)
         values.add(result)
         if door.profiling or modes.used:
             note_op(self, op, result, (code, offset))

@@ -11,7 +11,7 @@ from ..autodiff.listeners import listeners, new_serial
 from ..autodiff.node import CALL, OUTPUT, Edge, Node, Recorded, dependents
 from ..autodiff.part import Part
 from ..autodiff.primitive import Op, Rule
-from ..autodiff.site import call_site
+from ..autodiff.site import NOWHERE, call_site
 from ..autodiff.tape import Tape
 from ..errors import CaptureError
 from ..launch import capturing, door
@@ -73,7 +73,8 @@ class Replayed(Recalled):
             tape.values.add(y.serial)
         whole = ends[0].serial if self._alone else new_serial()
         tape.values.add(whole)
-        tape.has_dead = tape.has_dead or trace.has_dead
+        if trace.has_dead:
+            tape.dead[whole] = NOWHERE
         edges = ((serials, self._op.rules[0], kept, trace.shapes),)
         tape.nodes.append((self._op, whole, serials, edges, versions, code, offset, ()))
         for op, y, end in zip(self._outputs, ends, trace.ends):
@@ -133,7 +134,7 @@ class Replayed(Recalled):
         """Returns what tape.gradient does, if this call is all that the tape holds. Returns None if that is not a simple case."""
         (_, y, _, edges, versions, *_), several = tape.nodes[0], sources.__class__ is list or sources.__class__ is tuple
         serials, _, kept, _ = edges[0]
-        if target.__class__ is not Tensor or target.serial != y or target.array.size != 1 or not self._alone or tape.has_dead:
+        if target.__class__ is not Tensor or target.serial != y or target.array.size != 1 or not self._alone or tape.dead:
             return None
         others = listeners.stack if listeners.stack != (tape,) or tape.persistent else ()
         if others or tape.hooks or door.profiling or capturing.thread.recording is not None or not self._repeats:

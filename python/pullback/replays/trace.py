@@ -151,7 +151,7 @@ class Trace:
         }
         self.cuts = _cuts(inside, own)
         self.storages = _storages(nodes)
-        self.has_dead = inside.has_dead
+        self.has_dead = bool(inside.dead)
         self.ends = self._ends(inside, self.results if inside.persistent else self.results[:ends], produced)
 
     def _leaf(self, y: Any, inside: Inside, places: dict[int, int]) -> Any:

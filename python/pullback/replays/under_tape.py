@@ -86,8 +86,7 @@ def _taken_over(tape: Tape, leaves: list[Any], found: list[Any]) -> Any:
     tape.cuts += inside.cuts
     tape.scopes.update(inside.scopes)
     tape.precisions.update(inside.precisions)
-    tape.origins.update(inside.origins)
-    tape.has_dead = tape.has_dead or inside.has_dead
+    tape.dead.update(inside.dead)
     for x in inside.outside.values():
         tape.knows(x)
     own = {x.serial: x for x in leaves if isinstance(x, Tensor) and x.serial}
