@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from linecache import getline
 from typing import Any
 
 import pytest
@@ -16,12 +17,18 @@ Point = tuple[Any, int, str]
 
 
 def traced(run: Callable[[], Any], told: Callable[[Point], None]) -> Any:
-    """Runs `run` and calls told((code, line, event)) for every call and every line of pullback's Python code."""
+    """Runs `run` and calls told((code, line, event)) for every call and every line of pullback's Python code.
+
+    Lines with `with` are left out: Python looks for signals neither between the entry and the block nor between the block and the
+    exit, where an exception would leave a lock locked.
+    """
 
     def trace(frame: Any, event: str, _: Any) -> Any:
         if not frame.f_globals.get("__name__", "").startswith("pullback."):
             return None
-        if event in ("call", "line"):
+        if event == "call" or (
+            event == "line" and not getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with ")
+        ):
             told((frame.f_code, frame.f_lineno, event))
         return trace
 

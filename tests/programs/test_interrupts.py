@@ -16,6 +16,7 @@ from interrupted import Point, ended_by_ctrl_c, traced
 from pullback import backends, nn, optim
 from pullback.autodiff.listeners import listeners
 from pullback.launch import capturing, door
+from pullback.ops import _stream
 from pullback.ops.random import drawn
 from pullback.tensors import devices, precision
 from pullback.transforms.checkpoint import thread
@@ -106,6 +107,7 @@ def left_behind() -> dict[str, Any]:
         "listeners": listeners.stack, "record": listeners.record, "phase": door.state.phase, "scope": door.scope_now(),
         "profiles": door.profiling, "ledger": door.state.ledger, "recording": capturing.thread.recording,
         "draws": drawn.before, "alike": drawn.alike, "modes": door.state.modes, "mode": DROPOUT.training, "again": thread.again,
+        "lock": _stream._lock._is_owned(),  # type: ignore[attr-defined]
     }  # fmt: skip
     return {name: value for name, value in state.items() if value}
 

@@ -89,11 +89,12 @@ def follow_forks(stream: Stream) -> None:
 
     def in_child() -> None:
         stream.seed, stream.serial, stream.children = child_seed(stream.seed, stream.children), 0, 0
-        _lock.release()
 
     def in_parent() -> None:
         stream.children += 1
-        _lock.release()
 
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=_lock.acquire, after_in_parent=in_parent, after_in_child=in_child)
+        # Functions that run after a fork run in the order of their registration, so the lock is released last, and by C code, in
+        # which no Ctrl-C arrives.
+        os.register_at_fork(after_in_parent=in_parent, after_in_child=in_child)
+        os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)

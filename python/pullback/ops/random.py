@@ -295,7 +295,7 @@ class Generator(MadeOutside):
             return _scaled("truncated_normal", self.truncated_normal(lengths, low=low, high=high, dtype=dtype), std, mean)
         names = ("mean", "std", "low", "high")
         params = [_number("truncated_normal", name, value) for name, value in zip(names, (mean, std, low, high))]
-        check_bounds(*params[2:], kind := _float("truncated_normal", dtype))
+        check_bounds(params[2], params[3], kind := _float("truncated_normal", dtype))
         return self._draw(draw_truncated, (lengths, kind), *params)
 
     @_shape_first
