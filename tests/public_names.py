@@ -1,10 +1,11 @@
-"""The public modules, found by following `dir` from pullback."""
+"""The public modules, found by following `dir` from pullback, and the names from other libraries that errors answer."""
 
 from __future__ import annotations
 
 from types import ModuleType
 
 import pullback as pb
+from pullback.interop.hints import hints, sections
 
 
 def spaces() -> list[ModuleType]:
@@ -15,3 +16,8 @@ def spaces() -> list[ModuleType]:
         found.append(space)
         rest += [x for x in [getattr(space, name) for name in dir(space)] if type(x) is ModuleType and x not in found]
     return found
+
+
+def names_elsewhere() -> dict[str, dict[str, str]]:
+    """Returns the hints for names, by the public module or the class that does not have them."""
+    return {title: hints(title) for title in sections() if title not in ("keywords", "calls") and " of " not in title}

@@ -90,8 +90,7 @@ def __getattr__(name: str) -> _Any:
     if name not in _HOME:
         raise _missing(__name__, name)
     module = _importlib.import_module(_HOME[name], __name__)
-    value: _Any = getattr(module, name, module)
-    _adopt(value, __name__)
+    value: _Any = _adopt(getattr(module, name, module), __name__)
     if name == "bfloat16":  # a function, because the dtype is made on its first use
         value = value()
     globals()[name] = value

@@ -11,6 +11,7 @@ from .autodiff.primitive import Op
 from .autodiff.site import call_site, line_of
 from .errors import NonFiniteError, TapeError
 from .exports import exported as _exported
+from .interop.gate import ungated
 from .tensors import devices, dtypes
 from .tensors.tensor import Tensor
 
@@ -31,6 +32,7 @@ class debug_nans(Listening):  # The name is lower case because a context manager
         super().__enter__()
         return self
 
+    @ungated
     def add(self, op: Op, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
         """Checks the result of an op that ran."""
         found = first_non_finite(y.array)
@@ -43,6 +45,7 @@ class debug_nans(Listening):  # The name is lower case because a context manager
             f"Look at its inputs there, or keep them away from this point (pb.clip, pb.where on the input, an eps)."
         )
 
+    @ungated
     def on_escape(self, x: Tensor, how: str, given: Any = None) -> None:
         """Ignores values that leave pullback."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
+from .interop.gate import gate_methods, gated
 from .interop.unknown_names import answer
 
 _PUBLIC: Final[set[str]] = set()  # the names of the packages that have exported something
@@ -17,26 +18,35 @@ def exported(namespace: dict[str, Any], *modules: ModuleType) -> list[str]:
     module that only imports, they are all public names that it imported, but of modules only `modules`.
 
     Sets `__module__` of the functions and classes to the module. Tracebacks, pickles and documents then show the name that users
-    import, and a definition can move without changing any of them. A name that the module lacks is answered with a hint.
+    import, and a definition can move without changing any of them. A name that the module lacks is answered with a hint, and so is
+    a call whose arguments do not fit (see `gate.py`): in the namespace, each function is now behind its gate.
     """
     answer(namespace)
     found = [name for name, x in namespace.items() if name[0] != "_" and x is not exported]
     names = namespace.get("__all__") or [n for n in found if not isinstance(namespace[n], ModuleType) or namespace[n] in modules]
     for name in names:
-        adopt(namespace[name], namespace["__name__"])
+        namespace[name] = adopt(namespace[name], namespace["__name__"])
     namespace["__dir__"] = lambda: sorted(namespace["__all__"])
     return sorted(names)
 
 
-def adopt(value: Any, package: str) -> None:
-    """Sets `__module__` of a function or class of pullback. If several packages export it, the shortest path stays."""
+def adopt(value: Any, package: str) -> Any:
+    """Returns what a package exports for a value: a function behind its gate, anything else itself.
+
+    Sets `__module__` of a function or class of pullback. If several packages export it, the shortest path stays.
+    """
     _PUBLIC.add(package)
+    kind = value if isinstance(value, type) else type(value)
+    if kind.__module__.partition(".")[0] == "pullback":
+        gate_methods(kind)
+    value = gated(value)
     if isinstance(value, (FunctionType, type)) and value.__module__.startswith("pullback."):
         here = value.__module__
         if here not in _PUBLIC or package.count(".") < here.count("."):
             value.__module__ = package
         if isinstance(value, type):
             _name_forward(value)
+    return value
 
 
 def _name_forward(layer: Any) -> None:

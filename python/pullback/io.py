@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from .errors import FileFormatError, PullbackError
-from .interop.wrong_calls import explain_call
 from .safetensors_files import METADATA, read, tensors_of
 from .tensors import devices
 from .tensors.creation import asarray
@@ -225,7 +224,6 @@ def _like_the_old(descriptor: int, place: str) -> None:
     os.fchmod(descriptor, mode)
 
 
-@explain_call
 def load(path: str | os.PathLike[str], *, device: str | None = None) -> Any:
     """Reads a file that `save` wrote, and returns the same structure. Another program's safetensors file becomes a dict of tensors.
 

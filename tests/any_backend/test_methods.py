@@ -11,7 +11,7 @@ import pytest
 
 import pullback as pb
 from conftest import host
-from pullback.interop.names_elsewhere.tables import NAMES
+from pullback.interop.hints import hints
 from pullback.ops.operators import METHODS
 
 A = np.random.default_rng(0).uniform(0.1, 0.9, (2, 3, 3)).astype(np.float32)
@@ -71,14 +71,14 @@ def test_a_tensor_has_every_method_that_arrays_of_both_libraries_have() -> None:
     assert {name for name in both if not hasattr(pb.Tensor, name)} == {
         "conj", "data", "imag", "put", "real", "resize", "view"
     }  # fmt: skip
-    assert both - {*dir(pb.ones(1))} == both & {*NAMES["Tensor"]}
+    assert both - {*dir(pb.ones(1))} == both & {*hints("Tensor")}
 
 
 def test_methods_are_the_functions_and_have_their_docstrings_and_signatures() -> None:
     for module, names in METHODS.items():
         for name in names.split():
-            assert vars(pb.Tensor)[name] is getattr(module, name)
-            assert getattr(pb, name, getattr(module, name)) is getattr(module, name)
+            assert inspect.unwrap(vars(pb.Tensor)[name]) is getattr(module, name)
+            assert getattr(pb, name, vars(pb.Tensor)[name]) is vars(pb.Tensor)[name]
     methods = [f for name, f in vars(pb.Tensor).items() if inspect.isfunction(f) and name[0] != "_"]
     assert [f.__name__ for f in methods if not f.__doc__] == ["tolist", "to_device"]
     assert "axis" in inspect.signature(pb.Tensor.sum).parameters

@@ -14,7 +14,7 @@ import pytest
 import pullback as pb
 from conftest import host
 from pullback import nn
-from pullback.interop.names_elsewhere.tables import KEYWORDS_OF
+from pullback.interop.hints import hints, sections
 from refused import refusal
 
 F: Any = nn.functional
@@ -320,7 +320,7 @@ def test_a_combining_function_may_return_an_array() -> None:
     assert host(y)[:, 0, 0].tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
-@pytest.mark.parametrize("title", KEYWORDS_OF)
+@pytest.mark.parametrize("title", [title.removeprefix("keywords of ") for title in sections() if title.startswith("keywords of")])
 def test_the_hints_for_one_function_are_for_a_function_that_lacks_the_keywords(title: str) -> None:
     name, called, _ = title.partition("(...)")
     owner, _, name = name.rpartition(".")
@@ -329,6 +329,6 @@ def test_the_hints_for_one_function_are_for_a_function_that_lacks_the_keywords(t
     code = (function.forward if called else function.__init__ if isinstance(function, type) else function).__code__
     code = getattr(getattr(function, "__wrapped__", None), "__code__", code)
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    for keyword, sentence in KEYWORDS_OF[title].items():
+    for keyword, sentence in hints(f"keywords of {title}").items():
         assert keyword not in known
         assert sentence.endswith(".")

@@ -14,9 +14,10 @@ import pytest
 
 import pullback as pb
 from conftest import host
+from public_names import names_elsewhere
 from pullback import nn, optim
-from pullback.interop.names_elsewhere.tables import NAMES
 
+NAMES = names_elsewhere()
 V = np.array([[0.3, 0.9], [0.6, 0.2]], np.float32)
 W = np.array([[0.5, 0.1], [0.7, 0.4]], np.float32)
 EXPRESSIONS = [(place, name, hint) for place, names in NAMES.items() for name, hint in names.items() if hint[-1] != "."]

@@ -18,12 +18,13 @@ import pytest
 
 import pullback as pb
 from conftest import environment
-from public_names import spaces
+from public_names import names_elsewhere, spaces
 from pullback import nn, optim
-from pullback.interop.names_elsewhere.tables import KEYWORDS, LIBRARIES, NAMES
+from pullback.interop.hints import FILE, hints, sections
 from pullback.interop.unknown_names import SPACES, public
-from pullback.interop.wrong_calls import explain_call
 
+NAMES = names_elsewhere()
+KEYWORDS = hints("keywords")
 P = pb.Parameter([1.0, 2.0])
 LM = pb.solve.LevenbergMarquardt([P])
 RUN = pb.solve.minimize(lambda x: pb.sum(x**2), [1.0])
@@ -80,7 +81,11 @@ def calls_in(hint: str) -> Iterator[tuple[str, list[str]]]:
 
 def test_the_table_answers_the_common_names() -> None:
     assert len(ROWS) > 1000
-    assert len(ROWS) == sum([len(names) for library in LIBRARIES for names in library.NAMES.values()]), "a name is in two files"
+    lines = re.sub(r"\n +", " ", FILE.read_text("utf-8")).split("\n")
+    written = [line for line in lines if line and line[0] not in "#["]
+    assert [line for line in written if not re.fullmatch(r"[^ ,]+(, [^ ,]+)*: \S.*", line)] == []
+    names = sum([line.partition(": ")[0].count(", ") + 1 for line in written])
+    assert names == sum([len(hints(title)) for title in sections()]), "a name is written twice"
     assert {*NAMES} - {*CLASSES} <= {*SPACES, "pullback.backends"}
     assert {*SPACES} == {space.__name__ for space in spaces()}
 
@@ -89,9 +94,9 @@ def test_the_table_answers_the_common_names() -> None:
 def test_a_hinted_name_does_not_exist_and_what_the_hint_names_does(place: str, name: str, hint: str) -> None:
     if place in CLASSES:
         own = {*dir(CLASSES[place]), *getattr(CLASSES[place], "__annotations__", {})}
-        assert name not in own, f"{place} has {name}: delete its row in interop/names_elsewhere"
+        assert name not in own, f"{place} has {name}: delete its line in interop/hints.txt"
     else:
-        assert name not in vars(importlib.import_module(place)), f"{place} has {name}: delete its row in interop/names_elsewhere"
+        assert name not in vars(importlib.import_module(place)), f"{place} has {name}: delete its line in interop/hints.txt"
         assert not hasattr(importlib.import_module(place), name)
     for path in paths_in(hint):
         value_of(path)
@@ -327,20 +332,6 @@ def test_a_keyword_from_elsewhere_is_answered(expression: str, message: str) -> 
     assert message in str(error)
 
 
-def test_an_error_that_a_function_raises_itself_stays_as_it_is() -> None:
-    """`explain_call` rewrites only what Python says of arguments that do not fit."""
-
-    @explain_call
-    def concat(arrays: Any, axis: int = 0) -> Any:
-        return len(arrays, axis)  # type: ignore[call-arg]
-
-    with pytest.raises(TypeError, match=r"^len\(\) takes exactly one argument \(2 given\)$"):
-        concat([])
-    with pytest.raises(TypeError, match=r"^concat\(\) got an unexpected keyword argument 'values': it is arrays= here\.$"):
-        concat(values=[])
-    assert [*inspect.signature(concat).parameters] == ["arrays", "axis"]
-
-
 class Dtype:
     def __repr__(self) -> str:
         return "torch.float32"
@@ -393,8 +384,10 @@ def test_a_subclass_may_have_the_names_that_are_answered() -> None:
 
 def test_hasattr_composes_no_message() -> None:
     """hasattr asks for names that do not exist by the thousand, in notebooks and in other libraries."""
-    program = "import sys, pullback as pb; hasattr(pb, 'cat'), hasattr(pb, 'summ'), hasattr(pb.ones(1), 'grad'); " + (
-        "print('difflib' in sys.modules, 'pullback.nn' in sys.modules, 'pullback.interop.names_elsewhere.tables' in sys.modules)"
+    program = (
+        "import sys, pullback as pb; from pullback.interop.hints import hints; before = hints.cache_info().currsize; "
+        "hasattr(pb, 'cat'), hasattr(pb, 'summ'), hasattr(pb.ones(1), 'grad'); "
+        "print('difflib' in sys.modules, 'pullback.nn' in sys.modules, hints.cache_info().currsize > before)"
     )
     done = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False", "False"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import pickle
 import re
 from collections.abc import Callable
@@ -14,7 +13,6 @@ import pytest
 
 import pullback as pb
 from pullback import nn, optim
-from pullback.interop.wrong_calls import explain_call
 from refused import refusal
 
 X = pb.ones((5, 3))
@@ -64,21 +62,6 @@ def test_an_error_inside_a_called_function_stays_as_it_is() -> None:
     broken: Any = nn.Sequential(Broken())
     with pytest.raises(TypeError, match=r"helper\(\) takes 2 positional arguments but 3 were given"):
         broken(X)
-
-
-def test_an_explained_function_keeps_its_signature_and_python_tells_what_is_missing() -> None:
-    @explain_call
-    def f(x: int, y: int = 2, *, z: int = 3) -> int:
-        return x + y + z
-
-    assert [*inspect.signature(f).parameters] == ["x", "y", "z"]
-    assert (f(1), f(1, 1, z=1)) == (6, 3)
-    wrong: Any = f
-    text = refusal(lambda: wrong(1, 2, 3))
-    assert text.endswith("f() takes x and y by position, and 3 arguments were given by position. Pass what follows by keyword: z=.")
-    assert refusal(lambda: wrong(1, zz=1)).endswith("f() got an unexpected keyword argument 'zz'. Did you mean: 'z'?")
-    assert refusal(lambda: wrong()).endswith("f() missing 1 required positional argument: 'x'")
-    assert refusal(lambda: wrong(1, x=1)).endswith("f() got multiple values for argument 'x'")
 
 
 # ---- optimizers

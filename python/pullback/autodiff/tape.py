@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import ref
 
 from ..backends import modes
 from ..errors import TapeError, an
-from ..interop.unknown_names import unexpected
 from ..launch import capturing, door
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
@@ -101,7 +100,7 @@ class Tape(Listening):
         Raises TapeError if a value is not a floating-point tensor.
         """
         self._refuse_outside("watch")
-        frame = current_frame(1)
+        site = call_site()
         for x in flatten((target, *more))[0]:
             if not isinstance(x, Tensor) or x.dtype.kind not in "fV":
                 raise TapeError(not_watched(x))
@@ -109,7 +108,7 @@ class Tape(Listening):
                 x.serial = new_serial()
             if x.serial not in self.values:
                 self._add_leaf(x)
-                self.watched[x.serial] = frame.f_code, frame.f_lasti
+                self.watched[x.serial] = site
 
     def on_gradient(self, t: Tensor, fn: Callable[[Tensor], Any]) -> None:
         """Registers `fn`, which the backward pass calls with the complete gradient of `t`.
@@ -197,14 +196,9 @@ class Tape(Listening):
     # ---- walking back
 
     def gradient(
-        self,
-        target: Tree,
-        sources: Tree,
-        output_gradients: Any = None,
-        unconnected: Unconnected = "error",
+        self, target: Tree, sources: Tree, output_gradients: Any = None, unconnected: Unconnected = "error",
         aggregation: Aggregation = "accumulate",
-        **unknown: NoReturn,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Computes the vector-Jacobian product of the target(s) with respect to each source, in the structure of `sources`.
 
         Args:
@@ -219,8 +213,6 @@ class Tape(Listening):
 
         Raises: TapeError, UnconnectedError, StaleValueError, ShapeError. Warns: ZeroGradientWarning.
         """
-        if unknown:
-            raise unexpected(unknown)
         self._ready(unconnected)
         if len(self.nodes) == 1 and (found := only_call(self, target, sources, output_gradients, aggregation)) is not None:
             return found

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, SupportsIndex, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeAlias, TypeVar, overload
 
 import numpy as np
 
 from ..errors import PullbackError, ShapeError
-from ..interop.unknown_names import attach_hints, unexpected
+from ..interop.unknown_names import attach_hints
 from ..launch import capturing, door
 from ..launch.made import MadeOutside
 from ..ops._shapes import flag, positive_integer
@@ -90,10 +90,7 @@ class Loader(_Checked, MadeOutside, Generic[Batch]):
         drop_last: bool = False,
         *,
         from_host: bool | None = None,
-        **unknown: NoReturn,
     ) -> None:
-        if unknown:
-            raise unexpected(unknown)
         shuffle, drop_last = flag("Loader", "shuffle", shuffle), flag("Loader", "drop_last", drop_last)
         from_host = from_host if from_host is None else flag("Loader", "from_host", from_host)
         self._single = not isinstance(arrays, (list, tuple))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, Generic, NoReturn, TextIO, TypeVar
+from typing import Any, Final, Generic, TextIO, TypeVar
 
 import numpy as np
 
 from ..errors import PullbackError, ShapeError
-from ..interop.unknown_names import unexpected
 from ..launch import capturing, door
 from ..ops._shapes import positive_integer
 from ..profiling.units import quantity
@@ -32,7 +31,6 @@ def progress(
     disable: bool | None = False,
     leave: bool = True,
     position: int | None = None,
-    **unknown: NoReturn,
 ) -> Progress[Batch]:
     """Returns an iterable of the batches of `epochs` passes over `batches` that shows a progress bar of tqdm.
 
@@ -54,8 +52,6 @@ def progress(
         >>> for x, y in bar:
         ...     bar.update(loss=train_step(x, y))
     """
-    if unknown:
-        raise unexpected(unknown)
     given: Any = batches
     if not isinstance(given, Iterable):
         raise PullbackError(f"progress: a {type(given).__name__} was given. Give a Loader or another iterable of batches.")

@@ -6,16 +6,12 @@ import importlib
 import inspect
 import sys
 from abc import ABCMeta
-from collections.abc import Iterable, Mapping, Sequence
-from inspect import CO_VARARGS, CO_VARKEYWORDS
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from ..autodiff.site import current_frame
-from ..errors import shown
-from .names_elsewhere import methods, results
+from .hints import hints
 
-METHODS: Final = {**methods.NAMES, **results.NAMES}
 Kind = TypeVar("Kind", bound=type)
 
 # The public modules, in the order in which they are searched, and what users call them.
@@ -26,104 +22,6 @@ SPACES: Final = {
     "pullback.tree": "pb.tree", "pullback.amp": "pb.amp", "pullback.solve": "pb.solve",
     "pullback.debug": "pb.debug", "pullback.profiling": "pb.profiling", "pullback.typing": "pb.typing",
 }  # fmt: skip
-
-
-# ---- keyword arguments
-
-
-def unexpected(unknown: Mapping[str, Any], depth: int = 1, more: Sequence[Any] = ()) -> TypeError:
-    """Returns the error for arguments that the calling function, or the one `depth` frames above, does not have.
-
-    unknown, more: the keyword arguments, and the positional ones after an axis.
-    """
-    frame = current_frame(depth)
-    code = frame.f_code
-    known = [name for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if name != "self"]
-    title = type(frame.f_locals["self"]).__name__ if code.co_name == "__init__" else code.co_name
-    if more:
-        axis = frame.f_locals["axis"]
-        axes = f" Several axes are one tuple: axis=({', '.join(map(shown, (axis, *more)))})."
-        flag = f" Write keepdims={more[0]} by keyword." if isinstance(more[0], bool) else ""
-        return TypeError(f"{title}() takes one axis by position.{flag or (axes if title[:3] != 'arg' else '')}")
-    return TypeError(keyword_text(title, next(iter(unknown)), known))
-
-
-def keyword_text(title: str, name: str, known: Iterable[str], of_ours: bool = True) -> str:
-    """Returns the message for a call of the function `title`, whose parameters are `known`, with an unknown keyword.
-
-    of_ours: the function is one of pullback, so that the sentence in the table is about it.
-    """
-    import difflib  # late, because few programs need it
-
-    from .names_elsewhere.tables import KEYWORDS, KEYWORDS_OF
-
-    known = [*known]
-    words, _, sentence = KEYWORDS.get(name, "").partition("| ")
-    sentence = sentence if of_ours else ""
-    if name in (own := KEYWORDS_OF.get(title, {})):
-        words, sentence = "", own[name]
-    ours = [word for word in words.split() if word in known]
-    if ours:
-        rest = f": it is {ours[0]}= here."
-    elif sentence:
-        rest = f": {sentence}"
-    elif near := difflib.get_close_matches(name, known, 1):
-        rest = f". Did you mean: {near[0]!r}?"
-    else:
-        rest = f". It takes {', '.join(known) or 'no arguments'}."
-    return f"{title}() got an unexpected keyword argument {name!r}{rest}"
-
-
-def explain_arguments(kind: Kind) -> Kind:
-    """Makes a class and its subclasses answer keywords that `__init__` does not have, and returns the class."""
-
-    make: Any = kind.__new__
-
-    def __new__(cls: Any, *args: Any, **options: Any) -> Any:
-        if args or options:  # Pickle passes nothing here.
-            _check_arguments(cls, args, options)
-        return make(cls)
-
-    kind.__new__ = staticmethod(__new__)  # type: ignore[assignment]
-    return kind
-
-
-def _check_arguments(cls: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> None:
-    """Raises TypeError for arguments that do not fit `cls.__init__`, before Python says so without the names."""
-    title, initialize = cls.__name__, inspect.unwrap(cls.__init__)
-    takes_none = initialize is object.__init__  # which raises no error in a class with a __new__
-    if takes_none and args:
-        raise TypeError(f"{title}() takes no arguments: nothing is computed in place, and the tensor goes to {title}()(x).")
-    code = getattr(initialize, "__code__", None)
-    if code is None and not takes_none:
-        return
-    placed = code.co_varnames[1 : code.co_argcount] if code else ()
-    known = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount] if code else ()
-    if not code or not code.co_flags & CO_VARKEYWORDS:
-        for name in options:
-            if name not in known:
-                raise TypeError(keyword_text(title, name, known, cls.__module__.startswith("pullback.")))
-    if not code:
-        return
-    if hasattr(cls, "forward") and cls.__module__.startswith("pullback.") and args and len(getattr(args[0], "shape", ())) > 1:
-        raise TypeError(f"{title}: an array was given to make the layer. The layer is called with it: {title}(...)(x).")
-    required = placed[: len(placed) - len(initialize.__defaults__ or ())]
-    missing = [name for name in required[len(args) :] if name not in options]
-    for name, meaning in getattr(cls, "_needs", {}).items():
-        if name in missing:
-            raise TypeError(f"{title} needs {name}=, {meaning}.")
-    if missing:
-        raise TypeError(f"{title} needs {' and '.join(missing)}, too: {title}({', '.join(required)}).")
-    if len(args) > len(placed) and not code.co_flags & CO_VARARGS:
-        raise TypeError(too_many(title, placed, len(args), known[len(placed) :]))
-
-
-def too_many(title: str, placed: Sequence[str], count: int, rest: Iterable[str], advice: str = "") -> str:
-    """Returns the message for `count` arguments by position of a function that takes those of `placed`, and `rest` by keyword."""
-    by_keyword = ", ".join([f"{name}=" for name in rest])
-    advice = advice or (f"Pass what follows by keyword: {by_keyword}." if by_keyword else "It has no other arguments.")
-    takes = " and ".join(placed) or "nothing"
-    return f"{title}() takes {takes} by position, and {count} arguments were given by position. {advice}"
 
 
 # ---- attributes
@@ -204,7 +102,7 @@ def attach_hints(kind: Kind) -> Kind:
     """Makes instances of a class answer the names that the table lists for it, and returns the class."""
     if isinstance(kind, Hinting):
         place, attribute = kind.__name__, Elsewhere if kind.__dictoffset__ else Unsettable
-        for name in METHODS[place]:
+        for name in hints(place):
             if not hasattr(kind, name):
                 setattr(kind, name, attribute(place, name))
         kind.__dir__ = _names_of  # type: ignore[method-assign, assignment]
@@ -215,12 +113,11 @@ def attach_hints(kind: Kind) -> Kind:
 
 def _answers(place: str) -> Any:
     """Returns the `__getattr__` of a class, which answers the names that the table lists for `place`."""
-    names = METHODS[place]
 
     def __getattr__(self: Any, name: str) -> Any:
         if any([name in vars(base) for base in type(self).__mro__]):  # a property, in which something has no such attribute
             return object.__getattribute__(self, name)
-        hinted = name in names
+        hinted = name in hints(place)
         raise AttributeError(Text(f"{type(self).__name__!r} object", place, name), name=name, obj=None if hinted else self)
 
     return __getattr__
@@ -243,11 +140,9 @@ def _answer(place: str, name: str) -> str:
     """Returns the rest of the message: a colon and what to use instead, or the nearest names, or nothing."""
     if name[:1] == "_":
         return ""
-    from .names_elsewhere.tables import NAMES  # late, as in `keyword_text`
-
     ours = [place] if place not in SPACES else [place, *[space for space in SPACES if space != place]]
     for space in ours:
-        hint = NAMES.get(space, {}).get(name)
+        hint = hints(space).get(name)
         if hint is not None:
             return f": {hint}" if hint.endswith(".") else f": it is {hint} here."
     if place not in SPACES:

@@ -10,35 +10,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from types import CodeType, FrameType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from ..autodiff.site import current_frame, is_ours
 from ..errors import ArgumentError, DTypeError, shown
-from .unknown_names import SPACES, keyword_text, too_many
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def explain_call(function: F) -> F:
-    """Makes a function answer arguments that do not fit it, and returns it.
-
-    It is for functions that `unexpected` does not suffice for: Python itself raises an error, before the function runs, if a
-    required argument is missing because the call names it otherwise. A call takes about 0.1 us longer.
-    """
-
-    @functools.wraps(function)
-    def call(*args: Any, **options: Any) -> Any:
-        try:
-            return function(*args, **options)
-        except TypeError as error:
-            if refused_by(error):
-                raise misfit(function, args, options, error) from None
-            raise
-
-    return call  # type: ignore[return-value]
-
+from .hints import hints
+from .unknown_names import SPACES
 
 # What to write for the call of an attribute of a tensor, and of a tensor itself.
 _ATTRIBUTES = {
@@ -70,41 +49,100 @@ def refused_by(error: BaseException) -> bool:
     return error.__traceback__ is not None and error.__traceback__.tb_next is None
 
 
-def misfit(function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any], error: TypeError) -> TypeError:
-    """Returns the error for a call whose arguments do not fit: unknown or repeated names, or too many positions.
+def misfit(function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any], error: object = "") -> TypeError:
+    """Returns the error for a call whose arguments do not fit: unknown or repeated names, too many or missing arguments.
 
-    Returns Python's own error if its message says enough, as it does for a missing argument.
+    Returns Python's own error if its message says enough, as it does for a missing argument of a function.
+
+    Args:
+        args: the first one is the object itself, or its class, for the function of a method.
     """
+    parameters, kind = list(inspect.signature(function).parameters.values()), None
+    bound = bool(parameters) and parameters[0].name == "self"
+    if bound and not args:  # a method was called on its class, without an object
+        return TypeError(str(error))
     title = _title_of_call(function, args)
-    advice = _tables().CALLS.get(title if title.endswith(")") else title.rpartition(".")[2])
-    parameters = list(inspect.signature(function).parameters.values())
-    if parameters and parameters[0].name == "self":
+    if bound:
+        kind = args[0] if isinstance(args[0], type) else type(args[0])
         parameters, args = parameters[1:], args[1:]
     misplaced = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY and p.name in options]
     if misplaced:
         order = ", ".join([p.name for p in parameters if p.kind is p.POSITIONAL_ONLY])
         return TypeError(f"{title}() takes {' and '.join(misplaced)} by position, without a name: {title}({order}).")
-    kinds = {p.kind for p in parameters if p.name != "unknown"}  # `unknown` collects keywords to refuse them
+    kinds = {p.kind for p in parameters}
     known = [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    placed = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    placed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     for name in options if inspect.Parameter.VAR_KEYWORD not in kinds else ():
         if name not in known:
             return TypeError(keyword_text(title, name, known, function.__module__.startswith("pullback.")))
+    advice = hints("calls").get(title) or hints("calls").get(title.rpartition(".")[2], "")
     if inspect.Parameter.VAR_POSITIONAL not in kinds and len(args) > len(placed):
-        return TypeError(too_many(title, placed, len(args), [name for name in known if name not in placed], advice or ""))
+        return TypeError(_too_many(title, placed, args, known[len(placed) :], advice))
+    required = [p.name for p in placed if p.default is p.empty]
+    missing = [name for name in required[len(args) :] if name not in options]
+    if missing and function.__name__ == "__init__" and (args or options):
+        return TypeError(_too_few(title, missing, required, getattr(kind, "_needs", {})))
     text = str(error).replace(f"{function.__qualname__}()", f"{title}()")
     return TypeError(f"{text}. {advice}" if advice else text)
 
 
-def _title_of_call(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
-    """Returns what the user called, without its parentheses: "GRU(…)" for a layer, "GRU" for the class.
+def keyword_text(title: str, name: str, known: Sequence[str], of_ours: bool = True) -> str:
+    """Returns the message for a call of the function `title`, whose parameters are `known`, with an unknown keyword.
 
-    Python names the method instead, which may be that of a base class.
+    of_ours: the function is one of pullback, so that the sentence in the table is about it.
+    """
+    import difflib  # late, because few programs need it
+
+    words, _, sentence = hints("keywords").get(name, "").partition("| ")
+    sentence = sentence if of_ours else ""
+    if own := hints(f"keywords of {title}").get(name) or hints(f"keywords of {title.rpartition('.')[2]}").get(name):
+        words, sentence = "", own
+    ours = [word for word in words.split() if word in known]
+    if ours:
+        rest = f": it is {ours[0]}= here."
+    elif sentence:
+        rest = f": {sentence}"
+    elif near := difflib.get_close_matches(name, known, 1):
+        rest = f". Did you mean: {near[0]!r}?"
+    else:
+        rest = f". It takes {', '.join(known) or 'no arguments'}."
+    return f"{title}() got an unexpected keyword argument {name!r}{rest}"
+
+
+def _too_many(title: str, placed: Sequence[inspect.Parameter], args: Sequence[Any], rest: Sequence[str], advice: str) -> str:
+    """Returns the message for arguments by position of a function that takes those of `placed`, and `rest` by keyword."""
+    if placed and placed[-1].name == "axis" and "keepdims" in rest:
+        more = args[len(placed) - 1 :]
+        if isinstance(more[1], bool):
+            return f"{title}() takes one axis by position. Write keepdims={more[1]} by keyword."
+        several = "Sequence" in str(placed[-1].annotation)
+        axes = f" Several axes are one tuple: axis=({', '.join(map(shown, more))})." if several else ""
+        return f"{title}() takes one axis by position.{axes}"
+    by_keyword = ", ".join([f"{name}=" for name in rest])
+    advice = advice or (f"Pass what follows by keyword: {by_keyword}." if by_keyword else "It has no other arguments.")
+    takes = " and ".join([p.name for p in placed]) or "nothing"
+    return f"{title}() takes {takes} by position, and {len(args)} arguments were given by position. {advice}"
+
+
+def _too_few(title: str, missing: Sequence[str], required: Sequence[str], needs: Mapping[str, str]) -> str:
+    """Returns the message for a constructor without some of its required arguments. needs: what some of them mean."""
+    meant = [name for name in missing if name in needs]
+    if meant:
+        return f"{title} needs {meant[0]}=, {needs[meant[0]]}."
+    return f"{title} needs {' and '.join(missing)}, too: {title}({', '.join(required)})."
+
+
+def _title_of_call(function: Callable[..., Any], args: Sequence[Any]) -> str:
+    """Returns what the user called, without its parentheses: "GRU(...)" for a layer, "GRU" for the class.
+
+    Python names the method instead, which may be that of a base class. args: as for `misfit`.
     """
     if function.__name__ == "forward" and inspect.ismethod(function):
         return f"{type(function.__self__).__name__}(...)"
-    if function.__name__ == "__init__" and args:
-        return type(args[0]).__name__
+    if function.__name__ == "__init__":
+        kind = args[0] if isinstance(args[0], type) else type(args[0])
+        if inspect.unwrap(kind.__init__) is function:  # which a constructor of a user's subclass may call
+            return kind.__name__
     return function.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__").lstrip("_")
 
 
@@ -143,8 +181,8 @@ def _title_of_frame(frame: FrameType) -> str:
     public = kind.__module__ in SPACES
     if owner is not None and (name == "forward" or (name == "__init__" and public)):
         return kind.__name__
-    if name[0] in "_<" or (name == "asarray" and frame.f_back is not None and is_ours(frame.f_back)):
-        return ""  # `asarray` is then the conversion inside another function
+    if name[0] in "_<" or (name == "asarray" and _inside(frame)):
+        return ""
     return name if _is_public(code, (kind,) if public else _loaded()) else ""
 
 
@@ -155,6 +193,14 @@ def _loaded() -> tuple[str, ...]:
 def public_name(codes: Sequence[CodeType]) -> str:
     """Returns the name of the outermost public function among the codes of frames, which begin with the innermost one, or ""."""
     return next((code.co_name for code in reversed(codes) if _is_public(code, _loaded())), "")
+
+
+def _inside(frame: FrameType) -> bool:
+    """True if a function of pullback, and not the user's code, called the one that runs in the frame, such as a conversion."""
+    caller = frame.f_back
+    if caller is not None and caller.f_globals.get("__name__") == f"{__package__}.gate":
+        caller = caller.f_back
+    return caller is not None and is_ours(caller)
 
 
 @functools.lru_cache(maxsize=1000)
@@ -213,19 +259,13 @@ def _meant(owner: str, name: str, value: Any, known: Sequence[Any], spelled: Map
     if not isinstance(value, str):
         is_array = hasattr(value, "item") and not isinstance(value, Real)
         return f" It must be a Python number: give {name}.item()." if is_array and not value.shape else ""
-    if hint := _tables().OPTIONS.get(f"{owner}.{name}", {}).get(value):
+    if hint := hints(f"values of {owner}.{name}").get(value):
         return f" {hint}"
     import difflib  # late, as in `keyword_text`
 
     written = {_letters(x): y for x, y in spelled.items()} | {_letters(x): x for x in known if isinstance(x, str)}
     near = difflib.get_close_matches(_letters(value), written, 1, 0.8)
     return f" Did you mean {written[near[0]]!r}?" if near else ""
-
-
-def _tables() -> Any:
-    from .names_elsewhere import tables  # late, because few programs need it
-
-    return tables
 
 
 def _letters(word: str) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 from ..errors import PullbackError, ShapeError
-from ..interop.wrong_calls import explain_call
 from ..ops import elementwise, rows, shape
 from ..ops._shapes import normalize_axis, real
 from ..ops.by_name import in_dtype, in_float, widened
@@ -29,7 +28,6 @@ def _wide(x: Any) -> tuple[Tensor, Any]:
     return widened(x), x.dtype
 
 
-@explain_call
 def elu(x: ArrayLike, alpha: float = 1.0) -> Tensor:
     """Returns x where x is positive, alpha * (exp(x) - 1) elsewhere."""
     if alpha == 1:
@@ -45,13 +43,11 @@ def _gelu_kind(approximate: Any) -> Any:
     return kinds[approximate]
 
 
-@explain_call
 def gelu(x: ArrayLike, approximate: Literal["none", "tanh"] = "none") -> Tensor:
     """Returns x * Φ(x), where Φ is the standard normal distribution function: exact, or approximated with tanh."""
     return _gelu_kind(approximate)(x)
 
 
-@explain_call
 def softplus(x: ArrayLike, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """Returns log(1 + exp(beta x)) / beta, and x itself where beta x is above the threshold."""
     if beta == 1 and threshold == 20:
@@ -66,7 +62,6 @@ def _limited(x: Tensor, low: float, high: float) -> Tensor:
     return where(less_equal(x, low), low, where(greater_equal(x, high), high, x))
 
 
-@explain_call
 def hardtanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """Returns x limited to [min_val, max_val]. The derivative at the limits is 0. Raises PullbackError unless min_val < max_val."""
     if not real("hardtanh", "min_val", min_val) < real("hardtanh", "max_val", max_val):
@@ -75,20 +70,17 @@ def hardtanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     return in_dtype(_limited(x, min_val, max_val), dtype)
 
 
-@explain_call
 def relu6(x: Any) -> Tensor:
     """Returns x limited to [0, 6]. The derivative at 0 and at 6 is 0."""
     return _limited(in_float(as_tensor(x)), 0.0, 6.0)
 
 
-@explain_call
 def hardsigmoid(x: Any) -> Tensor:
     """Returns x / 6 + 1/2 between -3 and 3, 0 below and 1 above. The derivative at -3 and at 3 is 0."""
     x, dtype = _wide(x)
     return in_dtype(_limited(x, -3.0, 3.0) * (1 / 6) + 0.5, dtype)
 
 
-@explain_call
 def hardswish(x: Any) -> Tensor:
     """Returns x * hardsigmoid(x) (Howard et al. 2019): 0 up to -3, and x from 3 on. The derivatives there are 0 and 1."""
     x, dtype = _wide(x)
@@ -96,7 +88,6 @@ def hardswish(x: Any) -> Tensor:
     return in_dtype(where(greater_equal(x, 3.0), x, inside * (inside * (1 / 6) + 0.5)), dtype)
 
 
-@explain_call
 def mish(x: Any) -> Tensor:
     """Returns x * tanh(softplus(x)) (Misra 2019)."""
     x, dtype = _wide(x)
@@ -107,14 +98,12 @@ def mish(x: Any) -> Tensor:
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
 
-@explain_call
 def selu(x: Any) -> Tensor:
     """Returns elu with the scale and the alpha that keep means at 0 and variances at 1 (Klambauer et al. 2017)."""
     x, dtype = _wide(x)
     return in_dtype(SELU_SCALE * elu(x, SELU_ALPHA), dtype)
 
 
-@explain_call
 def celu(x: Any, alpha: float = 1.0) -> Tensor:
     """Returns x where x is positive, alpha * (exp(x / alpha) - 1) elsewhere (Barron 2017). Raises PullbackError if alpha is 0."""
     if not real("celu", "alpha", alpha):
@@ -124,7 +113,6 @@ def celu(x: Any, alpha: float = 1.0) -> Tensor:
     return in_dtype(where(positive, x, alpha * expm1(where(positive, 0.0, x) / alpha)), dtype)
 
 
-@explain_call
 def softsign(x: Any) -> Tensor:
     """Returns x / (1 + |x|)."""
     x, dtype = _wide(x)
@@ -134,7 +122,6 @@ def softsign(x: Any) -> Tensor:
     return in_dtype(where(near, small / (1.0 + abs(small)), copysign(large, x)), dtype)
 
 
-@explain_call
 def softshrink(x: Any, lambd: float = 0.5) -> Tensor:
     """Returns x moved towards 0 by lambd, and 0 for |x| up to lambd. Raises PullbackError if lambd is negative."""
     if not real("softshrink", "lambd", lambd) >= 0:
@@ -143,21 +130,18 @@ def softshrink(x: Any, lambd: float = 0.5) -> Tensor:
     return in_dtype(x - where(greater(x, lambd), lambd, where(less(x, -lambd), -lambd, x)), dtype)
 
 
-@explain_call
 def hardshrink(x: Any, lambd: float = 0.5) -> Tensor:
     """Returns x, and 0 for |x| up to lambd."""
     x, dtype = _wide(x)
     return in_dtype(where(less_equal(abs(x), real("hardshrink", "lambd", lambd)), 0.0, x), dtype)
 
 
-@explain_call
 def tanhshrink(x: Any) -> Tensor:
     """Returns x - tanh(x)."""
     x, dtype = _wide(x)
     return in_dtype(x - tanh(x), dtype)
 
 
-@explain_call
 def threshold(x: Any, threshold: float, value: float) -> Tensor:
     """Returns x where it is above the threshold, `value` elsewhere. NaN stays NaN."""
     x, dtype = _wide(x)
@@ -165,7 +149,6 @@ def threshold(x: Any, threshold: float, value: float) -> Tensor:
     return in_dtype(where(less_equal(x, limit), instead, x), dtype)
 
 
-@explain_call
 def glu(x: Any, axis: int = -1) -> Tensor:
     """Returns a * sigmoid(b) for the halves a and b of x along the axis (Dauphin et al. 2017).
 
@@ -179,7 +162,6 @@ def glu(x: Any, axis: int = -1) -> Tensor:
     return in_dtype(a * sigmoid(b), dtype)
 
 
-@explain_call
 def prelu(x: Any, weight: Any) -> Tensor:
     """Returns x where x is positive, weight * x elsewhere (He et al. 2015). The derivative at 0 is the weight.
 
@@ -212,7 +194,7 @@ class Activation(Module):
         super().__init_subclass__(**more)
         if function is None:  # A user's subclass keeps the function and the options of its base class.
             return
-        cls._function = staticmethod(inspect.unwrap(function))  # a layer's options are checked in its __init__
+        cls._function = staticmethod(function)  # a layer's options are checked in its __init__
         cls._options = tuple(inspect.signature(cls.__init__).parameters)[1:] if "__init__" in vars(cls) else ()
 
     def forward(self, x: ArrayLike) -> Tensor:

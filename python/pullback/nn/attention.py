@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ..errors import DTypeError, PullbackError, ShapeError
-from ..interop.wrong_calls import explain_call
 from ..ops._shapes import flag, probability, real
 from ..ops.attention import attention
 from ..ops.attention_parts import composed
@@ -28,7 +27,6 @@ from ..typing import ArrayLike
 NAME = "scaled_dot_product_attention"
 
 
-@explain_call
 def scaled_dot_product_attention(
     query: ArrayLike, key: ArrayLike, value: ArrayLike, attn_mask: ArrayLike | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
@@ -153,7 +151,6 @@ def mask_for(name: str, argument: str, mask: ArrayLike, q: Tensor, k: Tensor, mo
 # ---- rotary positions
 
 
-@explain_call
 def rotary(
     x: ArrayLike, positions: ArrayLike | None = None, *, base: float = 10000.0, interleaved: bool = False, dims: int | None = None
 ) -> Tensor:

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from ..errors import ShapeError
-from ..interop.wrong_calls import explain_call
 from ..ops._shapes import flag
 from ..ops.linear import linear
 from ..ops.operands import as_tensors
@@ -20,7 +19,6 @@ from .layers import positive_lengths
 from .module import Module
 
 
-@explain_call
 def bilinear(x1: ArrayLike, x2: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None) -> Tensor:
     """Returns y with y[…, o] = sum of x1[…, i] weight[o, i, j] x2[…, j] over i and j, plus bias[o].
 

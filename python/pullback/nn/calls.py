@@ -9,7 +9,6 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from ..errors import PullbackError, ShapeError, an, shown
-from ..interop.wrong_calls import explain_call
 from ..launch import capturing
 from ..ops.movement import stack as joined
 from ..tensors.operand import as_tensor
@@ -22,7 +21,6 @@ from .module import Module
 from .walk import every_path, walk_modules
 
 
-@explain_call
 def functional_call(module: Module, parameters: Mapping[str, ArrayLike], /, *args: Any, **options: Any) -> Any:
     """Calls module(*args, **options) with other tensors in place of Parameters and Buffers.
 
@@ -108,7 +106,6 @@ def _with(value: Any, values: Mapping[int, Tensor]) -> Any:
     return value
 
 
-@explain_call
 def stack(models: Sequence[Module]) -> dict[str, Parameter]:
     """Returns the Parameters and Buffers of Modules of the same structure, by path, stacked along a new first axis.
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from ..autodiff.batching import Batched
 from ..errors import PullbackError, ShapeError, VmapError
-from ..interop.wrong_calls import explain_call
 from ..ops._shapes import channels_last, epsilon, flag, integer, real
 from ..ops.by_name import in_dtype, in_float, widened
 from ..ops.channels import channel_norm, norm_and_move
@@ -31,7 +30,6 @@ from .module import Module
 # ---- functions
 
 
-@explain_call
 def batch_norm(
     x: ArrayLike, running_mean: ArrayLike | None, running_var: ArrayLike | None, weight: ArrayLike | None = None,
     bias: ArrayLike | None = None, training: bool = False, momentum: Any = 0.1, eps: float = 1e-5,
@@ -148,7 +146,6 @@ def _update(x: Tensor, running: Running, momentum: Any) -> None:
             value.assign(old * (1 - share) + in_dtype(of_x(), old.dtype) * share)
 
 
-@explain_call
 def group_norm(
     x: ArrayLike, num_groups: int, weight: ArrayLike | None = None, bias: ArrayLike | None = None, eps: float = 1e-5
 ) -> Tensor:
@@ -169,7 +166,6 @@ def group_norm(
     return channel_norm(x, weight, bias, groups, epsilon("group_norm", eps))
 
 
-@explain_call
 def instance_norm(
     x: ArrayLike, running_mean: ArrayLike | None = None, running_var: ArrayLike | None = None, weight: ArrayLike | None = None,
     bias: ArrayLike | None = None, use_input_stats: bool = True, momentum: Any = 0.1, eps: float = 1e-5,
@@ -247,7 +243,6 @@ class _Normalizer(Module):
 
     axes: tuple[int, ...] = ()  # the numbers of axes that x may have
 
-    @explain_call
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
         track_running_stats: bool = True, *, bias: bool = True, dtype: DTypeLike | None = None, device: str | None = None,

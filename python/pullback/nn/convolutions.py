@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from ..errors import DTypeError, PullbackError, ShapeError
-from ..interop.wrong_calls import explain_call
 from ..ops._shapes import MOST, channels_last, flag, per_axis
 from ..ops.conv import convolve, convolve_transposed
 from ..ops.conversion import same_dtype
@@ -153,7 +152,6 @@ def _transposed(
 # ---- functions
 
 
-@explain_call
 def conv1d(
     x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None, stride: Lengths = 1, padding: Padding = 0,
     dilation: Lengths = 1, groups: int = 1,
@@ -165,7 +163,6 @@ def conv1d(
     return _convolve("conv1d", 1, x, weight, bias, stride, padding, dilation, groups)
 
 
-@explain_call
 def conv2d(
     x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None, stride: Lengths = 1, padding: Padding = 0,
     dilation: Lengths = 1, groups: int = 1,
@@ -186,7 +183,6 @@ def conv2d(
     return _convolve("conv2d", 2, x, weight, bias, stride, padding, dilation, groups)
 
 
-@explain_call
 def conv_transpose1d(
     x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None, stride: Lengths = 1, padding: Lengths = 0,
     output_padding: Lengths = 0, groups: int = 1, dilation: Lengths = 1,
@@ -198,7 +194,6 @@ def conv_transpose1d(
     return _transposed("conv_transpose1d", 1, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@explain_call
 def conv_transpose2d(
     x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None, stride: Lengths = 1, padding: Lengths = 0,
     output_padding: Lengths = 0, groups: int = 1, dilation: Lengths = 1,

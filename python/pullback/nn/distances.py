@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..interop.wrong_calls import explain_call
 from ..ops._shapes import broadcast_shapes, epsilon, flag
 from ..ops.by_name import in_dtype, in_float, widened
 from ..ops.conversion import same_dtype
@@ -18,7 +17,6 @@ from ..tensors.tensor import Tensor
 from .module import Module
 
 
-@explain_call
 def normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Tensor:
     """Returns x divided by its p-norm along the axis, or by eps where that is larger. Raises ShapeError.
 
@@ -29,7 +27,6 @@ def normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Tens
     return in_dtype(wide / maximum(vector_norms("normalize", wide, axis, True, p, "p"), epsilon("normalize", eps)), x.dtype)
 
 
-@explain_call
 def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Tensor:
     """Returns the cosine of the angle between vectors along the axis: their product over their lengths, which are at least eps.
 
@@ -42,7 +39,6 @@ def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Ten
     return in_dtype(sum(a * b, axis=axis) / (lengths[0] * lengths[1]), dtype)
 
 
-@explain_call
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdims: bool = False) -> Tensor:
     """Returns the p-norm of x1 - x2 + eps along the last axis. The shapes broadcast. Raises ShapeError."""
     a, b, dtype = _pair("pairwise_distance", x1, x2)

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 from ..errors import ArgumentError, DTypeError, PullbackError, ShapeError
-from ..interop.wrong_calls import explain_call
 from ..launch import capturing
 from ..ops._shapes import flag, integer, real
 from ..ops.by_name import in_float
@@ -72,7 +71,6 @@ def _pair(name: str, x: Any, target: Any) -> tuple[Tensor, Tensor, Any]:
     return wide[0], wide[1], dtypes.promote(x.dtype, target.dtype)
 
 
-@explain_call
 def mse(x: ArrayLike, target: ArrayLike, *, reduction: Reduction = "mean") -> Tensor:
     """Returns (x - target)², reduced. Raises ShapeError if the shapes differ."""
     x, target = as_tensors("mse", x, target)
@@ -84,14 +82,12 @@ def mse(x: ArrayLike, target: ArrayLike, *, reduction: Reduction = "mean") -> Te
     return _reduced("mse", square(x - target), reduction, dtype)
 
 
-@explain_call
 def l1(x: ArrayLike, target: ArrayLike, *, reduction: Reduction = "mean") -> Tensor:
     """Returns |x - target|, reduced. The derivative is 0 where x equals target. Raises ShapeError if the shapes differ."""
     x, target, dtype = _pair("l1", x, target)
     return _reduced("l1", abs(x - target), reduction, dtype)
 
 
-@explain_call
 def huber(x: ArrayLike, target: ArrayLike, *, delta: float = 1.0, reduction: Reduction = "mean") -> Tensor:
     """Returns d²/2 where d = |x - target| is at most delta, delta (d - delta/2) elsewhere, reduced. Source: Huber 1964."""
     if not real("huber", "delta", delta) > 0:
@@ -103,7 +99,6 @@ def huber(x: ArrayLike, target: ArrayLike, *, delta: float = 1.0, reduction: Red
     return _reduced("huber", loss, reduction, dtype)
 
 
-@explain_call
 def smooth_l1(x: ArrayLike, target: ArrayLike, *, beta: float = 1.0, reduction: Reduction = "mean") -> Tensor:
     """Returns d²/(2 beta) where d = |x - target| is below beta, d - beta/2 elsewhere, reduced: huber(delta=beta) / beta.
 
@@ -120,7 +115,6 @@ def smooth_l1(x: ArrayLike, target: ArrayLike, *, beta: float = 1.0, reduction: 
     return _reduced("smooth_l1", loss, reduction, dtype)
 
 
-@explain_call
 def binary_cross_entropy(
     x: ArrayLike, target: ArrayLike, *, weight: ArrayLike | None = None, reduction: Reduction = "mean"
 ) -> Tensor:
@@ -144,7 +138,6 @@ def binary_cross_entropy(
     return _reduced("binary_cross_entropy", loss, reduction, dtype)
 
 
-@explain_call
 def bce_with_logits(
     x: ArrayLike,
     target: ArrayLike,
@@ -171,7 +164,6 @@ def bce_with_logits(
     return _reduced("bce_with_logits", loss, reduction, dtype)
 
 
-@explain_call
 def kl_div(
     x: ArrayLike, target: ArrayLike, *, log_target: bool = False, reduction: Literal["mean", "sum", "none", "batchmean"] = "mean"
 ) -> Tensor:
@@ -192,7 +184,6 @@ def kl_div(
     return _reduced("kl_div", loss, reduction, dtype)
 
 
-@explain_call
 def nll(
     x: ArrayLike, target: ArrayLike, *, weight: ArrayLike | None = None, ignore_index: int = -100, reduction: Reduction = "mean"
 ) -> Tensor:
@@ -220,7 +211,6 @@ def nll(
     return _finished("nll", loss, labels, class_weights, reduction, rows.dtype)
 
 
-@explain_call
 def cross_entropy(
     logits: ArrayLike,
     target: ArrayLike,

@@ -14,8 +14,9 @@ import numpy as np
 
 from ..autodiff.site import warn
 from ..errors import DeviceError, DTypeError, PrecisionWarning, PullbackError, ShapeError
-from ..interop.unknown_names import HintingABC, attach_hints, explain_arguments
-from ..interop.wrong_calls import explain_call, explain_not_callable, misfit, refused_by
+from ..interop.gate import explain_arguments
+from ..interop.unknown_names import HintingABC, attach_hints
+from ..interop.wrong_calls import explain_not_callable, misfit, refused_by
 from ..launch import capturing, door
 from ..ops._shapes import flag
 from ..printable import printable
@@ -294,7 +295,6 @@ class Module(metaclass=HintingABC):
         """Sets evaluation mode for this module and all modules inside. Returns the module."""
         return self.train(False)
 
-    @explain_call
     def to(self, device_or_dtype: DTypeLike) -> Self:
         """Moves all Parameters and Buffers to a device, or converts the floating-point ones to a dtype, in place.
 

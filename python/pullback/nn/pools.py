@@ -7,7 +7,6 @@ from operator import index
 from typing import Any, Literal, overload
 
 from ..errors import ShapeError
-from ..interop.wrong_calls import explain_call
 from ..ops._shapes import MOST, flag, per_axis
 from ..ops.by_name import in_float
 from ..ops.pools import ADAPTIVE, INSIDE, PADDED, Window, avg_pool, max_pool, max_pool_indices
@@ -92,7 +91,6 @@ def max_pool1d(x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, pa
 @overload
 def max_pool1d(x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
                ceil_mode: bool = False, *, return_indices: Literal[True]) -> PoolResult: ...  # fmt: skip
-@explain_call
 def max_pool1d(
     x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False,
     return_indices: bool = False,
@@ -107,7 +105,6 @@ def max_pool2d(x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, pa
 @overload
 def max_pool2d(x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
                ceil_mode: bool = False, *, return_indices: Literal[True]) -> PoolResult: ...  # fmt: skip
-@explain_call
 def max_pool2d(
     x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False,
     return_indices: bool = False,
@@ -137,7 +134,6 @@ def _avg(name: str, axes: int, x: Any, size: Any, stride: Any, padding: Any, cei
     return _out(avg_pool(x, (*k, *s, *p, how, 0 if divisor is None else index(divisor)), counts), axes)
 
 
-@explain_call
 def avg_pool1d(
     x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
     count_include_pad: bool = True,
@@ -146,7 +142,6 @@ def avg_pool1d(
     return _avg("avg_pool1d", 1, x, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
-@explain_call
 def avg_pool2d(
     x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
@@ -166,7 +161,6 @@ def avg_pool2d(
     return _avg("avg_pool2d", 2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@explain_call
 def adaptive_avg_pool2d(x: ArrayLike, output_size: int | Sequence[int | None] | None) -> Tensor:
     """Cuts the last two axes of x (…, C, H, W) into output_size nearly equal parts, and returns the mean of each part.
 
@@ -188,7 +182,6 @@ def adaptive_avg_pool2d(x: ArrayLike, output_size: int | Sequence[int | None] | 
 
 
 class _MaxPool(Module):
-    @explain_call
     def __init__(
         self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
         return_indices: bool = False, ceil_mode: bool = False,

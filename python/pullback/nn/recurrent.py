@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 
 from ..autodiff.site import warn
 from ..errors import PullbackError, ShapeError
-from ..interop.wrong_calls import explain_call
 from ..ops._shapes import flag, integer, probability
 from ..ops.dropout import dropout as dropped
 from ..ops.linear import linear
@@ -126,7 +125,6 @@ class _Gated(_Recurrent):
 class _Layers(_Recurrent):
     """Stacked layers over whole sequences, in one direction or two."""
 
-    @explain_call
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
         dropout: float = 0.0, bidirectional: bool = False, *, dtype: DTypeLike | None = None, device: str | None = None,
@@ -283,7 +281,6 @@ class GRU(_Layers, _Gated):
 class _Cell(_Recurrent):
     """One step, of one layer."""
 
-    @explain_call
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, *, dtype: DTypeLike | None = None, device: str | None = None
     ) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from ..autodiff.listeners import listeners
 from ..autodiff.primitive import apply
 from ..autodiff.tape import Tape
 from ..errors import ShapeError
-from ..interop.unknown_names import unexpected
 from ..tensors import dtypes
 from ..tensors.creation import full, zeros_like
 from ..tensors.operand import as_tensor, own
@@ -156,26 +155,22 @@ def _scan(op: Any, first: float, x: Any, axis: int | None, dtype: Any, include_i
 
 
 def cumulative_sum(
-    x: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, *, include_initial: bool = False, **unknown: NoReturn
+    x: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, *, include_initial: bool = False
 ) -> Tensor:
     """Returns, for each element, the sum of all elements up to and including it along the axis. Integers are summed in 64 bits.
 
     `include_initial` puts a 0 first. `axis` may be left out for a vector. Raises ShapeError.
     """
-    if unknown:
-        raise unexpected(unknown)
     return _scan(_cumulative_sum, 0, x, axis, dtype, include_initial)
 
 
 def cumulative_prod(
-    x: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, *, include_initial: bool = False, **unknown: NoReturn
+    x: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, *, include_initial: bool = False
 ) -> Tensor:
     """Returns, for each element, the product of all elements up to and including it along the axis.
 
     `include_initial` puts a 1 first. `axis` may be left out for a vector. Raises ShapeError.
     """
-    if unknown:
-        raise unexpected(unknown)
     return _scan(_cumulative_prod, 1, x, axis, dtype, include_initial)
 
 
@@ -246,12 +241,8 @@ def _log_of_sums(x: Tensor, axis: int) -> Tensor:
     return largest + log1p(others)
 
 
-def diff(
-    x: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None, append: ArrayLike | None = None, **unknown: NoReturn
-) -> Tensor:
+def diff(x: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None, append: ArrayLike | None = None) -> Tensor:
     """Returns the n-th differences of neighbours along the axis. Joins `prepend` and `append` to x first. Raises ShapeError."""
-    if unknown:
-        raise unexpected(unknown)
     times = length("diff", "n", n)
     x, *ends = as_tensors("diff", x, optional=(prepend, append)) if times else (own(x), None, None)  # own, because x is the result
     axis = normalize_axis("diff", axis, x.ndim)

@@ -15,6 +15,7 @@ from ..autodiff.listeners import listeners
 from ..autodiff.primitive import OPS, ZERO, Op, Rule, parameters, retry
 from ..autodiff.site import current_frame
 from ..backends import kernel_for
+from ..interop.gate import ungated
 from ..launch.refusal import Refused
 from ..tensors.operand import Listed, Number, as_tensor, operand
 from ..tensors.tensor import Tensor
@@ -256,7 +257,7 @@ def named(call: Any, name: str, doc: str) -> Any:
     call.__name__ = call.__qualname__ = name
     call.__code__ = call.__code__.replace(co_name=name)  # for tracebacks, and for errors that name the function
     call.__doc__ = doc
-    return call
+    return ungated(call)
 
 
 # ---- costs

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from ..autodiff.primitive import apply
 from ..interop.unknown_names import attach_hints
-from ..interop.wrong_calls import explain_call
 from ..tensors.ranges import eye
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
@@ -72,7 +71,6 @@ _slogdet = op(
 )  # fmt: skip
 
 
-@explain_call
 def det(x: ArrayLike, /) -> Tensor:
     """Returns the determinant of each matrix, by LU with partial pivoting.
 
@@ -90,7 +88,6 @@ class SlogdetResult(NamedTuple):
     logabsdet: Tensor
 
 
-@explain_call
 def slogdet(x: ArrayLike, /) -> SlogdetResult:
     """Returns the sign of the determinant of each matrix, and the logarithm of its absolute value, by LU with partial pivoting.
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 from ..autodiff.primitive import apply
 from ..errors import PullbackError
-from ..interop.unknown_names import unexpected
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
@@ -18,9 +17,7 @@ from .draws import drop
 from .random import Generator, drawn
 
 
-def dropout(
-    x: ArrayLike, p: float = 0.5, training: bool = True, *, generator: Generator | None = None, **unknown: NoReturn
-) -> Tensor:
+def dropout(x: ArrayLike, p: float = 0.5, training: bool = True, *, generator: Generator | None = None) -> Tensor:
     """Sets each element to zero with probability p and divides the others by 1 - p; returns x if not training.
 
     Args:
@@ -30,8 +27,6 @@ def dropout(
 
     Returns: the shape of x. Raises PullbackError, DTypeError. Source: Srivastava et al. 2014.
     """
-    if unknown:
-        raise unexpected(unknown)
     probability("dropout", "p", p)
     if not flag("dropout", "training", training) or p == 0:
         return settled(own(x))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -13,8 +13,6 @@ from ..autodiff.primitive import OPS, ZERO, apply, same
 from ..autodiff.scalars import common_dtype
 from ..backends.reference import special
 from ..errors import PullbackError
-from ..interop.unknown_names import unexpected
-from ..interop.wrong_calls import explain_call
 from ..tensors import dtypes
 from ..tensors.creation import asarray
 from ..tensors.operand import Number, as_tensor, own
@@ -49,13 +47,11 @@ trunc = unary("trunc", reference=lambda xp, x: xp.trunc(x), pullback=ZERO, takes
 _round = unary("round", reference=lambda xp, x: xp.round(x), pullback=ZERO, takes="number")
 
 
-def round(x: ArrayLike, decimals: int = 0, **unknown: NoReturn) -> Tensor:
+def round(x: ArrayLike, decimals: int = 0) -> Tensor:
     """Returns the elements rounded to this number of decimals, to even at a tie, in their dtype. The derivative is 0.
 
     Negative decimals round to tens, hundreds, …, as in NumPy.
     """
-    if unknown:
-        raise unexpected(unknown)
     if decimals.__class__ is int and not decimals:
         return _round(x)
     x, decimals = as_tensor(x), integer("round", "decimals", decimals)
@@ -327,7 +323,6 @@ _where = op(
 )
 
 
-@explain_call
 def where(condition: ArrayLike, a: ArrayLike, b: ArrayLike) -> Tensor:
     """Returns a where the condition is true, b elsewhere. Only the chosen branch is differentiated, so the other contributes no NaN."""
     condition = as_tensor(condition)
@@ -342,10 +337,8 @@ def where(condition: ArrayLike, a: ArrayLike, b: ArrayLike) -> Tensor:
     return apply(_where, (condition, x, y))
 
 
-def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = None, **unknown: NoReturn) -> Tensor:
+def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Tensor:
     """Returns x limited to [min, max]; None means no limit. An element equal to a limit shares the gradient evenly with it."""
-    if unknown:
-        raise unexpected(unknown)
     if min is None and max is None:
         return settled(own(x))
     y = given = x if isinstance(x, Tensor) else as_tensors("clip", x, optional=(min, max))[0]
@@ -369,10 +362,8 @@ _leaky_relu = binary("leaky_relu", reference=lambda xp, a, b: xp.where(a > 0, a,
                      pullback=(lambda g, a, b: where(a > 0, g, g * _kept(b)), lambda g, a: where(a > 0, 0.0, g * a)))  # fmt: skip
 
 
-def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01, **unknown: NoReturn) -> Tensor:
+def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01) -> Tensor:
     """Returns x where x is positive, negative_slope * x elsewhere. The derivative at 0 is negative_slope."""
-    if unknown:
-        raise unexpected(unknown)
     return _leaky_relu(as_tensors("leaky_relu", x, negative_slope)[0], negative_slope)
 
 

@@ -2,7 +2,6 @@
 # ruff: noqa
 from pullback.tensors.tensor import Tensor
 from pullback.typing import ArrayLike
-from typing import NoReturn
 
 def abs(x: ArrayLike, /) -> Tensor:
     """Returns abs(x), element by element."""
@@ -37,7 +36,7 @@ def ceil(x: ArrayLike, /) -> Tensor:
 def trunc(x: ArrayLike, /) -> Tensor:
     """Returns trunc(x), element by element."""
 
-def round(x: ArrayLike, decimals: int = 0, **unknown: NoReturn) -> Tensor:
+def round(x: ArrayLike, decimals: int = 0) -> Tensor:
     """Returns the elements rounded to this number of decimals, to even at a tie, in their dtype. The derivative is 0.
 
     Negative decimals round to tens, hundreds, …, as in NumPy."""
@@ -241,10 +240,10 @@ def signbit(x: ArrayLike, /) -> Tensor:
 def where(condition: ArrayLike, a: ArrayLike, b: ArrayLike) -> Tensor:
     """Returns a where the condition is true, b elsewhere. Only the chosen branch is differentiated, so the other contributes no NaN."""
 
-def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = None, **unknown: NoReturn) -> Tensor:
+def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Tensor:
     """Returns x limited to [min, max]; None means no limit. An element equal to a limit shares the gradient evenly with it."""
 
-def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01, **unknown: NoReturn) -> Tensor:
+def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01) -> Tensor:
     """Returns x where x is positive, negative_slope * x elsewhere. The derivative at 0 is negative_slope."""
 
 def isclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:

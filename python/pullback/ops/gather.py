@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import numpy as np
 
 from ..autodiff.batching import Batched, over_all
 from ..autodiff.primitive import ZERO, Op, apply
 from ..errors import DTypeError, ShapeError, check_room
-from ..interop.unknown_names import unexpected
-from ..interop.wrong_calls import explain_call
 from ..launch import capturing
 from ..tensors import devices, dtypes
 from ..tensors.nested import as_indices, has_tensor
@@ -278,13 +276,11 @@ def checked(name: str, indices: Any, length: int, axis: int, device: str, *, fro
     return over(indices, devices.move(array, device))
 
 
-def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None, **unknown: NoReturn) -> Tensor:
+def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Tensor:
     """Returns the slices at the indices along an axis; the shape of the indices replaces the axis.
 
     `axis` may be left out for a vector. Raises IndexError naming the index, ShapeError, DTypeError.
     """
-    if unknown:
-        raise unexpected(unknown)
     x = as_tensor(x)
     if axis is None:
         if x.ndim != 1:
@@ -303,10 +299,8 @@ def rows_of_ids(name: str, table: Tensor, ids: ArrayLike) -> Tensor:
     return apply(_take, (as_tensor(table), found), (0, False))
 
 
-def take_along_axis(x: ArrayLike, indices: ArrayLike, axis: int = -1, **unknown: NoReturn) -> Tensor:
+def take_along_axis(x: ArrayLike, indices: ArrayLike, axis: int = -1) -> Tensor:
     """Returns, for each position of `indices`, the element of x at that index along the axis. Raises IndexError, ShapeError."""
-    if unknown:
-        raise unexpected(unknown)
     x = as_tensor(x)
     axis = normalize_axis("take_along_axis", axis, x.ndim)
     found = checked("take_along_axis", steady(indices), x.shape[axis], axis, x.device)
@@ -322,7 +316,6 @@ def _but(shape: Shape, axis: int) -> Shape:
     return shape[:axis] + (1,) + shape[axis + 1 :]
 
 
-@explain_call
 def one_hot(indices: ArrayLike, depth: int, *, dtype: DTypeLike | None = None) -> Tensor:
     """Returns 1 at the index and 0 elsewhere, along a new last axis of length `depth`; float32 if no dtype is given.
 

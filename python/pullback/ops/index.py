@@ -19,7 +19,6 @@ from ..autodiff.batching import Batched
 from ..autodiff.primitive import apply
 from ..errors import DTypeError, ShapeError, VmapError, room_for
 from ..interop.unknown_names import attach_hints
-from ..interop.wrong_calls import explain_call
 from ..launch import capturing, door
 from ..tensors import devices, dtypes
 from ..tensors.nested import as_indices, has_tensor
@@ -274,34 +273,28 @@ class At:
     def __getitem__(self, index: IndexLike) -> At:
         return At(self._x, index)
 
-    @explain_call
     def set(self, values: ArrayLike) -> Tensor:
         """Returns the tensor with the values, broadcast to the selection, written at the index. Raises ShapeError, DTypeError."""
         return self._write(index_set, values)
 
-    @explain_call
     def add(self, values: ArrayLike) -> Tensor:
         """Returns the tensor with the values added at the index."""
         return self._write(index_add, values)
 
-    @explain_call
     def max(self, values: ArrayLike) -> Tensor:
         """Returns the tensor with each selected element replaced by the larger of itself and its value."""
         return self._write(index_max, values)
 
-    @explain_call
     def min(self, values: ArrayLike) -> Tensor:
         """Returns the tensor with each selected element replaced by the smaller of itself and its value."""
         return self._write(index_min, values)
 
-    @explain_call
     def multiply(self, values: ArrayLike) -> Tensor:
         """Returns the tensor with the selected elements multiplied by the values."""
         factors = self._converted("at[...].multiply", values)
         y = self._masked("multiply", factors)
         return self.set(self._x[self._index] * factors) if y is None else y
 
-    @explain_call
     def get(self) -> Tensor:
         """Returns the selected elements, as t[index] does."""
         return self._x[self._index]

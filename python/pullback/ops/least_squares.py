@@ -11,7 +11,6 @@ import numpy as np
 from ..autodiff.primitive import ZERO, apply
 from ..errors import ShapeError
 from ..interop.unknown_names import attach_hints
-from ..interop.wrong_calls import explain_call
 from ..tensors.creation import full, zeros_like
 from ..tensors.dtypes import result_type
 from ..tensors.operand import as_tensor
@@ -101,7 +100,6 @@ def _tolerance(name: str, x: Tensor, rtol: Any) -> Tensor:
 # ---- public functions
 
 
-@explain_call
 def pinv(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
     """Returns the Moore-Penrose inverse (…, n, m) of each matrix (…, m, n), by its singular values.
 
@@ -117,7 +115,6 @@ def pinv(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
     return in_dtype(apply(_pinv, (wide, _tolerance("pinv", wide, rtol)), (0,)), x.dtype)
 
 
-@explain_call
 def matrix_rank(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
     """Returns the number of singular values of each matrix that are greater than rtol times the largest, with `rtol` as in `pinv`.
 
@@ -143,7 +140,6 @@ class LstsqResult(NamedTuple):
     singular_values: Tensor
 
 
-@explain_call
 def lstsq(a: ArrayLike, b: ArrayLike, /, rcond: ArrayLike | None = None) -> LstsqResult:
     """Returns the x of least norm among those that minimise |b - a x|: pinv(a) b, with two steps of refinement.
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from ..autodiff.primitive import Op, apply
 from ..backends.autocast import rounded
 from ..errors import ShapeError
-from ..interop.unknown_names import unexpected
-from ..interop.wrong_calls import explain_call
 from ..tensors.operand import own
 from ..tensors.ranges import arange
 from ..tensors.tensor import Tensor
@@ -108,14 +106,12 @@ _matmul = op(
 )
 
 
-def matmul(a: ArrayLike, b: ArrayLike, /, **unknown: NoReturn) -> Tensor:
+def matmul(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     """Returns the matrix product over the last two axes. Leading axes broadcast; a 1-D operand is a row (a) or a column (b).
 
     Shapes: (…, m, k) and (…, k, n) give (…, m, n). Cost: 2 m k n FLOPs per product.
     Raises ShapeError if the inner lengths differ or an operand is 0-d.
     """
-    if unknown:
-        raise unexpected(unknown)
     x: Any = a
     y: Any = b
     if a.__class__ is not Tensor or b.__class__ is not Tensor:
@@ -149,7 +145,6 @@ def _squeezed(y: Tensor, rows: int, columns: int) -> tuple[int, ...]:
     return y.shape[:-2] + ((y.shape[-2],) if rows > 1 else ()) + ((y.shape[-1],) if columns > 1 else ())
 
 
-@explain_call
 def outer(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     """Returns the outer product of two vectors (m,) and (n,): (m, n). Raises ShapeError for other ranks."""
     a, b = as_tensors("outer", a, b)
@@ -161,7 +156,6 @@ def outer(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     return multiply(expand_dims(a, axis=1), b)
 
 
-@explain_call
 def vecdot(a: ArrayLike, b: ArrayLike, *, axis: int = -1) -> Tensor:
     """Returns the dot products of vectors along an axis, which must be negative; the other axes broadcast. Raises ShapeError."""
     a, b = as_tensors("vecdot", a, b)
@@ -202,7 +196,6 @@ def kron(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     return reshape(product, [m * n for m, n in zip(blocks, rest)])
 
 
-@explain_call
 def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[int | Sequence[int]] = 2) -> Tensor:
     """Returns the sum of products over pairs of axes. Raises ShapeError.
 

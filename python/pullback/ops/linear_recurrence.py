@@ -7,7 +7,6 @@ from typing import Any
 
 from ..autodiff.primitive import Op, apply
 from ..errors import ShapeError
-from ..interop.wrong_calls import explain_call
 from ..tensors.creation import zeros
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
@@ -74,7 +73,6 @@ _linear_recurrence = op(
 )  # fmt: skip
 
 
-@explain_call
 def linear_recurrence(
     a: ArrayLike, b: ArrayLike, /, axis: int = 0, *, initial: ArrayLike | None = None, reverse: bool = False
 ) -> Tensor:

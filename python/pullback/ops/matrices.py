@@ -9,7 +9,7 @@ from numbers import Real
 from typing import Any, Final, Literal
 
 from ..errors import AxisError, DTypeError, ShapeError
-from ..interop.wrong_calls import explain_call, one_of
+from ..interop.wrong_calls import one_of
 from ..tensors.dtypes import as_dtype
 from ..tensors.operand import as_tensor, converted
 from ..tensors.ranges import arange, eye
@@ -32,7 +32,6 @@ from .spectral import singular_values
 MATRIX_NORMS: Final = ("fro", "nuc", 2, -2, 1, -1, math.inf, -math.inf)
 
 
-@explain_call
 def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Tensor:
     """Returns the elements x[..., i, i + offset] of each matrix. Raises ShapeError for fewer than two axes."""
     return _diagonal("diagonal", x, offset)
@@ -52,14 +51,12 @@ def _diagonal(name: str, x: Any, offset: Any) -> Tensor:
     return reshape(picked, kept.shape[:-1])
 
 
-@explain_call
 def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Tensor:
     """Returns the sum of each matrix's diagonal. Raises ShapeError for fewer than two axes."""
     wanted = None if dtype is None else converted("trace", "dtype", dtype, as_dtype)
     return sum(_diagonal("trace", x, offset), axis=-1, dtype=wanted)
 
 
-@explain_call
 def cross(a: ArrayLike, b: ArrayLike, *, axis: int = -1) -> Tensor:
     """Returns the cross products of vectors of length 3 along an axis. Raises ShapeError for another length."""
     a, b = as_tensors("cross", a, b)
@@ -81,7 +78,6 @@ def cross(a: ArrayLike, b: ArrayLike, *, axis: int = -1) -> Tensor:
     return moveaxis(next_a * last_b - last_a * next_b, -1, axis)
 
 
-@explain_call
 def vector_norm(x: ArrayLike, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, ord: float = 2) -> Tensor:
     """Returns the norm (sum |x|^ord)^(1/ord) over the axes (None: all axes); ord may also be 0 and ±inf.
 
@@ -154,7 +150,6 @@ def _extreme(name: str, ord: float, sizes: Tensor, axes: tuple[int, ...], keepdi
     return sum(sizes, axis=axes, keepdims=keepdims)  # there is nothing to add up
 
 
-@explain_call
 def matrix_norm(x: ArrayLike, *, keepdims: bool = False, ord: float | Literal["fro", "nuc"] = "fro") -> Tensor:
     """Returns a norm of each matrix in the last two axes. The norms of integers are in float32.
 
@@ -181,7 +176,6 @@ def _matrix_norm(name: str, x: Any, keepdims: Any, ord: Any) -> Tensor:
     return reshape(y, (*y.shape, 1, 1)) if keepdims else y
 
 
-@explain_call
 def matrix_power(x: ArrayLike, n: int, /) -> Tensor:
     """Returns the n-th power of each square matrix by repeated squaring, and that of its inverse if n is negative.
 
@@ -205,7 +199,6 @@ def matrix_power(x: ArrayLike, n: int, /) -> Tensor:
     return result
 
 
-@explain_call
 def norm(
     x: ArrayLike,
     ord: float | Literal["fro", "nuc"] | None = None,

@@ -5,14 +5,12 @@ from __future__ import annotations
 import builtins
 from collections.abc import Sequence
 from operator import index
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from ..autodiff.primitive import apply
 from ..errors import DTypeError, OutOfMemoryError, PullbackError, ShapeError, check_room
-from ..interop.unknown_names import unexpected
-from ..interop.wrong_calls import explain_call
 from ..launch import capturing
 from ..tensors import devices, dtypes
 from ..tensors.creation import kept as taken_in
@@ -84,7 +82,6 @@ def _cut_up(g: Tensor, axis: int, lengths: Sequence[int], needs: Sequence[bool])
 # ---- joining
 
 
-@explain_call
 def concat(arrays: Sequence[ArrayLike], axis: int | None = 0) -> Tensor:
     """Joins arrays along an axis; with axis=None they are flattened first. Raises ShapeError, DTypeError."""
     tensors = as_tensors("concat", *items("concat", arrays))
@@ -104,7 +101,6 @@ def joined(tensors: Sequence[Tensor], axis: int) -> Tensor:
     return apply(_concat, tuple(tensors), (axis, tuple([t.array.shape[axis] for t in tensors])))
 
 
-@explain_call
 def stack(arrays: Sequence[ArrayLike], axis: int = 0) -> Tensor:
     """Joins arrays of one shape along a new axis. Raises ShapeError."""
     tensors = as_tensors("stack", *items("stack", arrays))
@@ -123,7 +119,6 @@ PAD_MODES: Final = {
 }  # fmt: skip
 
 
-@explain_call
 def pad(
     x: ArrayLike,
     pad_width: int | Sequence[int] | Sequence[Sequence[int]],
@@ -230,7 +225,6 @@ def _pad_with_elements(x: Tensor, widths: list[list[int]], mode: str) -> Tensor:
     return settled(x)
 
 
-@explain_call
 def roll(x: ArrayLike, shift: int | Sequence[int], axis: int | Sequence[int] | None = None) -> Tensor:
     """Shifts the elements along the axes cyclically; with axis=None, those of the flattened x. Raises ShapeError."""
     x = own(x)
@@ -249,7 +243,6 @@ def roll(x: ArrayLike, shift: int | Sequence[int], axis: int | Sequence[int] | N
     return settled(x)
 
 
-@explain_call
 def tile(x: ArrayLike, repetitions: int | Sequence[int], /) -> Tensor:
     """Repeats x as a whole along each axis, as NumPy's tile does. Raises ShapeError."""
     x = own(x)
@@ -265,13 +258,11 @@ def tile(x: ArrayLike, repetitions: int | Sequence[int], /) -> Tensor:
     return settled(reshape(spread, repeated))
 
 
-def repeat(x: ArrayLike, repeats: ArrayLike, axis: int | None = None, **unknown: NoReturn) -> Tensor:
+def repeat(x: ArrayLike, repeats: ArrayLike, axis: int | None = None) -> Tensor:
     """Repeats each element along an axis; with axis=None, of the flattened tensor. Raises ShapeError.
 
     repeats: one count for all elements, or one count per position along the axis.
     """
-    if unknown:
-        raise unexpected(unknown)
     x = as_tensor(x)
     if axis is None:
         x, axis = flatten(x), 0
@@ -311,17 +302,13 @@ def meshgrid(*arrays: ArrayLike, indexing: Literal["xy", "ij"] = "xy") -> list[T
 # ---- triangles of matrices
 
 
-def tril(x: ArrayLike, k: int = 0, **unknown: NoReturn) -> Tensor:
+def tril(x: ArrayLike, k: int = 0) -> Tensor:
     """Returns the lower triangle of each matrix, up to its k-th diagonal, and zeros above. Raises ShapeError for ndim < 2."""
-    if unknown:
-        raise unexpected(unknown)
     return _triangle("tril", x, k, lower=True)
 
 
-def triu(x: ArrayLike, k: int = 0, **unknown: NoReturn) -> Tensor:
+def triu(x: ArrayLike, k: int = 0) -> Tensor:
     """Returns the upper triangle of each matrix, from its k-th diagonal, and zeros below. Raises ShapeError for ndim < 2."""
-    if unknown:
-        raise unexpected(unknown)
     return _triangle("triu", x, k, lower=False)
 
 

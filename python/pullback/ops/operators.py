@@ -7,8 +7,8 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from ..errors import DTypeError, ShapeError
+from ..interop.gate import gate_methods
 from ..interop.unknown_names import attach_hints
-from ..interop.wrong_calls import explain_call
 from ..tensors import pickling
 from ..tensors.attached import attached
 from ..tensors.dtypes import is_float
@@ -51,7 +51,7 @@ METHODS: dict[ModuleType, str] = {
     variance: "std var",
     elementwise: "abs acos acosh asin asinh atan atanh ceil clip cos cosh erf erfc erfinv exp exp2 expm1 floor isfinite isinf "
     "isnan log log10 log1p log2 reciprocal relu round rsqrt sigmoid sign sin sinh sqrt square tan tanh trunc",
-    shape: "flatten squeeze swapaxes transpose",
+    shape: "squeeze swapaxes transpose",
     conversion: "astype copy", index: "nonzero", sort: "argsort sort", diagonals: "diagonal trace",
 }  # fmt: skip
 
@@ -93,14 +93,12 @@ def _divmod(self: ArrayLike, other: ArrayLike, /) -> Any:
     return elementwise.floor_divide(self, other), elementwise.remainder(self, other)
 
 
-@explain_call
 def _reshape(self: Tensor, *lengths: ShapeLike) -> Tensor:
     """Returns the tensor in another shape: t.reshape(2, 3) or t.reshape((2, 3)); one length may be -1. Raises ShapeError."""
     given: Any = lengths[0] if len(lengths) == 1 else lengths
     return shape.reshape(self, given)
 
 
-@explain_call
 def _repeat(self: Tensor, repeats: ArrayLike, *more: NoReturn, axis: int | None = None) -> Tensor:
     """Repeats each element along an axis; with axis=None, of the flattened tensor. Raises ShapeError.
 
@@ -117,6 +115,7 @@ def attach() -> None:
     """Attaches operators, methods and functions. pullback/__init__.py calls it once, when it is imported."""
     _attach_operators()
     attach_hints(Tensor)
+    gate_methods(index.At)
     attached.to, attached.converted, attached.assign = conversion.to, conversion.converted, writing.assign
     attached.assembled, attached.filled = assembled.assembled, assembled.filled
     attached.lerp, attached.progression = assembled.lerp, assembled.progression
@@ -140,8 +139,6 @@ def _attach_operators() -> None:
         "__round__": _round,
         "__divmod__": _divmod,
         "__rdivmod__": _reflected(_divmod),
-        "reshape": _reshape,
-        "repeat": _repeat,
         "__getitem__": index.getitem,
         "at": property(index.At),
         "T": property(shape.transpose),
@@ -150,3 +147,6 @@ def _attach_operators() -> None:
     }
     for name, attribute in attributes.items():
         setattr(Tensor, name, attribute)
+    for name, method in {"reshape": _reshape, "repeat": _repeat, "flatten": shape.flatten}.items():  # no public functions
+        method.__name__, method.__qualname__, method.__module__ = name, f"Tensor.{name}", Tensor.__module__
+        setattr(Tensor, name, method)

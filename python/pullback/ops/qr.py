@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from ..autodiff.primitive import apply
 from ..errors import PullbackError
 from ..interop.unknown_names import attach_hints
-from ..interop.wrong_calls import explain_call, one_of
+from ..interop.wrong_calls import one_of
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from . import lapack
@@ -75,7 +75,6 @@ class QRResult(NamedTuple):
     R: Tensor
 
 
-@explain_call
 def qr(x: ArrayLike, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult:
     """Returns the orthonormal Q and the upper triangular R of each matrix x = Q R (m, n), by Householder's method.
 

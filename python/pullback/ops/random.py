@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from operator import index
 from types import MappingProxyType
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from ..autodiff.batching import Batch
 from ..autodiff.primitive import apply
 from ..backends import kernels_on
 from ..errors import DTypeError, PullbackError, ShapeError, shown
-from ..interop.unknown_names import unexpected
+from ..interop.gate import explained, ungated
 from ..launch import capturing
 from ..launch.made import MadeOutside
 from ..tensors import devices, dtypes
@@ -58,9 +58,10 @@ def _shape_first(draw: Callable[P, Tensor]) -> Callable[P, Tensor]:
 
     Where the parameters come first, as in NumPy, 0 is a mean or a lower bound. Here the result would be empty.
     """
-    name = draw.__name__
+    name, inside = draw.__name__, explained(draw)
     parameters = set(_PARAMETERS[name].split(", "))
 
+    @ungated
     @wraps(draw)
     def call(*args: P.args, **options: P.kwargs) -> Tensor:
         _, shape, *more = (*args, None) if len(args) < 2 else args
@@ -69,7 +70,7 @@ def _shape_first(draw: Callable[P, Tensor]) -> Callable[P, Tensor]:
             raise ShapeError(
                 f"{name}: the shape is {shape}, so nothing would be drawn. {order} An empty tensor has the shape (0,)."
             )
-        return draw(*args, **options)
+        return inside(*args, **options)
 
     return call
 
@@ -230,16 +231,12 @@ class Generator(MadeOutside):
         return y if y.device == device else to_device(y, device)
 
     @_shape_first
-    def uniform(
-        self, shape: ShapeLike = (), low: float = 0.0, high: float = 1.0, *, dtype: DTypeLike | None = None, **unknown: NoReturn
-    ) -> Tensor:
+    def uniform(self, shape: ShapeLike = (), low: float = 0.0, high: float = 1.0, *, dtype: DTypeLike | None = None) -> Tensor:
         """Draws from the uniform distribution over [low, high), up to rounding; float32 if no dtype is given.
 
         Bounds may be tensors that broadcast to the shape. Gradients pass to them.
         Raises PullbackError, ShapeError, DTypeError.
         """
-        if unknown:
-            raise unexpected(unknown)
         lengths = _shape("uniform", shape)
         if _has_tensor(low, high):
             return _scaled("uniform", self.uniform(lengths, dtype=dtype), subtract(high, low), low)
@@ -253,16 +250,12 @@ class Generator(MadeOutside):
         return self._draw(draw_uniform, (lengths, wanted), low, high)
 
     @_shape_first
-    def normal(
-        self, shape: ShapeLike = (), mean: float = 0.0, std: float = 1.0, *, dtype: DTypeLike | None = None, **unknown: NoReturn
-    ) -> Tensor:
+    def normal(self, shape: ShapeLike = (), mean: float = 0.0, std: float = 1.0, *, dtype: DTypeLike | None = None) -> Tensor:
         """Draws from the normal distribution with this mean and standard deviation; float32 if no dtype is given.
 
         They may be tensors that broadcast to the shape. Gradients pass to them.
         Raises PullbackError, ShapeError, DTypeError.
         """
-        if unknown:
-            raise unexpected(unknown)
         lengths = _shape("normal", shape)
         if _has_tensor(mean, std):
             return _scaled("normal", self.normal(lengths, dtype=dtype), std, mean)
@@ -281,15 +274,12 @@ class Generator(MadeOutside):
         high: float = 2.0,
         *,
         dtype: DTypeLike | None = None,
-        **unknown: NoReturn,
     ) -> Tensor:
         """Draws from the normal distribution truncated to [mean + low * std, mean + high * std]; float32 if no dtype is given.
 
         mean and std may be tensors that broadcast to the shape. Gradients pass to them.
         Raises PullbackError, ShapeError, DTypeError.
         """
-        if unknown:
-            raise unexpected(unknown)
         lengths = _shape("truncated_normal", shape)
         if _has_tensor(mean, std):
             return _scaled("truncated_normal", self.truncated_normal(lengths, low=low, high=high, dtype=dtype), std, mean)
@@ -299,13 +289,11 @@ class Generator(MadeOutside):
         return self._draw(draw_truncated, (lengths, kind), *params)
 
     @_shape_first
-    def bernoulli(self, shape: ShapeLike = (), p: float = 0.5, **unknown: NoReturn) -> Tensor:
+    def bernoulli(self, shape: ShapeLike = (), p: float = 0.5) -> Tensor:
         """Draws bools that are True with probability p, a number or a tensor that broadcasts to the shape.
 
         Raises PullbackError, ShapeError, DTypeError.
         """
-        if unknown:
-            raise unexpected(unknown)
         lengths = _shape("bernoulli", shape)
         if _has_tensor(p):
             return _of_shape("bernoulli", less(self.uniform(lengths), p), lengths)
@@ -314,15 +302,11 @@ class Generator(MadeOutside):
             raise PullbackError(f"bernoulli: p={p} is not a probability; it must be from 0 to 1.")
         return self._draw(draw_bernoulli, (lengths,), p)
 
-    def randint(
-        self, low: int, high: int | None = None, shape: ShapeLike = (), *, dtype: DTypeLike | None = None, **unknown: NoReturn
-    ) -> Tensor:
+    def randint(self, low: int, high: int | None = None, shape: ShapeLike = (), *, dtype: DTypeLike | None = None) -> Tensor:
         """Draws integers from [low, high), or from [0, low) if only one bound is given; int64 if no dtype is given.
 
         Raises PullbackError, ShapeError, DTypeError.
         """
-        if unknown:
-            raise unexpected(unknown)
         try:
             first, last = (0, index(low)) if high is None else (index(low), index(high))
         except TypeError:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from ..autodiff.primitive import ZERO, apply
 from ..backends import kernel_for
 from ..errors import ShapeError
-from ..interop.unknown_names import unexpected
 from ..tensors import dtypes
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
@@ -138,20 +137,11 @@ def sum_over(x: Tensor, axes: Shape, keepdims: bool = False) -> Tensor:
     return apply(_sum, (x,), (axes, keepdims))
 
 
-def sum(
-    x: ArrayLike,
-    axis: int | Sequence[int] | None = None,
-    dtype: DTypeLike | None = None,
-    *,
-    keepdims: bool = False,
-    **unknown: NoReturn,
-) -> Tensor:
+def sum(x: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Tensor:
     """Returns the sum over the axes (None: all axes). Integers are summed in 64 bits, half precision in float32.
 
     dtype: that of the result, to which x is converted first. Raises ShapeError for an axis that does not exist.
     """
-    if unknown:
-        raise unexpected(unknown)
     x = as_tensor(x) if dtype is None else in_dtype(x, dtype)
     y = apply(
         _sum, (x,), (normalize_axes("sum", axis, x.array.ndim), keepdims if keepdims.__class__ is bool else kept("sum", keepdims))
@@ -160,30 +150,19 @@ def sum(
 
 
 def prod(
-    x: ArrayLike,
-    axis: int | Sequence[int] | None = None,
-    dtype: DTypeLike | None = None,
-    *,
-    keepdims: bool = False,
-    **unknown: NoReturn,
+    x: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, keepdims: bool = False
 ) -> Tensor:
     """Returns the product over the axes (None: all axes). Its gradient is correct even if elements are zero.
 
     dtype: that of the result, to which x is converted first. Raises ShapeError.
     """
-    if unknown:
-        raise unexpected(unknown)
     x = as_tensor(x) if dtype is None else in_dtype(x, dtype)
     y = apply(_prod, (x,), (normalize_axes("prod", axis, x.array.ndim), kept("prod", keepdims)))
     return y if dtype is None else in_dtype(y, dtype)
 
 
-def mean(
-    x: ArrayLike, axis: int | Sequence[int] | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn
-) -> Tensor:
+def mean(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
     """Returns the mean over the axes (None: all axes); integers are averaged in float32. Raises ShapeError."""
-    if more or unknown:
-        raise unexpected(unknown, more=more)
     x = as_tensor(x)
     return apply(
         _mean,
@@ -192,27 +171,19 @@ def mean(
     )
 
 
-def max(
-    x: ArrayLike, axis: int | Sequence[int] | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn
-) -> Tensor:
+def max(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
     """Returns the largest element over the axes (None: all axes), or NaN if there is one. Ties share the gradient evenly.
 
     Raises ShapeError for an axis that does not exist or is empty.
     """
-    if more or unknown:
-        raise unexpected(unknown, more=more)
     return _extreme(_max, x, axis, keepdims)
 
 
-def min(
-    x: ArrayLike, axis: int | Sequence[int] | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn
-) -> Tensor:
+def min(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
     """Returns the smallest element over the axes (None: all axes), or NaN if there is one. Ties share the gradient evenly.
 
     Raises ShapeError for an axis that does not exist or is empty.
     """
-    if more or unknown:
-        raise unexpected(unknown, more=more)
     return _extreme(_min, x, axis, keepdims)
 
 
@@ -227,22 +198,14 @@ def _extreme(op: Any, x: Any, axis: Any, keepdims: bool) -> Tensor:
     return apply(op, (x,), (axes, kept(op.name, keepdims)))
 
 
-def any(
-    x: ArrayLike, axis: int | Sequence[int] | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn
-) -> Tensor:
+def any(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
     """Returns True where at least one element over the axes (None: all axes) is not zero. Raises ShapeError."""
-    if more or unknown:
-        raise unexpected(unknown, more=more)
     x = as_tensor(x)
     return apply(_any, (x,), (normalize_axes("any", axis, x.ndim), kept("any", keepdims)))
 
 
-def all(
-    x: ArrayLike, axis: int | Sequence[int] | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn
-) -> Tensor:
+def all(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
     """Returns True where no element over the axes (None: all axes) is zero. Raises ShapeError."""
-    if more or unknown:
-        raise unexpected(unknown, more=more)
     x = as_tensor(x)
     return apply(_all, (x,), (normalize_axes("all", axis, x.ndim), kept("all", keepdims)))
 
@@ -257,26 +220,18 @@ def _position(op: Any, x: Any, axis: int | None, keepdims: bool) -> Tensor:
     return reshape(y, (1,) * x.ndim) if flat and keepdims else y
 
 
-def argmax(x: ArrayLike, axis: int | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+def argmax(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
     """Returns the int64 index of the first largest element along the axis (None: in the flattened tensor). Raises ShapeError."""
-    if more or unknown:
-        raise unexpected(unknown, more=more)
     return _position(_argmax, x, axis, keepdims)
 
 
-def argmin(x: ArrayLike, axis: int | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+def argmin(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
     """Returns the int64 index of the first smallest element along the axis (None: in the flattened tensor). Raises ShapeError."""
-    if more or unknown:
-        raise unexpected(unknown, more=more)
     return _position(_argmin, x, axis, keepdims)
 
 
-def count_nonzero(
-    x: ArrayLike, axis: int | Sequence[int] | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn
-) -> Tensor:
+def count_nonzero(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
     """Returns the number of elements over the axes (None: all axes) that are not zero, as int64. Raises ShapeError."""
-    if more or unknown:
-        raise unexpected(unknown, more=more)
     return sum(not_equal(as_tensor(x), 0), axis=axis, keepdims=keepdims)
 
 

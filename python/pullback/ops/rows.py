@@ -7,14 +7,13 @@ derivatives are therefore exact: no value that depends on x is treated as a cons
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from ..autodiff.batching import pull
 from ..autodiff.primitive import Op, Rule, apply
 from ..backends import kernel_for
 from ..errors import ShapeError
-from ..interop.unknown_names import unexpected
 from ..tensors.dtypes import finfo
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
@@ -232,9 +231,7 @@ def joined_rows(name: str, x: Tensor, axes: Shape) -> Tensor:
     return _flat(rows, rows.shape[x.ndim - len(axes) :])
 
 
-def _along(op: Any, x: Any, axis: int, unknown: Mapping[str, NoReturn]) -> Tensor:
-    if unknown:
-        raise unexpected(unknown, depth=2)
+def _along(op: Any, x: Any, axis: int) -> Tensor:
     if axis.__class__ is int and axis == -1 and x.__class__ is Tensor and x.array.ndim:  # a short cut for nearly every call
         return apply(op, (x,))
     rows, order = _at_end(op.name, x, axis)
@@ -242,20 +239,18 @@ def _along(op: Any, x: Any, axis: int, unknown: Mapping[str, NoReturn]) -> Tenso
     return y if order is None else permute_dims(y, inverse(order))
 
 
-def softmax(x: ArrayLike, axis: int = -1, **unknown: NoReturn) -> Tensor:
+def softmax(x: ArrayLike, axis: int = -1) -> Tensor:
     """Returns exp(x) / sum(exp(x)) along an axis, without overflow. Raises ShapeError."""
-    return _along(_softmax, x, axis, unknown)
+    return _along(_softmax, x, axis)
 
 
-def log_softmax(x: ArrayLike, axis: int = -1, **unknown: NoReturn) -> Tensor:
+def log_softmax(x: ArrayLike, axis: int = -1) -> Tensor:
     """Returns x - logsumexp(x) along an axis, without overflow. Raises ShapeError."""
-    return _along(_log_softmax, x, axis, unknown)
+    return _along(_log_softmax, x, axis)
 
 
-def logsumexp(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+def logsumexp(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
     """Returns log(sum(exp(x))) over the axes (None: all axes), without overflow; -inf if all are -inf. Raises ShapeError."""
-    if unknown:
-        raise unexpected(unknown)
     given, x, keepdims = x, as_tensor(x), kept("logsumexp", keepdims)
     axes = normalize_axes("logsumexp", axis, x.ndim)
     if not axes:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from ..autodiff.part import Part, complete
 from ..autodiff.primitive import OPS, Op, apply
 from ..errors import ShapeError, check_room
-from ..interop.unknown_names import unexpected
-from ..interop.wrong_calls import explain_call, flag
+from ..interop.wrong_calls import flag
 from ..launch import capturing
 from ..tensors import devices, gpu
 from ..tensors.operand import own
@@ -122,7 +121,6 @@ def inverse(axes: Shape) -> Shape:
 # ---- public functions
 
 
-@explain_call
 def reshape(x: ArrayLike, /, shape: ShapeLike, *, copy: bool | None = None) -> Tensor:
     """Returns the elements in row-major order in another shape; one length may be -1. Raises ShapeError.
 
@@ -139,7 +137,6 @@ def reshape(x: ArrayLike, /, shape: ShapeLike, *, copy: bool | None = None) -> T
     return unchanged(x) if y is x else y
 
 
-@explain_call
 def permute_dims(x: ArrayLike, /, axes: Sequence[int]) -> Tensor:
     """Puts the axes in another order: axis i of the result is axis axes[i] of x. Raises ShapeError."""
     x = own(x)
@@ -149,10 +146,8 @@ def permute_dims(x: ArrayLike, /, axes: Sequence[int]) -> Tensor:
     return view(_permute, x, order)
 
 
-def transpose(x: ArrayLike, *axes: int | Sequence[int], **unknown: NoReturn) -> Tensor:
+def transpose(x: ArrayLike, *axes: int | Sequence[int]) -> Tensor:
     """Reverses the axes, or puts them in the given order, as NumPy's transpose does. Raises ShapeError."""
-    if unknown:
-        raise unexpected(unknown)
     x = own(x)
     order: Any = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
     return permute_dims(x, order or tuple(range(x.ndim))[::-1])
@@ -191,7 +186,6 @@ def swapaxes(x: ArrayLike, axis1: int, axis2: int, /) -> Tensor:
     return permute_dims(x, order)
 
 
-@explain_call
 def broadcast_to(x: ArrayLike, /, shape: ShapeLike) -> Tensor:
     """Returns x broadcast to the shape, without copying. Raises ShapeError if it does not fit."""
     x = own(x)
@@ -211,10 +205,8 @@ def broadcast_arrays(*arrays: ArrayLike) -> list[Tensor]:
     return [broadcast_to(t, shape) for t in tensors]
 
 
-def expand_dims(x: ArrayLike, axis: int | Sequence[int] = 0, **unknown: NoReturn) -> Tensor:
+def expand_dims(x: ArrayLike, axis: int | Sequence[int] = 0) -> Tensor:
     """Inserts axes of length 1 so that they have these positions in the result. Raises ShapeError."""
-    if unknown:
-        raise unexpected(unknown)
     x = own(x)
     count = len(ints("expand_dims", "axis", axis))
     axes = normalize_axes("expand_dims", axis, x.ndim + count)
@@ -222,10 +214,8 @@ def expand_dims(x: ArrayLike, axis: int | Sequence[int] = 0, **unknown: NoReturn
     return view(_reshape, x, tuple([1 if i in axes else next(lengths) for i in range(x.ndim + count)]))
 
 
-def squeeze(x: ArrayLike, axis: int | Sequence[int] | None = None, **unknown: NoReturn) -> Tensor:
+def squeeze(x: ArrayLike, axis: int | Sequence[int] | None = None) -> Tensor:
     """Removes these axes of length 1 (None: all axes of length 1). Raises ShapeError for an axis of another length."""
-    if unknown:
-        raise unexpected(unknown)
     x = own(x)
     axes = tuple([i for i, n in enumerate(x.shape) if n == 1]) if axis is None else normalize_axes("squeeze", axis, x.ndim)
     if any([x.shape[i] != 1 for i in axes]):
@@ -233,16 +223,13 @@ def squeeze(x: ArrayLike, axis: int | Sequence[int] | None = None, **unknown: No
     return view(_reshape, x, tuple([n for i, n in enumerate(x.shape) if i not in axes]))
 
 
-@explain_call
 def flatten(x: ArrayLike) -> Tensor:
     """Returns all elements as a vector, in row-major order."""
     return reshape(x, (-1,))
 
 
-def flip(x: ArrayLike, axis: int | Sequence[int] | None = None, **unknown: NoReturn) -> Tensor:
+def flip(x: ArrayLike, axis: int | Sequence[int] | None = None) -> Tensor:
     """Reverses the order of the elements along these axes (None: all axes). Raises ShapeError."""
-    if unknown:
-        raise unexpected(unknown)
     x = own(x)
     return view(_flip, x, normalize_axes("flip", axis, x.ndim))
 
@@ -278,16 +265,13 @@ def unfold(x: ArrayLike, /, axis: int, size: int, step: int = 1) -> Tensor:
     return view(_unfold, x, axis, size, min(step, x.shape[axis] - size + 1))  # a longer step leaves one window, too
 
 
-def unstack(x: ArrayLike, *, axis: int = 0, **unknown: NoReturn) -> tuple[Tensor, ...]:
+def unstack(x: ArrayLike, *, axis: int = 0) -> tuple[Tensor, ...]:
     """Returns the slices along an axis, without that axis. Raises ShapeError."""
-    if unknown:
-        raise unexpected(unknown)
     x = own(x)
     axis = normalize_axis("unstack", axis, x.ndim)
     return tuple([part_of(x, axis, i) for i in range(x.shape[axis])])
 
 
-@explain_call
 def split(x: ArrayLike, sections: int | Sequence[int], axis: int = 0) -> list[Tensor]:
     """Splits x along an axis into views. Raises ShapeError.
 

@@ -18,7 +18,6 @@ from ..autodiff.batching import pull
 from ..autodiff.primitive import Op, Rule, apply
 from ..backends import kernel_for
 from ..errors import ShapeError
-from ..interop.wrong_calls import explain_call
 from ..tensors.creation import ones
 from ..tensors.dtypes import float32
 from ..tensors.operand import as_tensor
@@ -212,7 +211,6 @@ _solve = op(
 # ---- public functions
 
 
-@explain_call
 def cholesky(x: ArrayLike, /, *, upper: bool = False) -> Tensor:
     """Returns the lower triangular L of x = L Lᵀ for each symmetric positive definite matrix; with `upper`, Lᵀ.
 
@@ -225,7 +223,6 @@ def cholesky(x: ArrayLike, /, *, upper: bool = False) -> Tensor:
     return matrix_transpose(y) if upper else y
 
 
-@explain_call
 def solve_triangular(a: ArrayLike, b: ArrayLike, /, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
     """Returns the x of a x = b, or of x a = b if not `left`, as PyTorch's function does. Only one triangle of a is read.
 
@@ -247,7 +244,6 @@ def solve_triangular(a: ArrayLike, b: ArrayLike, /, *, upper: bool, left: bool =
     return reshape(y, (*y.shape[:-2], a.shape[-1])) if vector else y
 
 
-@explain_call
 def solve(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     """Returns the x of a x = b, by LU with partial pivoting.
 
@@ -263,7 +259,6 @@ def solve(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     return reshape(y, y.shape[:-1]) if vector else y
 
 
-@explain_call
 def inv(x: ArrayLike, /) -> Tensor:
     """Returns the inverse of each matrix: `solve` of x and the identity, which is faster and more exact if it is given b instead.
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from ..autodiff.primitive import ZERO, Op, apply
 from ..errors import ShapeError, room_for
-from ..interop.unknown_names import unexpected
 from ..launch import door
 from ..tensors import devices, dtypes
 from ..tensors.dtypes import promote
@@ -92,19 +91,15 @@ def _unsorted(g: Tensor, x: Tensor, axis: int, descending: bool, stable: bool) -
     return along_axis_add(g, order, x.shape, axis)
 
 
-def sort(x: ArrayLike, axis: int = -1, *, descending: bool = False, stable: bool = True, **unknown: NoReturn) -> Tensor:
+def sort(x: ArrayLike, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
     """Returns the elements sorted along the axis, NaN last. Equal elements keep their order. Raises ShapeError."""
-    if unknown:
-        raise unexpected(unknown)
     x = as_tensor(x)
     descending, stable = flag("sort", "descending", descending), flag("sort", "stable", stable)
     return apply(_sort, (x,), (normalize_axis("sort", axis, x.ndim), descending, stable))
 
 
-def argsort(x: ArrayLike, axis: int = -1, *, descending: bool = False, stable: bool = True, **unknown: NoReturn) -> Tensor:
+def argsort(x: ArrayLike, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
     """Returns the int64 indices that sort along the axis, NaN last. Equal elements keep their order. Raises ShapeError."""
-    if unknown:
-        raise unexpected(unknown)
     x = as_tensor(x)
     descending, stable = flag("argsort", "descending", descending), flag("argsort", "stable", stable)
     return apply(_argsort, (x,), (normalize_axis("argsort", axis, x.ndim), descending, stable))
@@ -117,13 +112,11 @@ class TopK(NamedTuple):
     indices: Tensor
 
 
-def topk(x: ArrayLike, k: int, axis: int = -1, *, largest: bool = True, **unknown: NoReturn) -> TopK:
+def topk(x: ArrayLike, k: int, axis: int = -1, *, largest: bool = True) -> TopK:
     """Returns the k largest (or smallest) elements along the axis, in order, and their int64 indices.
 
     NaN is larger than every number, as in PyTorch and JAX: it comes first among the largest. Raises ShapeError.
     """
-    if unknown:
-        raise unexpected(unknown)
     x = as_tensor(x)
     axis = normalize_axis("topk", axis, x.ndim)
     if length("topk", "k", k) > x.shape[axis]:
@@ -132,16 +125,12 @@ def topk(x: ArrayLike, k: int, axis: int = -1, *, largest: bool = True, **unknow
     return TopK(take_along_axis(x, indices, axis=axis), indices)
 
 
-def searchsorted(
-    x1: ArrayLike, x2: ArrayLike, side: Literal["left", "right"] = "left", sorter: ArrayLike | None = None, **unknown: NoReturn
-) -> Tensor:
+def searchsorted(x1: ArrayLike, x2: ArrayLike, side: Literal["left", "right"] = "left", sorter: ArrayLike | None = None) -> Tensor:
     """Returns the int64 position at which each element of x2 would be inserted into the sorted vector x1.
 
     side: "left" inserts before equal elements, "right" after them.
     sorter: the indices that sort x1, if x1 is not sorted. Raises ShapeError.
     """
-    if unknown:
-        raise unexpected(unknown)
     x1, x2 = as_tensors("searchsorted", x1, x2, compared=True)
     if x1.ndim != 1 or side not in ("left", "right"):
         raise ShapeError(f'searchsorted: x1 must be a sorted vector, not of shape {x1.shape}, and side "left" or "right".')

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 from ..autodiff.listeners import listeners
 from ..autodiff.primitive import apply
 from ..interop.unknown_names import attach_hints
-from ..interop.wrong_calls import explain_call
 from ..tensors.creation import zeros, zeros_like
 from ..tensors.dtypes import finfo
 from ..tensors.ranges import eye
@@ -323,7 +322,6 @@ class EighResult(NamedTuple):
     eigenvectors: Tensor
 
 
-@explain_call
 def eigh(x: ArrayLike, /) -> EighResult:
     """Returns the eigenvalues of each symmetric matrix in ascending order, and its orthonormal eigenvectors as columns.
 
@@ -336,7 +334,6 @@ def eigh(x: ArrayLike, /) -> EighResult:
     return EighResult(_values(y), y[..., 2:, :])
 
 
-@explain_call
 def eigvalsh(x: ArrayLike, /) -> Tensor:
     """Returns the eigenvalues of each symmetric matrix in ascending order, of its symmetric part as in `eigh`.
 
@@ -355,7 +352,6 @@ class SVDResult(NamedTuple):
     Vh: Tensor
 
 
-@explain_call
 def svd(x: ArrayLike, /, *, full_matrices: bool = True) -> SVDResult:
     """Returns the singular value decomposition x = U diag(S) Vh of each matrix (m, n), with S in descending order.
 
@@ -379,7 +375,6 @@ def svd(x: ArrayLike, /, *, full_matrices: bool = True) -> SVDResult:
     return SVDResult(y[..., 2 : m + 2, :left], s, matrix_transpose(y[..., m + 2 :, :right]))
 
 
-@explain_call
 def svdvals(x: ArrayLike, /) -> Tensor:
     """Returns the singular values of each matrix in descending order.
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from ..autodiff.primitive import apply
-from ..interop.unknown_names import unexpected
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
@@ -35,29 +34,21 @@ _variance = op("variance", kind=ROWS, reference=_reference, takes="float", pullb
                cost=lambda x, y: rows_cost(x, (3, 1, 0), (-2, 2, 2)), example=normal((4, 5)))  # fmt: skip
 
 
-def var(
-    x: ArrayLike, axis: int | Sequence[int] | None = None, *, correction: float = 0.0, keepdims: bool = False, **unknown: NoReturn
-) -> Tensor:
+def var(x: ArrayLike, axis: int | Sequence[int] | None = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """Returns the variance over the axes: the sum of squared distances from the mean, over n - correction; 0 if all are equal.
 
     Half precision is computed in float32, because a mean rounded to half precision can be off by more than the deviations from
     it. Raises ShapeError, DTypeError for a correction that is not a number.
     """
-    if unknown:
-        raise unexpected(unknown)
     x, keepdims = in_float(as_tensor(x)), kept("var", keepdims)
     return in_dtype(_spread(x, axis, correction, keepdims), x.dtype)
 
 
-def std(
-    x: ArrayLike, axis: int | Sequence[int] | None = None, *, correction: float = 0.0, keepdims: bool = False, **unknown: NoReturn
-) -> Tensor:
+def std(x: ArrayLike, axis: int | Sequence[int] | None = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """Returns the square root of `var`. Where all elements are equal, its gradient is zero and its second derivative is NaN.
 
     Raises ShapeError, DTypeError.
     """
-    if unknown:
-        raise unexpected(unknown)
     x, keepdims = in_float(as_tensor(x)), kept("std", keepdims)
     axes = normalize_axes("std", axis, x.ndim)
     y = deviation(_spread(x, axes, correction, True), widened(x), axes)

@@ -9,7 +9,6 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 import numpy as np
 
 from ..errors import DeviceError, DTypeError, PullbackError, ShapeError, StaleValueError
-from ..interop.unknown_names import explain_arguments
 from ..launch import capturing, door
 from ..launch.made import MadeOutside
 from ..ops.by_name import in_dtype
@@ -33,7 +32,6 @@ MOST: Final = 1e30
 _MADE: Final = ("_adder", "_flats", "_ones", "_device", "_dtypes")  # attributes that a copy creates again in _make()
 
 
-@explain_arguments
 class Accumulator(MadeOutside):
     """Adds up the gradients of several batches, so that one update uses all of them.
 

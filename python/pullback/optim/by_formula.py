@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 
 from ..errors import PullbackError
-from ..interop.unknown_names import keyword_text
+from ..interop.wrong_calls import keyword_text
 from ..ops.by_name import reshaped
 from ..ops.conversion import copy
 from ..ops.movement import concat

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import PullbackError, ShapeError
 from ..exports import exported as _exported
-from ..interop.unknown_names import explain_arguments
+from ..interop.gate import explain_arguments
 from ..ops.by_name import in_dtype
 from ..ops.conversion import copy
 from ..ops.cumulative import cumulative_sum

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..backends import kernels_on
 from ..errors import DeviceError, DTypeError, PullbackError
-from ..interop.unknown_names import attach_hints, explain_arguments
+from ..interop.unknown_names import attach_hints
 from ..launch import capturing, door
 from ..launch.made import MadeOutside
 from ..ops.conversion import astype, copy
@@ -30,7 +30,6 @@ _COUNTS: Final = {"scale": SCALE, "good_steps": GOOD_STEPS, "skipped_steps": SKI
 _FACTORS: Final = ("growth_factor", "backoff_factor", "growth_interval")
 
 
-@explain_arguments
 @attach_hints
 class LossScaler(MadeOutside):
     """Keeps small gradients in float16 from becoming 0, as `torch.amp.GradScaler` does.

@@ -10,8 +10,9 @@ import numpy as np
 from ..autodiff.error_text import IF_MEANT, MINIMIZE_IF_MEANT
 from ..autodiff.tape import Tape
 from ..errors import PullbackError, UnconnectedError
-from ..interop.unknown_names import HintingABC, attach_hints, explain_arguments
-from ..interop.wrong_calls import explain_call, refused_by
+from ..interop.gate import explain_arguments
+from ..interop.unknown_names import HintingABC, attach_hints
+from ..interop.wrong_calls import refused_by
 from ..launch import capturing
 from ..ops._shapes import flag
 from ..ops.conversion import copy as snapshot
@@ -291,7 +292,6 @@ class Optimizer(Launcher, metaclass=HintingABC):
             if self._masks is not masks:  # A preview chooses copies of the masks of pruned weights.
                 self._masks, self._plan = masks, None
 
-    @explain_call
     def minimize(
         self, loss_fn: Callable[..., Tensor], *args: Any, gate: Gate = "graph", scaler: LossScaler | None = None
     ) -> Tensor:

@@ -8,7 +8,6 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import DTypeError, PullbackError
-from ..interop.unknown_names import explain_arguments
 from ..launch import capturing, door
 from ..launch.made import MadeOutside
 from ..tensors import devices, dtypes
@@ -21,7 +20,6 @@ from .sparsity import Sparsity, as_sparsity, checked_share
 SCOPES = ("tensor", "global")
 
 
-@explain_arguments
 class Pruning(MadeOutside):
     """Prunes weights of an optimizer's parameters by magnitude (Zhu & Gupta 2017): a pruned weight, its slots and its average are
     exactly 0 after every step, for every rule.

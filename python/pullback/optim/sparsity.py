@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import PullbackError
-from ..interop.unknown_names import explain_arguments
 
 Sparsity = Callable[[int], float]
 
 
-@explain_arguments
 @dataclass(frozen=True)
 class PolynomialSparsity:
     """The sparsity goes from `start` at step `begin` to `end` at step `stop` along a polynomial, which is steep at first:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, NoReturn, Protocol, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, Protocol, overload
 
 from ..autodiff.listeners import listeners
 from ..backends import kernels_on, modes, why_not
 from ..errors import CaptureError, PullbackError
 from ..function_wrapper import FunctionWrapper, innermost
-from ..interop.unknown_names import unexpected
 from ..launch import capturing
 from ..launch.refusal import Refused
 from ..ops.movement import concat
@@ -45,9 +44,7 @@ def capture(f: Callable[P, R], /, *, fusion: Fusion = "exact", steps: int | None
 def capture(
     *, fusion: Fusion = "exact", steps: int | None = None, cache: int = CACHE
 ) -> Callable[[Callable[P, R]], Captured[P, R]]: ...
-def capture(
-    f: Any = None, /, *, fusion: Fusion = "exact", steps: int | None = None, cache: int = CACHE, **unknown: NoReturn
-) -> Any:
+def capture(f: Any = None, /, *, fusion: Fusion = "exact", steps: int | None = None, cache: int = CACHE) -> Any:
     """Returns a function that runs `f` once per signature, records its kernel launches, and replays them on later calls.
 
     Args:
@@ -80,8 +77,6 @@ def capture(
         ...     opt.step(tape.gradient(loss, opt.parameters))
         ...     return loss
     """
-    if unknown:
-        raise unexpected(unknown)
     if fusion not in FUSIONS:
         raise PullbackError(f"capture: fusion={fusion!r}; use {', '.join(map(repr, FUSIONS))}.")
     for name, value in (("steps", steps), ("cache", cache)):

@@ -16,7 +16,6 @@ import numpy as np
 from ..autodiff.listeners import listeners
 from ..errors import ArgumentError, DTypeError
 from ..interop.unknown_names import attach_hints
-from ..interop.wrong_calls import explain_call
 from ..ops._shapes import flag
 from ..ops.elementwise import maximum
 from ..ops.movement import concat, stack
@@ -68,7 +67,6 @@ class ConstrainedResult(Result):
     success: bool
 
 
-@explain_call
 def augmented_lagrangian(
     f: Callable[..., Any],
     params: Any,

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import ArgumentError, ShapeError
-from ..interop.wrong_calls import explain_call, one_of
+from ..interop.wrong_calls import one_of
 from ..ops._shapes import flag
 from ..ops.conversion import constant
 from ..tensors.tensor import Tensor
@@ -244,7 +244,6 @@ def _promise(gradient: Array, squares: Array, room: Array) -> float:
 # ---- the public function
 
 
-@explain_call
 def least_squares(
     residual_fn: Callable[..., Any],
     x0: Any,

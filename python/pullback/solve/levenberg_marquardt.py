@@ -17,7 +17,7 @@ import numpy as np
 from ..autodiff.kept import Heard
 from ..errors import ArgumentError, DeviceError, DTypeError, LinAlgError, PullbackError
 from ..interop.unknown_names import attach_hints
-from ..interop.wrong_calls import explain_call, one_of
+from ..interop.wrong_calls import one_of
 from ..ops._shapes import flag
 from ..ops.conversion import copy
 from ..ops.elementwise import maximum, minimum, sqrt
@@ -73,7 +73,6 @@ class LevenbergMarquardt:
     DTypeError, ShapeError, DeviceError.
     """
 
-    @explain_call
     def __init__(
         self, params: Any, damping: float = 1e-3, solver: Solver = "auto", *, loss: str = "linear", f_scale: float = 1.0,
         bounds: Any = None, geodesic: bool = False, scaling: Literal["none", "columns"] = "none", trials: int = 4,

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ..autodiff.listeners import listeners
 from ..errors import ArgumentError, DTypeError, PullbackError
 from ..interop.unknown_names import attach_hints
-from ..interop.wrong_calls import explain_call, one_of
+from ..interop.wrong_calls import one_of
 from ..ops._shapes import flag
 from ..ops.conversion import copy
 from ..tensors.tensor import Tensor
@@ -206,7 +206,6 @@ def _set_args(owner: Any, name: str, value: Any) -> None:
     owner._objective.args = given_arguments(value)
 
 
-@explain_call
 def minimize(
     f: Callable[..., Any],
     params: Any,

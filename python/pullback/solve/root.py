@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from ..errors import ArgumentError, ShapeError
-from ..interop.wrong_calls import explain_call, one_of
+from ..interop.wrong_calls import one_of
 from ..ops._shapes import flag
 from ..tensors.tensor import Tensor
 from ..transforms.jacobian import Mode
@@ -33,7 +33,6 @@ MESSAGES: Final = {
 }
 
 
-@explain_call
 def root(
     f: Callable[..., Any],
     x0: Any,

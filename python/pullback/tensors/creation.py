@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from operator import index
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import numpy as np
 
 from ..autodiff.listeners import listeners
 from ..autodiff.returned import mark_return
 from ..errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, ShapeError, check_room, shown
-from ..interop.unknown_names import unexpected
-from ..interop.wrong_calls import argument_named, explain_call, flag
+from ..interop.wrong_calls import argument_named, flag
 from ..launch import capturing, door
 from ..launch.refusal import Refused
 from ..typing import ArrayLike, DTypeLike, ShapeLike, SupportsArray, SupportsDLPack
@@ -22,7 +20,7 @@ from .attached import attached
 from .tensor import Tensor
 
 
-def tensor(obj: ArrayLike, dtype: DTypeLike | None = None, device: str | None = None, **unknown: NoReturn) -> Tensor:
+def tensor(obj: ArrayLike, dtype: DTypeLike | None = None, device: str | None = None) -> Tensor:
     """Returns a tensor with a copy of a number, a nested list, a NumPy or CuPy array, a DLPack object or a tensor.
 
     An array keeps its dtype; Python floats become float32, ints int64, bools bool.
@@ -30,14 +28,10 @@ def tensor(obj: ArrayLike, dtype: DTypeLike | None = None, device: str | None = 
     Raises DTypeError if the values or the dtype are not supported, ShapeError if nested lists differ in length, and DeviceError
     if the device cannot be used.
     """
-    if unknown:
-        raise unexpected(unknown)
     return asarray(obj, dtype=dtype, device=device, copy=True)
 
 
-def asarray(
-    obj: ArrayLike, dtype: DTypeLike | None = None, *, device: str | None = None, copy: bool | None = None, **unknown: NoReturn
-) -> Tensor:
+def asarray(obj: ArrayLike, dtype: DTypeLike | None = None, *, device: str | None = None, copy: bool | None = None) -> Tensor:
     """Returns a tensor that shares the memory of `obj` if possible, and otherwise holds a copy of it.
 
     copy=True always copies; copy=False raises ValueError if a copy is needed. Memory that is not aligned to its dtype needs one.
@@ -49,8 +43,6 @@ def asarray(
 
     For a Parameter the result is a view, which the next update makes stale.
     """
-    if unknown:
-        raise unexpected(unknown)
     if copy is not None:
         copy = flag("asarray", "copy", copy)
     wanted = None if dtype is None else dtypes.as_dtype(dtype)
@@ -250,14 +242,8 @@ def as_shape(shape: ShapeLike) -> tuple[int, ...]:
     return lengths
 
 
-@explain_call
 def full(
-    shape: ShapeLike,
-    fill_value: float | SupportsArray,
-    dtype: DTypeLike | None = None,
-    *,
-    device: str | None = None,
-    **unknown: NoReturn,
+    shape: ShapeLike, fill_value: float | SupportsArray, dtype: DTypeLike | None = None, *, device: str | None = None
 ) -> Tensor:
     """Returns a tensor filled with one number. The dtype is by default that of the number (float32, int64, bool).
 
@@ -265,13 +251,11 @@ def full(
     not fit the dtype, ShapeError, DeviceError, OutOfMemoryError.
     """
     if isinstance(fill_value, Tensor) and math.prod(fill_value.shape) == 1:
-        if unknown:
-            raise unexpected(unknown)
         return attached.filled(fill_value, as_shape(shape), fill_value.dtype if dtype is None else dtypes.as_dtype(dtype), device)
     number = _number("full", fill_value)
     dtype = dtypes.default_of(number) if dtype is None else dtype
     with np.errstate(over="ignore"):  # numbers that are too large become infinite, as in an op
-        return marked(fill_value, _new("full", shape, number, dtype, device, unknown))
+        return marked(fill_value, _new("full", shape, number, dtype, device))
 
 
 def _number(op: str, value: Any) -> Any:
@@ -283,9 +267,7 @@ def _number(op: str, value: Any) -> Any:
     raise DTypeError(f"{op}: fill_value={value!r} is not a number. Give a number, or use pb.broadcast_to for an array.")
 
 
-def _new(op: str, shape: ShapeLike, value: Any, dtype: Any, device: str | None, unknown: Mapping[str, NoReturn]) -> Tensor:
-    if unknown:
-        raise unexpected(unknown, depth=2)
+def _new(op: str, shape: ShapeLike, value: Any, dtype: Any, device: str | None) -> Tensor:
     return _filled(op, devices.check_device(device or devices.default_device()), as_shape(shape), value, dtypes.as_dtype(dtype))
 
 
@@ -310,56 +292,49 @@ def no_room(what: str, error: MemoryError) -> OutOfMemoryError:
     return OutOfMemoryError(f"{what} does not fit in memory ({error}). Ask for fewer elements.")
 
 
-def zeros(shape: ShapeLike, dtype: DTypeLike | None = None, *, device: str | None = None, **unknown: NoReturn) -> Tensor:
+def zeros(shape: ShapeLike, dtype: DTypeLike | None = None, *, device: str | None = None) -> Tensor:
     """Returns a tensor of zeros, float32 by default. Raises ShapeError, DTypeError, DeviceError, OutOfMemoryError."""
-    return _new("zeros", shape, 0, dtype or dtypes.DEFAULT, device, unknown)
+    return _new("zeros", shape, 0, dtype or dtypes.DEFAULT, device)
 
 
-def ones(shape: ShapeLike, dtype: DTypeLike | None = None, *, device: str | None = None, **unknown: NoReturn) -> Tensor:
+def ones(shape: ShapeLike, dtype: DTypeLike | None = None, *, device: str | None = None) -> Tensor:
     """Returns a tensor of ones, float32 by default. Raises ShapeError, DTypeError, DeviceError, OutOfMemoryError."""
-    return _new("ones", shape, 1, dtype or dtypes.DEFAULT, device, unknown)
+    return _new("ones", shape, 1, dtype or dtypes.DEFAULT, device)
 
 
-def empty(shape: ShapeLike, dtype: DTypeLike | None = None, *, device: str | None = None, **unknown: NoReturn) -> Tensor:
+def empty(shape: ShapeLike, dtype: DTypeLike | None = None, *, device: str | None = None) -> Tensor:
     """Returns zeros, like `zeros`, because an immutable tensor of arbitrary numbers would be useless."""
-    return _new("zeros", shape, 0, dtype or dtypes.DEFAULT, device, unknown)
+    return _new("zeros", shape, 0, dtype or dtypes.DEFAULT, device)
 
 
 def full_like(
-    x: ArrayLike,
-    fill_value: float | SupportsArray,
-    dtype: DTypeLike | None = None,
-    *,
-    device: str | None = None,
-    **unknown: NoReturn,
+    x: ArrayLike, fill_value: float | SupportsArray, dtype: DTypeLike | None = None, *, device: str | None = None
 ) -> Tensor:
     """Returns a tensor filled with one number, with the shape of x and by default its dtype and device. Raises as `full` does."""
     if isinstance(fill_value, Tensor):
         x = x if isinstance(x, Tensor) else asarray(x)
-        return full(x.shape, fill_value, dtype or x.dtype, device=device or x.device, **unknown)
+        return full(x.shape, fill_value, dtype or x.dtype, device=device or x.device)
     with np.errstate(over="ignore"):
-        return marked(fill_value, _like("full_like", x, _number("full_like", fill_value), dtype, device, unknown))
+        return marked(fill_value, _like("full_like", x, _number("full_like", fill_value), dtype, device))
 
 
-def _like(op: str, x: Any, value: Any, dtype: Any, device: str | None, unknown: Mapping[str, NoReturn]) -> Tensor:
-    if unknown:
-        raise unexpected(unknown, depth=2)
+def _like(op: str, x: Any, value: Any, dtype: Any, device: str | None) -> Tensor:
     x = x if isinstance(x, Tensor) else asarray(x)
     if dtype is None and device is None:
         return _filled(op, x.device, x.array.shape, value, x.array.dtype)
-    return _new(op, x.shape, value, dtype or x.dtype, device or x.device, {})
+    return _new(op, x.shape, value, dtype or x.dtype, device or x.device)
 
 
-def zeros_like(x: ArrayLike, dtype: DTypeLike | None = None, *, device: str | None = None, **unknown: NoReturn) -> Tensor:
+def zeros_like(x: ArrayLike, dtype: DTypeLike | None = None, *, device: str | None = None) -> Tensor:
     """Returns zeros with the shape of x and by default its dtype and device. Raises DTypeError, DeviceError, OutOfMemoryError."""
-    return _like("zeros_like", x, 0, dtype, device, unknown)
+    return _like("zeros_like", x, 0, dtype, device)
 
 
-def ones_like(x: ArrayLike, dtype: DTypeLike | None = None, *, device: str | None = None, **unknown: NoReturn) -> Tensor:
+def ones_like(x: ArrayLike, dtype: DTypeLike | None = None, *, device: str | None = None) -> Tensor:
     """Returns ones with the shape of x and by default its dtype and device. Raises DTypeError, DeviceError, OutOfMemoryError."""
-    return _like("ones_like", x, 1, dtype, device, unknown)
+    return _like("ones_like", x, 1, dtype, device)
 
 
-def empty_like(x: ArrayLike, dtype: DTypeLike | None = None, *, device: str | None = None, **unknown: NoReturn) -> Tensor:
+def empty_like(x: ArrayLike, dtype: DTypeLike | None = None, *, device: str | None = None) -> Tensor:
     """Returns zeros, as `empty` does, with the shape of x and by default its dtype and device. Raises as `zeros_like` does."""
-    return _like("empty_like", x, 0, dtype, device, unknown)
+    return _like("empty_like", x, 0, dtype, device)

@@ -42,7 +42,7 @@ class Methods:
 
     def __rpow__(self, other: ArrayLike, /) -> Tensor: ...
 
-    def __matmul__(self, b: ArrayLike, /, **unknown: NoReturn) -> Tensor: ...
+    def __matmul__(self, b: ArrayLike, /) -> Tensor: ...
 
     def __rmatmul__(self, other: ArrayLike, /) -> Tensor: ...
 
@@ -86,47 +86,47 @@ class Methods:
 
     def __invert__(self, /) -> Tensor: ...
 
-    def all(self, axis: int | Sequence[int] | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+    def all(self, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
         """Returns True where no element over the axes (None: all axes) is zero. Raises ShapeError."""
 
-    def any(self, axis: int | Sequence[int] | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+    def any(self, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
         """Returns True where at least one element over the axes (None: all axes) is not zero. Raises ShapeError."""
 
-    def argmax(self, axis: int | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+    def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
         """Returns the int64 index of the first largest element along the axis (None: in the flattened tensor). Raises ShapeError."""
 
-    def argmin(self, axis: int | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+    def argmin(self, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
         """Returns the int64 index of the first smallest element along the axis (None: in the flattened tensor). Raises ShapeError."""
 
-    def max(self, axis: int | Sequence[int] | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+    def max(self, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
         """Returns the largest element over the axes (None: all axes), or NaN if there is one. Ties share the gradient evenly.
 
         Raises ShapeError for an axis that does not exist or is empty."""
 
-    def mean(self, axis: int | Sequence[int] | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+    def mean(self, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
         """Returns the mean over the axes (None: all axes); integers are averaged in float32. Raises ShapeError."""
 
-    def min(self, axis: int | Sequence[int] | None = None, *more: NoReturn, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+    def min(self, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
         """Returns the smallest element over the axes (None: all axes), or NaN if there is one. Ties share the gradient evenly.
 
         Raises ShapeError for an axis that does not exist or is empty."""
 
-    def prod(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+    def prod(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Tensor:
         """Returns the product over the axes (None: all axes). Its gradient is correct even if elements are zero.
 
         dtype: that of the result, to which x is converted first. Raises ShapeError."""
 
-    def sum(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+    def sum(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Tensor:
         """Returns the sum over the axes (None: all axes). Integers are summed in 64 bits, half precision in float32.
 
         dtype: that of the result, to which x is converted first. Raises ShapeError for an axis that does not exist."""
 
-    def std(self, axis: int | Sequence[int] | None = None, *, correction: float = 0.0, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+    def std(self, axis: int | Sequence[int] | None = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
         """Returns the square root of `var`. Where all elements are equal, its gradient is zero and its second derivative is NaN.
 
         Raises ShapeError, DTypeError."""
 
-    def var(self, axis: int | Sequence[int] | None = None, *, correction: float = 0.0, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
+    def var(self, axis: int | Sequence[int] | None = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
         """Returns the variance over the axes: the sum of squared distances from the mean, over n - correction; 0 if all are equal.
 
         Half precision is computed in float32, because a mean rounded to half precision can be off by more than the deviations from
@@ -156,7 +156,7 @@ class Methods:
     def ceil(self, /) -> Tensor:
         """Returns ceil(x), element by element."""
 
-    def clip(self, min: ArrayLike | None = None, max: ArrayLike | None = None, **unknown: NoReturn) -> Tensor:
+    def clip(self, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Tensor:
         """Returns x limited to [min, max]; None means no limit. An element equal to a limit shares the gradient evenly with it."""
 
     def cos(self, /) -> Tensor:
@@ -213,7 +213,7 @@ class Methods:
     def relu(self, /) -> Tensor:
         """Returns max(x, 0). The derivative is 0 at 0 and at NaN."""
 
-    def round(self, decimals: int = 0, **unknown: NoReturn) -> Tensor:
+    def round(self, decimals: int = 0) -> Tensor:
         """Returns the elements rounded to this number of decimals, to even at a tie, in their dtype. The derivative is 0.
 
         Negative decimals round to tens, hundreds, …, as in NumPy."""
@@ -248,16 +248,13 @@ class Methods:
     def trunc(self, /) -> Tensor:
         """Returns trunc(x), element by element."""
 
-    def flatten(self) -> Tensor:
-        """Returns all elements as a vector, in row-major order."""
-
-    def squeeze(self, axis: int | Sequence[int] | None = None, **unknown: NoReturn) -> Tensor:
+    def squeeze(self, axis: int | Sequence[int] | None = None) -> Tensor:
         """Removes these axes of length 1 (None: all axes of length 1). Raises ShapeError for an axis of another length."""
 
     def swapaxes(self, axis1: int, axis2: int, /) -> Tensor:
         """Exchanges two axes. Raises ShapeError."""
 
-    def transpose(self, *axes: int | Sequence[int], **unknown: NoReturn) -> Tensor:
+    def transpose(self, *axes: int | Sequence[int]) -> Tensor:
         """Reverses the axes, or puts them in the given order, as NumPy's transpose does. Raises ShapeError."""
 
     def astype(self, dtype: DTypeLike, /, *, copy: bool = True, device: str | None = None) -> Tensor:
@@ -275,10 +272,10 @@ class Methods:
     def nonzero(self, /) -> tuple[Tensor, ...]:
         """Returns the int64 indices of the elements that are not zero, one tensor per axis. Raises ShapeError for a 0-d tensor."""
 
-    def argsort(self, axis: int = -1, *, descending: bool = False, stable: bool = True, **unknown: NoReturn) -> Tensor:
+    def argsort(self, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
         """Returns the int64 indices that sort along the axis, NaN last. Equal elements keep their order. Raises ShapeError."""
 
-    def sort(self, axis: int = -1, *, descending: bool = False, stable: bool = True, **unknown: NoReturn) -> Tensor:
+    def sort(self, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
         """Returns the elements sorted along the axis, NaN last. Equal elements keep their order. Raises ShapeError."""
 
     def diagonal(self, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
@@ -295,14 +292,6 @@ class Methods:
 
     def __rdivmod__(self, other: ArrayLike, /) -> Tensor: ...
 
-    def reshape(self, *lengths: ShapeLike) -> Tensor:
-        """Returns the tensor in another shape: t.reshape(2, 3) or t.reshape((2, 3)); one length may be -1. Raises ShapeError."""
-
-    def repeat(self, repeats: ArrayLike, *more: NoReturn, axis: int | None = None) -> Tensor:
-        """Repeats each element along an axis; with axis=None, of the flattened tensor. Raises ShapeError.
-
-        Raises TypeError for several positional integers, which mean an axis to NumPy and one count per axis to PyTorch."""
-
     def __getitem__(self, index: IndexLike, /) -> Tensor: ...
 
     @property
@@ -313,6 +302,17 @@ class Methods:
 
     @property
     def mT(self) -> Tensor: ...
+
+    def reshape(self, *lengths: ShapeLike) -> Tensor:
+        """Returns the tensor in another shape: t.reshape(2, 3) or t.reshape((2, 3)); one length may be -1. Raises ShapeError."""
+
+    def repeat(self, repeats: ArrayLike, *more: NoReturn, axis: int | None = None) -> Tensor:
+        """Repeats each element along an axis; with axis=None, of the flattened tensor. Raises ShapeError.
+
+        Raises TypeError for several positional integers, which mean an axis to NumPy and one count per axis to PyTorch."""
+
+    def flatten(self) -> Tensor:
+        """Returns all elements as a vector, in row-major order."""
 
     def __dir__(self) -> list[str]: ...
 

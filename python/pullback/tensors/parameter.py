@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ..autodiff.listeners import new_serial
 from ..autodiff.stand_in import refuse_examples
 from ..errors import PullbackError
-from ..interop.wrong_calls import explain_call, flag
+from ..interop.wrong_calls import flag
 from ..launch import capturing
 from ..printable import printable
 from ..typing import ArrayLike, DTypeLike
@@ -41,7 +41,6 @@ class Parameter(Tensor):
         __isub__ = __imul__ = __itruediv__ = __ifloordiv__ = __imod__ = __ipow__ = __imatmul__ = __iadd__
         __iand__ = __ior__ = __ixor__ = __ilshift__ = __irshift__ = __iadd__
 
-    @explain_call
     def __init__(
         self,
         obj: ArrayLike,

@@ -5,13 +5,12 @@ from __future__ import annotations
 import builtins
 import math
 from operator import index
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from ..errors import DTypeError, ShapeError, check_room, shown
-from ..interop.unknown_names import unexpected
-from ..interop.wrong_calls import explain_call, flag
+from ..interop.wrong_calls import flag
 from ..typing import DTypeLike
 from . import dtypes
 from .attached import attached
@@ -20,13 +19,7 @@ from .tensor import Tensor
 
 
 def arange(
-    start: float,
-    stop: float | None = None,
-    step: float = 1,
-    dtype: DTypeLike | None = None,
-    *,
-    device: str | None = None,
-    **unknown: NoReturn,
+    start: float, stop: float | None = None, step: float = 1, dtype: DTypeLike | None = None, *, device: str | None = None
 ) -> Tensor:
     """Returns the numbers start, start + step, … that lie before `stop`. The default dtype is int64 for ints, otherwise float32.
 
@@ -34,8 +27,6 @@ def arange(
     Raises DTypeError if an argument is not a real number, ShapeError if the number of elements is not finite, and
     OutOfMemoryError.
     """
-    if unknown:
-        raise unexpected(unknown)
     if stop is None:
         start, stop = 0, start
     end: Any = stop
@@ -76,7 +67,6 @@ def _numbers(start: Any, stop: Any, step: Any, count: int, wanted: Any) -> Any:
         raise ShapeError("arange: numbers beyond float64 were asked for: start, step or stop exceeds it.") from None
 
 
-@explain_call
 def linspace(
     start: float, stop: float, num: int, *, dtype: DTypeLike | None = None, device: str | None = None, endpoint: bool = True
 ) -> Tensor:
@@ -105,21 +95,11 @@ def linspace(
         raise no_room(f"linspace of {count} numbers", error) from error
 
 
-def eye(
-    n_rows: int,
-    n_cols: int | None = None,
-    k: int = 0,
-    dtype: DTypeLike | None = None,
-    *,
-    device: str | None = None,
-    **unknown: NoReturn,
-) -> Tensor:
+def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: DTypeLike | None = None, *, device: str | None = None) -> Tensor:
     """Returns a matrix of shape (n_rows, n_cols) with ones on the k-th diagonal and zeros elsewhere, float32 by default.
 
     `n_cols` is `n_rows` by default. Raises ShapeError, DTypeError, DeviceError, OutOfMemoryError.
     """
-    if unknown:
-        raise unexpected(unknown)
     wanted = dtypes.DEFAULT if dtype is None else dtypes.as_dtype(dtype)
     rows, columns = shape = as_shape((n_rows, n_rows if n_cols is None else n_cols))
     check_room("eye", shape, wanted.itemsize)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import numpy as np
 
 from ..errors import DTypeError, ShapeError
+from ..interop.gate import ungated
 from ..interop.unknown_names import Hinting
-from ..interop.wrong_calls import argument_named, explain_call
+from ..interop.wrong_calls import argument_named
 from ..launch import capturing
 from ..typing import DTypeLike
 from . import devices, dtypes, exchange
@@ -38,6 +39,7 @@ class Tensor(Methods, metaclass=Hinting):
     __slots__ = ("__weakref__", "array", "serial", "storage")
     __array_priority__ = 1000  # so that `array + tensor` calls Tensor.__radd__
 
+    @ungated
     def __init__(self, array: Any) -> None:
         if array.__class__ not in _ARRAYS:
             _check_array(array)
@@ -126,7 +128,6 @@ class Tensor(Methods, metaclass=Hinting):
 
     # ---- moving
 
-    @explain_call
     def to(self, target: DTypeLike) -> Tensor:
         """Returns the tensor on a device (`"cuda"`) or in a dtype (`pb.float64`). Tapes record it, so gradients flow back.
 

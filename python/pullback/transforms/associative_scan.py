@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ..errors import AxisError, DTypeError, PullbackError, ShapeError
-from ..interop.wrong_calls import explain_call
 from ..ops._shapes import flag, normalize_axis
 from ..ops.by_name import reshaped
 from ..ops.movement import concat, stack
@@ -20,7 +19,6 @@ from .vjp import check_function
 T = TypeVar("T")
 
 
-@explain_call
 def associative_scan(combine: Callable[[T, T], T], xs: T, axis: int = 0, *, reverse: bool = False) -> T:
     """Returns y_0 = x_0, y_1 = combine(y_0, x_1), y_2 = combine(y_1, x_2), … along the axis, as `jax.lax.associative_scan` does.
 

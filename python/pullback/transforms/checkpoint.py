@@ -17,7 +17,6 @@ from ..backends import modes
 from ..backends.autocast import autocast
 from ..errors import TapeError
 from ..function_wrapper import FunctionWrapper
-from ..interop.unknown_names import unexpected
 from ..launch import capturing, door
 from ..launch.scopes import recomputing
 from ..ops.conversion import alias
@@ -31,7 +30,7 @@ from .calls import Call, Reads, call_recorders, called, entered, levels, lowered
 from .vjp import check_function
 
 
-def checkpoint(f: Callable[P, R], *args: NoReturn, **unknown: NoReturn) -> Callable[P, R]:
+def checkpoint(f: Callable[P, R], *args: NoReturn) -> Callable[P, R]:
     """Returns a function with the value and the derivatives of `f`. Tapes keep nothing of its inside.
 
     Args:
@@ -51,8 +50,6 @@ def checkpoint(f: Callable[P, R], *args: NoReturn, **unknown: NoReturn) -> Calla
     values the second time, values of other shapes, or on a CPU other numbers, of which 32 elements of each value are compared.
     Source: Griewank & Walther 2000 (Algorithm 799); Chen et al. 2016.
     """
-    if unknown:
-        raise unexpected(unknown)
     if args:
         raise TapeError("checkpoint: takes the function alone and returns one: pass the arguments to it, pb.checkpoint(f)(x).")
     check_function("checkpoint", f)

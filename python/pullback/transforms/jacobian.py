@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, Literal, NoReturn, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from ..autodiff.site import warn
 from ..autodiff.tape import Tape
 from ..errors import ArgumentError, ShapeError, TapeError, ZeroGradientWarning, an
 from ..function_wrapper import FunctionWrapper
-from ..interop.unknown_names import unexpected
 from ..interop.wrong_calls import flag
 from ..ops.by_name import of_all
 from ..ops.movement import concat
@@ -51,12 +50,7 @@ def jacobian(
     f: Callable[P, Any], argnums: int | Sequence[int] = 0, mode: Mode = "auto", chunk: Chunk = "auto", has_aux: bool = False
 ) -> Callable[P, Any]: ...
 def jacobian(
-    f: Callable[..., Any],
-    argnums: int | Sequence[int] = 0,
-    mode: Mode = "auto",
-    chunk: Chunk = "auto",
-    has_aux: bool = False,
-    **unknown: NoReturn,
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, mode: Mode = "auto", chunk: Chunk = "auto", has_aux: bool = False
 ) -> Callable[..., Any]:
     """Returns a function that computes the Jacobian of f with respect to the argument or arguments `argnums`.
 
@@ -72,8 +66,6 @@ def jacobian(
     The Jacobian has the structure of the value. In place of each of its tensors it has the structure of the argument, with tensors
     of shape value.shape + argument.shape. Raises TapeError if a value or an argument cannot be differentiated.
     """
-    if unknown:
-        raise unexpected(unknown)
     argnums = check_places("jacobian", argnums)
     return _jacobian_of("jacobian", f, argnums, mode, chunk, has_aux)
 
@@ -146,7 +138,7 @@ def hessian(
     f: Callable[P, Any], argnums: int | Sequence[int] = 0, chunk: Chunk = "auto", has_aux: bool = False
 ) -> Callable[P, Any]: ...
 def hessian(
-    f: Callable[..., Any], argnums: int | Sequence[int] = 0, chunk: Chunk = "auto", has_aux: bool = False, **unknown: NoReturn
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, chunk: Chunk = "auto", has_aux: bool = False
 ) -> Callable[..., Any]:
     """Returns a function that computes the Hessian of a scalar function, as the forward-mode Jacobian of its gradient.
 
@@ -154,8 +146,6 @@ def hessian(
     tensors. With `has_aux` f returns a pair of the scalar and anything else, and the result is (Hessian, anything else). Raises
     TapeError if an argument cannot be differentiated, ShapeError if the value of f is not a scalar.
     """
-    if unknown:
-        raise unexpected(unknown)
     argnums = check_places("hessian", argnums)
     check_function("hessian", f)
     return _jacobian_of("hessian", gradient_of("hessian", f, argnums, has_aux), argnums, "forward", chunk, has_aux)

@@ -17,7 +17,7 @@ from ..autodiff.returned import note
 from ..autodiff.site import Site, call_site, warn
 from ..autodiff.tape import Tape
 from ..errors import ShapeError, TapeError, ZeroGradientWarning
-from ..interop.wrong_calls import explain_call, flag
+from ..interop.wrong_calls import flag
 from ..launch import door
 from ..ops.conversion import alias
 from ..tensors.creation import asarray, zeros_like
@@ -117,7 +117,6 @@ def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any], ha
 def jvp(
     f: Callable[..., tuple[R, A]], primals: Sequence[Any], tangents: Sequence[Any], has_aux: Literal[True]
 ) -> tuple[R, R, A]: ...
-@explain_call
 def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """Computes the value of f at the primals and its derivative in the direction of the tangents, in one pass.
 
@@ -214,7 +213,6 @@ def hvp(f: Callable[..., Any], primals: SupportsArray, tangents: Any) -> Tensor:
 def hvp(f: Callable[..., Any], primals: X, tangents: Any) -> X: ...
 @overload
 def hvp(f: Callable[..., Any], primals: Any, tangents: Any) -> Any: ...
-@explain_call
 def hvp(f: Callable[..., Any], primals: Any, tangents: Any) -> Any:
     """Computes the product of the Hessian of a scalar function with a direction, in the structure of the primals.
 

@@ -12,7 +12,6 @@ import numpy as np
 from ..autodiff.error_text import name_of
 from ..autodiff.tape import Tape
 from ..errors import ArgumentError, ShapeError, TapeError
-from ..interop.wrong_calls import explain_call
 from ..ops.by_name import in_dtype, widened
 from ..ops.conversion import stop_gradient
 from ..ops.elementwise import abs as absolute, less_equal, not_equal, square, where
@@ -32,7 +31,6 @@ from .custom import with_pullback
 Scalar = Callable[[Any], Any]
 
 
-@explain_call
 def matrix_function(x: ArrayLike, /, f: Scalar, *, derivative: Scalar | None = None) -> Tensor:
     """Returns V f(W) Vᵀ of each symmetric matrix x = V diag(W) Vᵀ: its logarithm, square root, projection on a cone, ….
 

@@ -10,7 +10,6 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from ..errors import DTypeError, PullbackError, ShapeError
-from ..interop.wrong_calls import explain_call
 from ..ops._shapes import flag, integer
 from ..ops.movement import stack
 from ..ops.shape import unstack
@@ -38,7 +37,6 @@ def scan(
     f: Callable[[C, None], tuple[C, Y]], init: C | float, xs: None = None, *, length: int, reverse: bool = False,
     checkpoint: bool | int = False,
 ) -> tuple[C, Y]: ...  # fmt: skip
-@explain_call
 def scan(
     f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, length: int | None = None, *, reverse: bool = False,
     checkpoint: bool | int = False,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from ..autodiff.node import open_calls
 from ..autodiff.tape import Aggregation, Tape, Unconnected
-from ..interop.unknown_names import attach_hints, unexpected
+from ..interop.gate import ungated
+from ..interop.unknown_names import attach_hints
 from ..interop.wrong_calls import flag
 from ..tensors.tensor import Tensor
 from ..typing import T, Tree
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from .jacobian import Chunk
 
 
+for _method in (Tape.add, Tape.knows, Tape.on_escape):  # `add` reads the frame of its caller
+    ungated(_method)
 K = TypeVar("K")
 Connected = Literal["error", "zero"]  # the values of unconnected= with which every source has a gradient
 
@@ -33,9 +36,7 @@ class GradientTape(Tape):
 
     # Modules that not every program needs are imported in the methods that need them.
 
-    def __init__(self, persistent: bool = False, watch_parameters: bool = True, **unknown: NoReturn) -> None:
-        if unknown:
-            raise unexpected(unknown)
+    def __init__(self, persistent: bool = False, watch_parameters: bool = True) -> None:
         persistent = flag("GradientTape", "persistent", persistent, "A tape takes no network: it watches Parameters by itself.")
         super().__init__(persistent, flag("GradientTape", "watch_parameters", watch_parameters))
 
@@ -94,14 +95,12 @@ class GradientTape(Tape):
     def gradients(self, targets: list[Tensor], sources: list[T], unconnected: Connected = "error") -> list[list[Tensor]]: ...
     @overload
     def gradients(self, targets: Tree, sources: Tree, unconnected: Unconnected = "error") -> Any: ...
-    def gradients(self, targets: Any, sources: Any, unconnected: Unconnected = "error", **unknown: NoReturn) -> Any:
+    def gradients(self, targets: Any, sources: Any, unconnected: Unconnected = "error") -> Any:
         """Computes the gradients of several scalar targets: for each target the result that `gradient` would return.
 
         Ops that several targets depend on are pulled back for all these targets at once. Raises TapeError if a target is not a
         scalar tensor, and the errors of `gradient`.
         """
-        if unknown:
-            raise unexpected(unknown)
         from .gradients import tape_gradients
 
         return tape_gradients(self, targets, sources, self._ready(unconnected))
@@ -114,30 +113,22 @@ class GradientTape(Tape):
     ) -> list[Tensor]: ...
     @overload
     def jacobian(self, target: Tensor, source: Tree, chunk: Chunk = "auto", unconnected: Unconnected = "error") -> Any: ...
-    def jacobian(
-        self, target: Tensor, source: Any, chunk: Chunk = "auto", unconnected: Unconnected = "error", **unknown: NoReturn
-    ) -> Any:
+    def jacobian(self, target: Tensor, source: Any, chunk: Chunk = "auto", unconnected: Unconnected = "error") -> Any:
         """Computes the Jacobian of the target with respect to each source, of shape target.shape + source.shape.
 
         One batched backward pass handles `chunk` rows; "auto" takes as many rows as keep the memory within 256 MiB.
         Raises TapeError, UnconnectedError, StaleValueError; ValueError for an invalid chunk.
         """
-        if unknown:
-            raise unexpected(unknown)
         from .jacobian import tape_jacobian
 
         return tape_jacobian(self, target, source, chunk, self._ready(unconnected))
 
-    def batch_jacobian(
-        self, target: Tensor, source: Tensor, chunk: Chunk = "auto", unconnected: Connected = "error", **unknown: NoReturn
-    ) -> Tensor:
+    def batch_jacobian(self, target: Tensor, source: Tensor, chunk: Chunk = "auto", unconnected: Connected = "error") -> Tensor:
         """Computes the Jacobian of each row of the target with respect to the same row of the source.
 
         A row of the target must not depend on other rows of the source. Returns a tensor of shape (batch, *target.shape[1:],
         *source.shape[1:]). Raises ShapeError if the numbers of rows differ, TapeError, and ValueError for an invalid chunk.
         """
-        if unknown:
-            raise unexpected(unknown)
         from .jacobian import batch_jacobian
 
         return batch_jacobian(self, target, source, chunk, self._ready(unconnected))

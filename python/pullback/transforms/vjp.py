@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import index
-from typing import Any, Final, Literal, NoReturn, TypeVar, overload
+from typing import Any, Final, Literal, TypeVar, overload
 
 import numpy as np
 
 from ..autodiff.tape import Tape
 from ..errors import ArgumentError, DTypeError, PullbackError, ShapeError, TapeError
 from ..function_wrapper import FunctionWrapper
-from ..interop.unknown_names import unexpected
-from ..interop.wrong_calls import argument_named, explain_call, flag, with_title
+from ..interop.gate import explained
+from ..interop.wrong_calls import argument_named, flag, with_title
 from ..ops.conversion import alias, copy
 from ..tensors import dtypes
 from ..tensors.creation import ones_like, zeros_like
@@ -37,7 +37,7 @@ def grad(
 def grad(f: Callable[P, Any], argnums: Sequence[int], has_aux: Literal[False] = False) -> Callable[P, tuple[Any, ...]]: ...
 @overload
 def grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[P, Any]: ...
-def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, **unknown: NoReturn) -> Callable[..., Any]:
+def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
     """Returns a function that computes the gradient of a scalar function with respect to the argument or arguments `argnums`.
 
     Args:
@@ -49,8 +49,6 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool 
     Parameter among the arguments is differentiated wherever it is used, also by a model that holds it.
     Raises: TapeError if an argument is not floating-point, ShapeError if the value of f is not a scalar.
     """
-    if unknown:
-        raise unexpected(unknown)
     argnums = check_places("grad", argnums)
     return gradient_of("grad", f, argnums, has_aux)
 
@@ -73,12 +71,8 @@ def value_and_grad(
 ) -> Callable[P, tuple[Tensor, tuple[Any, ...]]]: ...
 @overload
 def value_and_grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[P, Any]: ...
-def value_and_grad(
-    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, **unknown: NoReturn
-) -> Callable[..., Any]:
+def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
     """Returns a function like that of `grad` that also returns the value: (value, gradient), or ((value, aux), gradient)."""
-    if unknown:
-        raise unexpected(unknown)
     argnums = check_places("value_and_grad", argnums)
     check_function("value_and_grad", f)
     return ValueAndGradientFunction(f, "value_and_grad", argnums, has_aux)
@@ -150,7 +144,6 @@ def _shown(result: Any) -> str:
 def vjp(f: Callable[..., R], *primals: Any, has_aux: Literal[False] = False) -> tuple[R, Callable[..., tuple[Any, ...]]]: ...
 @overload
 def vjp(f: Callable[..., tuple[R, A]], *primals: Any, has_aux: Literal[True]) -> tuple[R, Callable[..., tuple[Any, ...]], A]: ...
-@explain_call
 def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Returns the value of f and its pullback, which maps cotangents in the structure of the value to those of the primals.
 
@@ -174,7 +167,7 @@ def pulled_back(what: str, f: Callable[..., Any], primals: tuple[Any, ...], has_
     out, aux = with_aux(what, f, out) if has_aux else (out, None)
     targets = flatten(out)[0]
 
-    @explain_call
+    @explained
     def pullback(cotangents: Any) -> tuple[Any, ...]:
         given = [None] if cotangents is None else beside(out, cotangents)
         for y in targets or [None]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from ..autodiff.batching import Batch, Batched, belongs
 from ..errors import ShapeError, VmapError
 from ..function_wrapper import FunctionWrapper, Unhidden
-from ..interop.unknown_names import unexpected
 from ..ops._shapes import normalize_axis
 from ..ops.by_name import of_all
 from ..ops.random import Generator
@@ -24,10 +23,7 @@ from .vjp import check_function
 
 
 def vmap(
-    f: Callable[P, R],
-    in_axes: int | Sequence[Any] = 0,
-    out_axes: int | Sequence[Any] | Mapping[Any, Any] | None = 0,
-    **unknown: NoReturn,
+    f: Callable[P, R], in_axes: int | Sequence[Any] = 0, out_axes: int | Sequence[Any] | Mapping[Any, Any] | None = 0
 ) -> Callable[P, R]:
     """Returns a function that runs `f`, written for one example, on a batch: one launch per op, whatever the size of the batch.
 
@@ -43,8 +39,6 @@ def vmap(
 
     Raises ShapeError if the numbers of examples differ or an axis is missing, VmapError if an op cannot run on all examples.
     """
-    if unknown:
-        raise unexpected(unknown)
     check_function("vmap", f)
     for name, axes in (("in_axes", in_axes), ("out_axes", out_axes)):
         if not all([axis is None or isinstance(axis, (int, np.integer)) for axis in flatten(axes)[0]]):

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Final, Protocol
 import numpy as np
 
 from ...errors import PullbackError
-from ...interop.unknown_names import attach_hints, explain_arguments
+from ...interop.gate import explain_arguments
+from ...interop.unknown_names import attach_hints
 
 ARGUMENTS: Final = 7  # the most arguments of a schedule
 
