@@ -257,8 +257,8 @@ def flag(name: str, what: str, value: Any, instead: str = "") -> bool:
 def _meant(owner: str, name: str, value: Any, known: Sequence[Any], spelled: Mapping[str, str]) -> str:
     """Returns a sentence, after a space, about what to give in place of an option of another library or spelling, or nothing."""
     if not isinstance(value, str):
-        is_array = hasattr(value, "item") and not isinstance(value, Real)
-        return f" It must be a Python number: give {name}.item()." if is_array and not value.shape else ""
+        is_array = hasattr(value, "item") and not isinstance(value, Real) and getattr(value, "shape", None) == ()
+        return f" It must be a Python number: give {name}.item()." if is_array else ""
     if hint := hints(f"values of {owner}.{name}").get(value):
         return f" {hint}"
     import difflib  # late, as in `keyword_text`
