@@ -127,7 +127,7 @@ struct NoPrefetch {
 // Reduces the n > 0 terms from at(begin) on by R. The terms before the largest power of two below n are combined with the others
 // last: this is rule 3 for n > kOrderBlock.
 template <class R, class A, class At, class Ahead = NoPrefetch>
-A reduce_row(int64_t n, const At& at, const Ahead& ahead = {}, int64_t begin = 0) {
+[[gnu::noinline]] A reduce_row(int64_t n, const At& at, const Ahead& ahead = {}, int64_t begin = 0) {
   if (n > kOrderBlock) {
     const int64_t half = kernels::upper_half(n);
     const A a = reduce_row<R, A>(half, at, ahead, begin);
