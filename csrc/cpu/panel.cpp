@@ -62,7 +62,8 @@ void run_rows(PanelTile<T> t, int64_t rows, std::index_sequence<kRows...>) {
 }  // namespace
 
 template <class T, int kVectors> void run_rows(PanelTile<T> t, int64_t rows) {
-  run_rows<T, kVectors>(t, rows, std::make_index_sequence<kTileSums / kVectors>());
+  constexpr int kMostRows = kVectors == 4 ? 2 : kTileSums / kVectors;  // wide panels are for products of one or two rows
+  run_rows<T, kVectors>(t, rows, std::make_index_sequence<kMostRows>());
 }
 template void run_rows<float, 1>(PanelTile<float>, int64_t);
 template void run_rows<float, 2>(PanelTile<float>, int64_t);
