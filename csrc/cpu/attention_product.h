@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cpu/panel.h"
+#include "cpu/tile.h"
 #include "families/matmul.h"
 
 namespace pb::cpu {
@@ -22,20 +23,15 @@ template <class C> struct Block {
   Panels<C> panels() const { return {data, ld, 2 * kWidth<C>}; }
 };
 
-template <class C, int kLevels>
-void multiply_panels(int64_t m, int64_t n, int64_t k, const C* a, int64_t down, Panels<C> b, C* out, int64_t ldc) {
+// Computes out (m, n) = a (m, k) @ b (k, n). Writes whole vectors.
+template <class C> void multiply(int64_t m, int64_t n, int64_t k, const C* a, int64_t down, Panels<C> b, C* out, int64_t ldc) {
   constexpr int64_t kPanel = 2 * kWidth<C>;
   for (int64_t j = 0; j < n; j += kPanel) {
     const int64_t columns = std::min(kPanel, whole<C>(n - j));
     const PanelTile<C> tile{k, a, down, 1, b.data + j / kPanel * b.step, b.ld, nullptr, out + j, ldc, columns, false};
-    if (columns > kWidth<C>) run_rows<C, 2, kLevels>(tile, m);
-    else run_rows<C, 1, kLevels>(tile, m);
+    if (columns > kWidth<C>) run_rows<C, 2>(tile, m);
+    else run_rows<C, 1>(tile, m);
   }
-}
-// Computes out (m, n) = a (m, k) @ b (k, n). Writes whole vectors.
-template <class C> void multiply(int64_t m, int64_t n, int64_t k, const C* a, int64_t down, Panels<C> b, C* out, int64_t ldc) {
-  if (k <= kTileDepth) multiply_panels<C, kTileLevels>(m, n, k, a, down, b, out, ldc);
-  else multiply_panels<C, kAllLevels>(m, n, k, a, down, b, out, ldc);
 }
 
 // Adds the product of a (k, kRows) transposed and b (k, kVectors vectors) to out, one step of k after another.

@@ -5,6 +5,7 @@
 
 #include "cpu/conv_patch.h"
 #include "cpu/panel.h"
+#include "cpu/tile.h"
 #include "math/counts.h"
 
 namespace pb::cpu {

@@ -139,8 +139,8 @@ template <class T> void run_panel(const Work<T>& w, int64_t begin, int64_t end) 
     const int64_t rows = std::min(kRowsAtATime, w.rows - r);
     const PanelTile<T> tile{depth,  w.weights + r * depth, depth,   1,    w.packed, kPanelColumns<T>, nullptr,
                             w.sums, kPanelColumns<T>,      columns, false};
-    if (columns > kWidth<T>) run_rows<T, 2, kAllLevels>(tile, rows);
-    else run_rows<T, 1, kAllLevels>(tile, rows);
+    if (columns > kWidth<T>) run_rows<T, 2>(tile, rows);
+    else run_rows<T, 1>(tile, rows);
     store_rows(w.sums, kPanelColumns<T>, rows, runs, run, w.bias ? w.bias + r : nullptr, w.strip.out,
                w.out + r * w.strip.out.row);
   }

@@ -60,12 +60,9 @@ struct AddRunning {
   std::vector<const kernels::Cumulative*>& table;
 
   template <class Op> void operator()(Op entry, const char* name) const {
-    static const CumulativeKernel op = [&] {
-      CumulativeKernel kernel{kernels::cumulative_of(entry, name, cumulative), {}, {}};
-      set<Op, float>(kernel), set<Op, double>(kernel), set<Op, int64_t>(kernel), set<Op, uint64_t>(kernel);
-      set<Op, bool>(kernel);
-      return kernel;
-    }();
+    static CumulativeKernel op{kernels::cumulative_of(entry, name, cumulative), {}, {}};
+    set<Op, float>(op), set<Op, double>(op), set<Op, int64_t>(op), set<Op, uint64_t>(op);
+    set<Op, bool>(op);
     table.push_back(&op);
   }
   template <class Op, class C> static void set(CumulativeKernel& op) {

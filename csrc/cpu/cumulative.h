@@ -29,13 +29,13 @@ struct CumulativeKernel : kernels::Cumulative {
 template <class Op, class C, int kMost> class Totals {
  public:
   // Adds the totals of a chain, and computes their combination with those of all chains before it.
-  template <class N> void add(N lines, const C* total, C* running, int at = 0) {
+  [[gnu::noinline]] void add(int64_t lines, const C* total, C* running, int at = 0) {
     const Op op;
     Level& level = levels_[at];
-    if (level.count % kOrderRun == 0) std::copy_n(total, int64_t(lines), level.run);
+    if (level.count % kOrderRun == 0) std::copy_n(total, lines, level.run);
     else
       for (int64_t i = 0; i < lines; ++i) level.run[i] = op(level.run[i], total[i]);
-    if (++level.count <= kOrderRun) std::copy_n(level.run, int64_t(lines), running);
+    if (++level.count <= kOrderRun) std::copy_n(level.run, lines, running);
     else
       for (int64_t i = 0; i < lines; ++i) running[i] = op(level.before[i], level.run[i]);
     if (level.count % kOrderRun == 0) add(lines, level.run, level.before, at + 1);

@@ -11,11 +11,8 @@ struct Add {
   std::vector<const Elementwise*>& table;
 
   template <class R> void operator()(R entry, const char* name) const {
-    static const cpu::ElementwiseKernel op = [&] {
-      cpu::ElementwiseKernel kernel{elementwise_of(entry, name, cpu::map), {}};
-      set<R, float>(kernel), set<R, double>(kernel), set<R, int64_t>(kernel), set<R, uint64_t>(kernel), set<R, bool>(kernel);
-      return kernel;
-    }();
+    static cpu::ElementwiseKernel op{elementwise_of(entry, name, cpu::map), {}};
+    set<R, float>(op), set<R, double>(op), set<R, int64_t>(op), set<R, uint64_t>(op), set<R, bool>(op);
     table.push_back(&op);
   }
   template <class R, class C> static void set(cpu::ElementwiseKernel& op) {

@@ -10,7 +10,7 @@
 #include "cpu/pool.h"
 #include "cpu/small_product.h"
 #include "cpu/vector.h"
-#include "families/activations.h"
+#include "families/activation_functors.h"
 #include "families/executed.h"
 #include "families/matmul.h"
 #include "launch/check.h"

@@ -5,6 +5,7 @@
 
 #include "cpu/pool.h"
 #include "cpu/scratch.h"
+#include "cpu/reduce.h"
 #include "cpu/squares.h"
 #include "math/convert.h"
 

@@ -17,7 +17,7 @@ constexpr int64_t kBlock = 64;      // rows per block of a shared product
 constexpr int64_t kFewRows = 2;     // up to this many rows, one block of k has wider panels, and several run side by side, to
 constexpr int kWideVectors = 4;     // hide the latency of additions; such panels have kWideVectors vectors
 
-// Like run_tile, but the blocks run side by side.
+// Computes a tile of few rows, whose blocks run side by side.
 template <class T, int kRows, int kVectors> void run_flat_tile(const PanelTile<T>& t) {
   constexpr int kBlocks = kTileDepth / kOrderBlock;
   Vector<T> sum[kBlocks][kRows][kVectors] = {};
@@ -61,10 +61,8 @@ template <class T, int kRows, int kVectors> void run_flat_tile(const PanelTile<T
 }
 
 template <class T, int kVectors> void run_panel(const PanelTile<T>& t, int64_t rows, bool few) {
-  if (!few || (t.k <= kOrderBlock && kVectors < kWideVectors)) run_rows<T, kVectors>(t, rows);
-  else if (t.k <= kOrderBlock)
-    rows == 2 ? run_last_tile<T, 2, kVectors, kTileLevels>(t) : run_last_tile<T, 1, kVectors, kTileLevels>(t);
-  else rows == 2 ? run_flat_tile<T, 2, kVectors>(t) : run_flat_tile<T, 1, kVectors>(t);
+  if (!few || t.k <= kOrderBlock) return run_rows<T, kVectors>(t, rows);
+  if constexpr (kVectors < kWideVectors) rows == 2 ? run_flat_tile<T, 2, kVectors>(t) : run_flat_tile<T, 1, kVectors>(t);
 }
 
 // Packs the columns of b from `first` on into consecutive vectors, with zeros for columns beyond the last.

@@ -17,6 +17,9 @@ constexpr int kTileLevels = 2;  // of the finished blocks of such a tile, which 
 static_assert(kTileDepth / kOrderBlock <= 1 << kTileLevels);
 constexpr int kAllLevels = 24;  // for a contraction of up to 2^32 terms
 
+// The most vectors of sums in a tile. With 16 registers, four are left for a row of b and an element of a.
+constexpr int kTileSums = kRegisters == 16 ? 12 : 16;
+
 // The sums of the blocks before the current one, as a binary counter: level p holds the sum of 2^p blocks if bit p of their number
 // is set. They are in memory, because the registers are full.
 template <class T, int kRows, int kVectors, int kLevels = kTileLevels> class FinishedBlocks {

@@ -8,6 +8,7 @@
 #include "cpu/pieces.h"
 #include "cpu/pool.h"
 #include "cpu/scratch.h"
+#include "cpu/reduce.h"
 #include "cpu/squares.h"
 #include "cpu/stream.h"
 
@@ -37,7 +38,8 @@ PreparedSets::PreparedSets(const Launch& launch, bool advances, void (*measuring
       compute = compute_type(g.dtype);
       std::memcpy(before, now, sizeof before);
       std::memcpy(advanced, now, sizeof advanced);
-      op.begin(advanced, kernels::program_of(launch));
+      begin_step(advanced, kernels::program_of(launch));
+      op.advance(advanced);
       if (measuring) measuring(advanced);
       std::memcpy(next->set, advanced, sizeof advanced);
       op.build[int(compute)](advanced, next->element);
@@ -278,7 +280,7 @@ std::vector<HostUpdate> host_updates() {
     using U = typename decltype(rule)::type;
     rows.push_back({entry<U>(name, update, ratio, measure),
                     std::is_same_v<U, AddChange>,
-                    begin<U>,
+                    U::advance,
                     measuring_of<U>(),
                     {build_element<U, float>, build_element<U, double>},
                     {update_loop<U, float>, update_loop<U, double>}});

@@ -10,11 +10,11 @@ namespace pb::cpu {
 
 constexpr int kElementBytes = 256;
 
-// A row with its loops. begin() begins a step, and build() makes the rule's Element from the set then. loop() calls it for n weights and
-// gradients: it changes the slots, and writes what is to be added to the weights.
+// A row with its loops. advance() writes the rule's numbers of a step that has begun, and build() makes the rule's Element from the set
+// then. loop() calls it for n weights and gradients: it changes the slots, and writes what is to be added to the weights.
 struct HostUpdate : kernels::Update {
   bool adds;  // the change is the gradient itself, so that loop() need not be called
-  void (*begin)(Setting* set, const Setting* program);
+  void (*advance)(Setting* set);
   void (*measuring)(Setting* set);  // null for a rule without a launch before the update
   void (*build[2])(const Setting* set, void* element);
   void (*loop[2])(int64_t n, const void* element, const void* p, const void* g, void* const* slots, void* delta);

@@ -13,7 +13,7 @@
 #include "cuda/fold.cuh"
 #include "cuda/gemm_parts.h"
 #include "cuda/operand.cuh"
-#include "families/activations.h"
+#include "families/activation_functors.h"
 #include "families/matmul.h"
 #include "families/order.h"
 

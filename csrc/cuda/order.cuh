@@ -24,7 +24,7 @@
 #pragma once
 #include "cuda/fold.cuh"
 #include "cuda/shares.h"
-#include "math/functors.h"
+#include "math/reductions.h"
 
 namespace pb::cuda {
 

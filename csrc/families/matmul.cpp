@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "families/activation_functors.h"
 #include "families/executed.h"
 #include "math/counting.h"
 

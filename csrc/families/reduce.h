@@ -6,7 +6,8 @@
 
 #include "families/executed.h"
 #include "launch/door.h"
-#include "math/functors.h"
+#include "math/counting.h"
+#include "math/reductions.h"
 
 namespace pb::kernels {
 

@@ -3,7 +3,7 @@
 #include "launch/door.h"
 #include "math/counting.h"
 #include "math/exp_nonpositive.h"
-#include "math/functors.h"
+#include "math/reductions.h"
 
 namespace pb::kernels {
 

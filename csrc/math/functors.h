@@ -1,7 +1,6 @@
-// Turns the rows of the tables into function objects. No other file compiles the formulas of a row:
+// Turns the rows of the tables of elementwise ops into function objects. No other file compiles the formulas of a row:
 //   unary.def     name_forward(x)       name_pullback(g, x, y)
 //   binary.def    name_forward(a, b)    name_pullback_a(g, a, b, y)    name_pullback_b(g, a, b, y)
-//   reduce.def    name_reduce::identity<A>()    ::combine(a, b)
 // Predicates, comparisons and logical ops have a forward only, which returns bool. Ops whose pullback needs no kernel have a
 // forward only, too, which returns A. A pullback gives 0 instead of NaN if its cotangent is 0, whatever the slope is, so that the
 // branch that a `where` did not choose contributes no NaN.
@@ -57,13 +56,6 @@ template <> inline constexpr int kAngle<cos_pullback> = 1;
 #define PB_BITWISE(name, EXPR) PB_FUNCTOR2(name, A, EXPR)
 #define PB_SHIFT(name, EXPR) PB_FUNCTOR2(name, A, EXPR)
 #include "math/binary.def"
-
-#define PB_REDUCE(name, IDENTITY, COMBINE)                                  \
-  struct name##_reduce {                                                    \
-    template <class A> PB_HD static A identity() { return IDENTITY; }       \
-    template <class A> PB_HD static A combine(A a, A b) { return COMBINE; } \
-  };
-#include "math/reduce.def"
 
 #undef PB_FUNCTOR1
 #undef PB_FUNCTOR2
