@@ -42,7 +42,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("tree", "tensors.pickling", "tensors.precision"),
     ("autodiff.part",),
     ("tensors.views", "tensors.operand", "autodiff.batching", "autodiff.scalars", "config"),
-    ("autodiff.primitive",),
+    ("autodiff.primitive", "autodiff.facts"),
     ("autodiff.node", "autodiff.error_text"),
     ("autodiff.backward", "autodiff.gated"),
     ("autodiff.tape",),

@@ -15,6 +15,7 @@ from ..tensors.attached import attached
 from ..tensors.operand import own
 from ..tensors.tensor import Tensor
 from . import batching, error_text
+from .facts import without
 from .listeners import listeners
 from .node import Edge, dependents, needed_by, open_calls
 from .part import Part
@@ -138,7 +139,7 @@ def _walk(tape: Tape, pending: list[Recorded], reach: set[int], sources: set[int
             g = _complete(cotangents if y in sources else {}, y, g, hooks, before)
         if scopes:  # a profile runs
             # The cost of a layer's backward pass is attributed to the layer.
-            door.leave_scope(pulling(scopes.get(y, 0), _without(op, edges, reach)))
+            door.leave_scope(pulling(scopes.get(y, 0), without(op, edges, reach)))
         if versions:
             check_versions(op, versions, (code, offset))
         if modes.used:
@@ -172,17 +173,6 @@ def _complete(gradients: dict[int, Any], y: int, g: Any, hooks: dict[int, Any], 
     modes.switch(precision)
     gradients[y] = g = run_hooks(hooks.pop(y, ()), total(g))
     return g
-
-
-def _without(op: Op, edges: Sequence[Any], reach: Container[int]) -> tuple[str, ...]:
-    """Returns which factors of the op get no gradient. A profile then knows which gradients of a product ran."""
-    if op.joint:
-        got = [name for name, x in zip(op.names, edges[0][0]) if x in reach] if edges else []
-    elif len(op.rules) > 1:
-        got = [op.names[op.rules.index(rule)] for x, rule, *_ in edges if x in reach and rule in op.rules]
-    else:
-        return ()
-    return tuple([name for name in op.multiplied if name not in got])
 
 
 def pull_jointly(edges: Sequence[Any], g: Tensor, reach: Container[int], sums: Sums) -> None:
@@ -289,7 +279,7 @@ def reachable(tape: Tape, serials: set[int]) -> set[int]:
 def note_op(tape: Tape, op: Op, y: int, site: Site) -> None:
     """Notes, for an op that a tape records, the scope that a profile shows and the precision, which its pullback has, too."""
     if door.profiling:
-        tape.scopes[y] = door.label(op.shown, *site)
+        tape.scopes[y] = door.label(op.facts.shown, *site)
     if modes.precision() != "float32":
         tape.precisions[y] = modes.precision()
 

@@ -13,6 +13,7 @@ from ..tensors.tensor import Tensor
 from ..tensors.views import OutsideView, StaleView
 from . import scalars
 from .batching import innermost, run
+from .facts import Facts
 from .listeners import listeners
 
 
@@ -92,8 +93,6 @@ ZERO: Final = "zero"  # a pullback that is zero everywhere: sign, round, compari
 
 OPS: Final[dict[str, Op]] = {}
 
-BY_LIBRARY: Final = "it runs in NumPy or CuPy, whose results on other machines pullback does not test"
-
 
 class Op:
     """An op: one attribute for each property that promotion, batching, differentiation, profiling and tests need.
@@ -111,16 +110,8 @@ class Op:
             or "any".
         reference: `f(xp, *inputs, *params)` over NumPy or CuPy arrays, None for a call of a user's function.
         kernel: the native kernel, if there is one.
-        why_reference: the reason why the op has no kernel.
-        same_bits: True if the op gives the same bits everywhere (docs/reproducibility.md), otherwise a sentence that says why not.
-            If it is None, an op with a kernel gives them, as does a view, which computes nothing.
-        shown: the name of the op in profiles.
-        multiplied: if the op computes products, the names of their factors: the first two inputs, unless its declaration says more.
-        cost: `f(inputs…, params…, y) -> dict` of figures.
-        example: `f(rng, dtype) -> (inputs, params)` for tests, benchmarks and docs.
-        domain, ulp: the range of the inputs in tests, and the error that a test accepts.
+        facts: what only profiles, tests, benchmarks and documents need (facts.py).
         batch, tangent: the batching rule and the forward-mode rule, if they differ from those of the kind.
-        factors: for some inputs, `f(of_all, g, *kept)`, which returns per-example gradients as factors (ops/factors.py).
         dead: the indices of the inputs that no gradient reaches; by default those without a rule.
         edges: see `edges_of`.
         recompute: for the call of a checkpoint, the function that makes the nodes that the call did not record.
@@ -132,9 +123,8 @@ class Op:
     """
 
     __slots__ = (
-        "apart", "batch", "cost", "dead", "domain", "edges", "example", "factors", "issue", "joint", "kernel", "kind", "multiplied",
-        "name", "names", "native", "params", "pullback", "recompute", "reference", "replay", "rules", "same_bits", "shown",
-        "takes", "takes_sums", "tangent", "ulp", "variadic", "why_reference",
+        "apart", "batch", "dead", "edges", "facts", "issue", "joint", "kernel", "kind", "name", "names", "native", "params",
+        "pullback", "recompute", "reference", "replay", "rules", "takes", "takes_sums", "tangent", "variadic",
     )  # fmt: skip
 
     def __init__(
@@ -151,33 +141,23 @@ class Op:
         takes: str = "any",
         reference: Callable[..., Any] | None = None,
         kernel: Callable[..., Any] | None = None,
-        why_reference: str | None = None,
-        same_bits: bool | str | None = None,
-        shown: str | None = None,
-        cost: Callable[..., Any] | None = None,
-        example: Callable[..., Any] | None = None,
-        domain: tuple[float, float] = (-2.0, 2.0),
-        ulp: float = 4,
+        facts: Facts | None = None,
         batch: Callable[..., Any] | None = None,
         tangent: Callable[..., Any] | None = None,
-        factors: dict[int, Callable[..., Any]] | None = None,
         dead: tuple[int, ...] | None = None,
         edges: Callable[..., Sequence[Any]] | None = None,
         recompute: Callable[..., Any] | None = None,
     ) -> None:
-        self.name, self.kind, self.names, self.params, self.shown = name, kind, names, params, shown or name
+        self.name, self.kind, self.names, self.params, self.facts = name, kind, names, params, facts or Facts(name, names[:2])
         self.rules, self.pullback, self.joint, self.variadic, self.takes = rules, pullback, joint, variadic, takes
-        self.cost, self.example, self.domain, self.ulp, self.recompute, self.apart = cost, example, domain, ulp, recompute, 0
+        self.recompute, self.apart = recompute, 0
         self.replay: Any = None
         self.batch: Callable[..., Any] = batch or kind.batch
         self.tangent: Callable[..., Any] = tangent or kind.tangent
         self.issue: Callable[..., Tensor] = kind.issue or apply  # f(op, inputs, params) runs the op and passes it to the listeners
-        self.factors: dict[int, Callable[..., Any]] = factors or {}
         self.dead = tuple([i for i, rule in enumerate(rules) if rule is None]) if dead is None else dead
         self.edges = edges or edges_of(self)
-        self.native, self.why_reference, self.takes_sums, self.multiplied = kernel is not None, why_reference, False, names[:2]
-        alone = self.native or kind.name == "view"  # it runs no library
-        self.same_bits: bool | str = (alone or BY_LIBRARY) if same_bits is None else same_bits
+        self.native, self.takes_sums = kernel is not None, False
         self.reference: Callable[..., Any] = reference or _nothing_to_run
         self.kernel: Callable[..., Any] = kernel or (_nothing_to_run if reference is None else runner(self))
 

@@ -195,7 +195,7 @@ label: Callable[[str, CodeType, int], int] = _label
 
 def observe(op: Any, *_: Any) -> None:
     """Receives ops from the listeners, except those that only a tape records."""
-    charge(op.shown)
+    charge(op.facts.shown)
 
 
 def charge(op: str) -> None:

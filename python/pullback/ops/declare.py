@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..autodiff.batching import Batched, innermost, run
+from ..autodiff.facts import BY_LIBRARY, Facts
 from ..autodiff.listeners import listeners
 from ..autodiff.primitive import OPS, ZERO, Op, Rule, parameters, retry
 from ..autodiff.site import current_frame
@@ -64,8 +65,10 @@ def op(
         ends_with: see `Rule`.
         kernel: the name of the op whose native kernel and name in profiles this op uses, if not its own.
         adapt: maps the native kernel to a function of (*inputs, *params), if the kernel takes its arguments in another form.
+        same_bits: see `Facts`; if it is None, an op with a kernel gives the same bits everywhere, as does a view, which computes
+            nothing.
 
-    The remaining arguments are described in `Op`.
+    The remaining arguments are described in `Op` and `Facts`.
     """
     names = parameters(reference)[1:]
     native, reason = kernel_for(kernel or name)
@@ -73,11 +76,15 @@ def op(
         pullback = ZERO
     rules = _rules(name, names, inputs, pullback, joint, batch=pull or kind.pull, ends_with=ends_with)
     _check_first(name)
+    runs_no_library = native is not None or kind.name == "view"
+    facts = Facts(
+        kernel or name, names[:2], cost=cost, example=example, domain=domain, ulp=ulp, factors=factors, why_reference=reason,
+        same_bits=(runs_no_library or BY_LIBRARY) if same_bits is None else same_bits,
+    )  # fmt: skip
     declared = Op(
         name, kind=kind, names=names, params=len(names) - inputs, rules=rules, pullback=pullback, joint=joint, variadic=variadic,
-        takes=takes, reference=reference, kernel=adapt(native) if adapt and native else native, why_reference=reason,
-        shown=kernel, cost=cost, example=example, domain=domain, ulp=ulp, batch=batch, tangent=tangent, factors=factors,
-        same_bits=same_bits,
+        takes=takes, reference=reference, kernel=adapt(native) if adapt and native else native, batch=batch, tangent=tangent,
+        facts=facts,
     )  # fmt: skip
     if fused is not None and declared.native:
         quicks: Any = fused if isinstance(fused, (tuple, list)) else (fused,)

@@ -133,9 +133,9 @@ def _takes(op: Op, point: Sequence[Any], params: Sequence[Any]) -> bool:
 
 def _example(op: Op, rng: Any) -> tuple[list[Any], Sequence[Any]]:
     """Returns the inputs and the params of the example in the op's declaration."""
-    if op.example is None:
+    if op.facts.example is None:
         raise CannotRunError("the tape keeps neither its arguments nor their shapes")
-    inputs, params = op.example(rng, np.dtype(np.float64))
+    inputs, params = op.facts.example(rng, np.dtype(np.float64))
     return [as_array(x) for x in inputs], tuple([_wide(p) for p in params])
 
 
@@ -152,7 +152,7 @@ def _arguments(
         value = kept.get(name, values.get(serial)) if serial else kept.get(name)
         if value is None:
             shape = shapes.get(serial, shapes.get(node.y) if op.kind.broadcasts else None)
-            value = ABSENT if shape is None else rng.uniform(*op.domain, shape)
+            value = ABSENT if shape is None else rng.uniform(*op.facts.domain, shape)
             drawn.append(name)
         point.append(as_array(value))
     return point, drawn

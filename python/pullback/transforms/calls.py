@@ -11,6 +11,7 @@ import numpy as np
 
 from ..autodiff.backward import total
 from ..autodiff.batching import Batch, Batched, belongs
+from ..autodiff.facts import Facts
 from ..autodiff.kept import Heard
 from ..autodiff.listeners import listeners, new_serial
 from ..autodiff.primitive import ZERO, Op, Rule
@@ -110,10 +111,11 @@ class Call(Op):
             kept = tuple([inputs[place] for place in places])
             return ((serials, rule, kept, [x.shape if serial else None for x, serial in zip(inputs, serials)]),)
 
+        names = tuple([f"input {place}" for place in range(len(inputs))])
         super().__init__(
-            name, kind=OWN, names=tuple([f"input {place}" for place in range(len(inputs))]),
-            shown=sys.intern(name),  # interned, because scopes are looked up by it
-            rules=(rule,), pullback=pull, joint=True, tangent=tangent, dead=tuple(dead), edges=edges, recompute=recompute,
+            name, kind=OWN, names=names, rules=(rule,), pullback=pull, joint=True, tangent=tangent, dead=tuple(dead), edges=edges,
+            facts=Facts(sys.intern(name), names[:2]),  # interned, because scopes are looked up by it
+            recompute=recompute,
         )  # fmt: skip
         self.again, self.formula, self.closed, self.takes_sums = again, formula, closed, recompute is not None
 

@@ -89,7 +89,7 @@ class Forward(Listening):
         finally:
             listeners.restore(before)
         if door.profiling:
-            door.charge(op.shown)  # for kernels of pullbacks, which are not ops
+            door.charge(op.facts.shown)  # for kernels of pullbacks, which are not ops
         self.give(y, tangent)
 
     def on_escape(self, x: Tensor, how: str, given: Any = None) -> None:
