@@ -17,7 +17,7 @@ from ..tensors.tensor import Tensor
 from . import batching, error_text
 from .facts import without
 from .listeners import listeners
-from .node import Edge, dependents, needed_by, open_calls
+from .node import dependents, needed_by, open_calls
 from .part import Part
 from .primitive import same
 from .site import Site, warn
@@ -134,11 +134,10 @@ def _walk(tape: Tape, pending: list[Recorded], reach: set[int], sources: set[int
         g = cotangents.pop(y, None)
         if g is None:
             continue
-        g = g if g.__class__ is Tensor or op.takes_sums else total(g)
+        g = g if g.__class__ is Tensor or (op.call is not None and op.call.takes_sums) else total(g)
         if shown and y in shown:
             g = _complete(cotangents if y in sources else {}, y, g, hooks, before)
-        if scopes:  # a profile runs
-            # The cost of a layer's backward pass is attributed to the layer.
+        if scopes:  # a profile runs: the cost of a layer's backward pass is attributed to the layer
             door.leave_scope(pulling(scopes.get(y, 0), without(op, edges, reach)))
         if versions:
             check_versions(op, versions, (code, offset))
@@ -146,7 +145,8 @@ def _walk(tape: Tape, pending: list[Recorded], reach: set[int], sources: set[int
             modes.switch(tape.precisions.get(y, "float32"))
         try:
             if op.joint:
-                (pending if inside is None else inside).extend(pull_call(tape, op, edges, g, reach, sums))
+                more = pull_jointly(edges, g, reach, sums) if op.call is None else op.call.pull(tape, edges, g, reach, sums)
+                (pending if inside is None else inside).extend(more)
                 continue
             for x, rule, kept, shape in edges:  # Edges
                 if everything or x in reach:
@@ -175,37 +175,14 @@ def _complete(gradients: dict[int, Any], y: int, g: Any, hooks: dict[int, Any], 
     return g
 
 
-def pull_jointly(edges: Sequence[Any], g: Tensor, reach: Container[int], sums: Sums) -> None:
-    """Computes the gradients of all inputs by one rule. Its last argument lists which of them are needed."""
+def pull_jointly(edges: Sequence[Any], g: Tensor, reach: Container[int], sums: Sums) -> Sequence[Recorded]:
+    """Computes the gradients of all inputs by one rule. Its last argument lists which of them are needed. Returns no nodes."""
     for inputs, rule, kept, shapes in edges:
         needs = [x in reach for x in inputs]
         for x, need, shape, gx in zip(inputs, needs, shapes, batching.pull(rule, g, *kept, needs)):
             if need and gx is not None:
                 sums.add(x, gx if gx.array.shape == shape else attached.unbroadcast(gx, shape))
-
-
-def pull_call(tape: Tape, op: Op, edges: Sequence[Any], g: Any, reach: set[int], sums: Sums) -> Sequence[Recorded]:
-    """Pulls g back through a joint rule, and returns the nodes to walk next.
-
-    A checkpointed call did not record the ops inside it. It is recomputed here, and its nodes are walked in place of the call.
-    The contributions to every gradient therefore arrive in the same order as without the checkpoint.
-    """
-    if op.replay is not None:
-        return op.replay.pull(tape, edges, g, reach, sums)
-    if op.recompute is None:
-        pull_jointly(edges, g, reach, sums)
-        return ()
-    edge = Edge._make(edges[0])
-    made, outputs = op.recompute(edge.x, edge.kept)
-    if sums.aggregation != "accumulate":
-        open_calls(made)
-    reach |= dependents(made, [x for x in edge.x if x in reach])
-    tape.scopes.update(made.scopes)
-    tape.precisions.update(made.precisions)
-    for place, gy in g.of.items():
-        if outputs[place].serial in reach:
-            sums.add(outputs[place].serial, gy)
-    return made.nodes
+    return ()
 
 
 def check_versions(op: Op, versions: Sequence[Any], site: Any) -> None:

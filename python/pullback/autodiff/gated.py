@@ -55,7 +55,8 @@ def _walk(
     A checkpointed call did not record its inside. If it is the first to use a source, its nodes are walked in the same way.
     """
     for index, here in gate.first_uses(nodes, first, needed):
-        opens = nodes[index][0].recompute is not None
+        call = nodes[index][0].call
+        opens = call is not None and call.recompute is not None
         part = nodes[index + opens :]
         del nodes[index + opens :]
         walk(tape, part, reach, serials, gate.sums)

@@ -112,19 +112,16 @@ class Op:
         kernel: the native kernel, if there is one.
         facts: what only profiles, tests, benchmarks and documents need (facts.py).
         batch, tangent: the batching rule and the forward-mode rule, if they differ from those of the kind.
-        dead: the indices of the inputs that no gradient reaches; by default those without a rule.
+
+    Attributes:
+        dead: the indices of the inputs that no gradient reaches.
         edges: see `edges_of`.
-        recompute: for the call of a checkpoint, the function that makes the nodes that the call did not record.
-        replay: for the call of a captured function, the object that pulls back through it (replays/replayed.py).
-        apart: CALL for a call of which not every output depends on every input, OUTPUT for its outputs. The inputs of such an
-            output are the call, and the inputs of the call that it depends on.
-        takes_sums: True for the call of a checkpoint and for its outputs, which pass the sums of cotangents on as they are, so that
-            the ops inside add to them as if there were no call.
+        call: None, except for the recorded call of a user's function: how cotangents pass through it (transforms/passage.py).
     """
 
     __slots__ = (
-        "apart", "batch", "dead", "edges", "facts", "issue", "joint", "kernel", "kind", "name", "names", "native", "params",
-        "pullback", "recompute", "reference", "replay", "rules", "takes", "takes_sums", "tangent", "variadic",
+        "batch", "call", "dead", "edges", "facts", "issue", "joint", "kernel", "kind", "name", "names", "native", "params",
+        "pullback", "reference", "rules", "takes", "tangent", "variadic",
     )  # fmt: skip
 
     def __init__(
@@ -144,20 +141,15 @@ class Op:
         facts: Facts | None = None,
         batch: Callable[..., Any] | None = None,
         tangent: Callable[..., Any] | None = None,
-        dead: tuple[int, ...] | None = None,
-        edges: Callable[..., Sequence[Any]] | None = None,
-        recompute: Callable[..., Any] | None = None,
     ) -> None:
         self.name, self.kind, self.names, self.params, self.facts = name, kind, names, params, facts or Facts(name, names[:2])
         self.rules, self.pullback, self.joint, self.variadic, self.takes = rules, pullback, joint, variadic, takes
-        self.recompute, self.apart = recompute, 0
-        self.replay: Any = None
         self.batch: Callable[..., Any] = batch or kind.batch
         self.tangent: Callable[..., Any] = tangent or kind.tangent
         self.issue: Callable[..., Tensor] = kind.issue or apply  # f(op, inputs, params) runs the op and passes it to the listeners
-        self.dead = tuple([i for i, rule in enumerate(rules) if rule is None]) if dead is None else dead
-        self.edges = edges or edges_of(self)
-        self.native, self.takes_sums = kernel is not None, False
+        self.dead = tuple([i for i, rule in enumerate(rules) if rule is None])
+        self.edges, self.native = edges_of(self), kernel is not None
+        self.call: Any = None
         self.reference: Callable[..., Any] = reference or _nothing_to_run
         self.kernel: Callable[..., Any] = kernel or (_nothing_to_run if reference is None else runner(self))
 

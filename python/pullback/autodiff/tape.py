@@ -19,7 +19,7 @@ from .backward import note_derivative, note_op, seeds_for, sweep
 from .error_text import not_watched
 from .kept import Kept, Listening
 from .listeners import listeners, new_serial
-from .node import Recorded, only_call
+from .node import Recorded
 from .primitive import Op
 from .returned import note
 from .site import Site, call_site, current_frame, user_frame
@@ -222,8 +222,10 @@ class Tape(Listening):
         if unknown:
             raise unexpected(unknown)
         self._ready(unconnected)
-        if len(self.nodes) == 1 and (found := only_call(self, target, sources, output_gradients, aggregation)) is not None:
-            return found
+        if len(self.nodes) == 1 and (call := self.nodes[0][0].call) is not None:  # of a captured function, as a rule
+            found = call.gradient(self, target, sources, output_gradients, aggregation)
+            if found is not None:
+                return found
         (targets, nested), wanted = flatten(target), flatten(sources)
         given = beside(target, output_gradients) if nested and output_gradients is not None else [output_gradients]
         gradients = self.pull(targets, lambda: seeds_for(targets, given), wanted[0], unconnected, aggregation)

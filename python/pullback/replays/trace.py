@@ -225,7 +225,7 @@ class Trace:
             self.closed = False
             return node
         self.closed = call.closed
-        if op.recompute is not None:
+        if op.call is not None:  # of a checkpoint
             self.again.update({serial: x.place for serial, x in zip(edge.x, kept) if serial and x.__class__ is Slot})
         return (op, node.y, node.inputs, (edge._replace(rule=op.rules[0], kept=kept),), (), node.code, node.offset, node.params)
 

@@ -47,9 +47,9 @@ class Walk:
             if isinstance(g, Cotangents):
                 self.used[node.y] = sorted(g.of)
             try:
-                if node.op.recompute is not None:
+                if node.op.call is not None and node.op.call.recompute is not None:
                     check_versions(node.op, node.versions, node.site)  # with changed values it would compute another function
-                    made, outputs = node.op.recompute(*node.named_edges()[0][0:3:2])
+                    made, outputs = node.op.call.recompute(*node.named_edges()[0][0:3:2])
                     self._arrive([(outputs[place].serial, gy) for place, gy in g.of.items()])
                     values |= made.values
                     self.known.update({t.serial: t for t in _tensors(made)})

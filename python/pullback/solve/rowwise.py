@@ -27,6 +27,7 @@ from ..ops.movement import concat, stack
 from ..ops.shape import broadcast_to, expand_dims, reshape
 from ..tensors.creation import asarray, zeros
 from ..tensors.tensor import Tensor
+from ..transforms.passage import OF_OUTPUT
 from ..tree import flatten
 
 MOST_OUTPUTS: Final = 16  # the most residuals of one row, each of which takes a backward pass
@@ -109,7 +110,7 @@ class _Walk:
             if node.y in wanted or (node.y not in self.rows and node.y not in self.shared):
                 continue
             op = node.op
-            if getattr(op, "formula", False) or op.replay is not None or op.recompute is not None or op.apart:
+            if getattr(op, "formula", False) or (op.call is not None and op.call is not OF_OUTPUT):
                 raise _Unknown
             if node.versions:
                 check_versions(op, node.versions, node.site)
