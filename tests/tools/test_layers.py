@@ -43,7 +43,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("autodiff.part",),
     ("tensors.views", "tensors.operand", "autodiff.batching", "autodiff.scalars", "config"),
     ("autodiff.primitive", "autodiff.facts"),
-    ("autodiff.node", "autodiff.error_text"),
+    ("autodiff.node", "autodiff.error_text", "autodiff.journal"),
     ("autodiff.backward", "autodiff.gated"),
     ("autodiff.tape",),
     ("ops",),

@@ -20,7 +20,7 @@ from .listeners import listeners
 from .node import dependents, needed_by, open_calls
 from .part import Part
 from .primitive import same
-from .site import Site, warn
+from .site import warn
 
 if TYPE_CHECKING:
     from .node import Recorded
@@ -72,7 +72,7 @@ def connected(
     for x in sources:
         if x.serial in blocked and x.serial not in missing:
             warn(error_text.zero(tape, x), ZeroGradientWarning)
-    if missing and tape.arguments is not None:
+    if missing and tape.journal.arguments is not None:
         for text in error_text.silent_zeros(tape, [x for x in sources if x.serial in missing]):
             warn(text, ZeroGradientWarning)
     return serials, reach, missing
@@ -251,35 +251,3 @@ def reachable(tape: Tape, serials: set[int]) -> set[int]:
     if tape.leaves.keys() <= serials and not tape.has_dead:
         return tape.values
     return dependents(tape, [*serials, *tape.hooks])
-
-
-def note_op(tape: Tape, op: Op, y: int, site: Site) -> None:
-    """Notes, for an op that a tape records, the scope that a profile shows and the precision, which its pullback has, too."""
-    if door.profiling:
-        tape.scopes[y] = door.label(op.facts.shown, *site)
-    if modes.precision() != "float32":
-        tape.precisions[y] = modes.precision()
-
-
-def note_derivative(values: Sequence[Any], derivatives: Sequence[Any]) -> None:
-    """Notes on the listening tapes that these derivatives of these values were taken.
-
-    The derivative of a linear function depends on nothing. A tape can then tell an argument that such a function used from one that
-    was forgotten: see `error_text.silent_zeros`.
-    """
-    if listeners.stack:
-        noted = (_serials(values), [_serials([g]) for g in derivatives if isinstance(g, Tensor)])
-        for listener in listeners.stack:
-            if hasattr(listener, "derivatives"):
-                listener.derivatives.append(noted)
-
-
-def _serials(values: Sequence[Any]) -> set[int]:
-    """Returns the serials of tensors, and of the tensors with all examples if they are members of batches."""
-    found: set[int] = set()
-    for x in values:
-        while isinstance(x, batching.Batched):
-            found.add(x.serial)
-            x = x.value
-        found.add(x.serial)
-    return found - {0}

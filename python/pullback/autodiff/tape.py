@@ -15,14 +15,15 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..tree import beside, flatten, unflatten
 from ..typing import Tree
-from .backward import note_derivative, note_op, seeds_for, sweep
+from .backward import seeds_for, sweep
 from .error_text import not_watched
-from .kept import Kept, Listening
+from .journal import Journal, note_derivative
+from .kept import Listening, Without
 from .listeners import listeners, new_serial
 from .node import Recorded
 from .primitive import Op
 from .returned import note
-from .site import Site, call_site, current_frame, user_frame
+from .site import call_site, current_frame, user_frame
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -41,16 +42,13 @@ class Tape(Listening):
         watch_parameters: the tape watches trainable Parameters without a call of `watch`.
     """
 
-    # On the tape of a transform: returns the serials of each argument's tensors by the argument's name. A transform returns zeros
-    # for an argument that the value does not depend on, and warns: see backward.connected.
-    arguments: Callable[[], dict[str, set[int]]] | None = None
     observes = True  # while a profile runs, `add` itself passes the op to the door, which returns the pullback's scope
 
     def __init__(self, persistent: bool = False, watch_parameters: bool = True) -> None:
         self.persistent = persistent
         self.watch_parameters = watch_parameters
         self.recording = capturing.thread.recording  # not None if the tape was made inside a captured function
-        self.entered: Site | None = None  # the site where it last began to record
+        self.journal = Journal()
         self.code: CodeType | None = None  # the user's code that called the last op, and probably calls the next
         self.reset()
 
@@ -59,18 +57,16 @@ class Tape(Listening):
         self.nodes: list[Recorded] = []
         self.values: set[int] = set()  # the serials of all watched values
         self.leaves: dict[int, ref[Tensor]] = {}  # by serial, the values that were watched, not computed
-        self.watched: dict[int, Site] = {}  # for each leaf that was passed to `watch`, the site of the call
         self.hooks: dict[int, list[Callable[[Tensor], Any]]] = {}
         self.has_dead = False  # True if some node has a derivative that is zero everywhere
         self.scopes: dict[int, int] = {}  # by serial, while a profile runs: the scope that the pullback is attributed to
         self.precisions: dict[int, modes.Precision] = {}  # by serial, where products of the op rounded their factors
-        self.cuts: list[tuple[int, str, Site]] = []  # where watched values left the tape: numpy(), stop_gradient, …
+        self.journal.clear()
         self.left = None
-        self.derivatives: list[tuple[set[int], list[set[int]]]] = []  # the serials that `note_derivative` notes
         self.consumed = False
 
     def __repr__(self) -> str:
-        ended = "stopped" if self.entered else "not started"
+        ended = "stopped" if self.journal.entered else "not started"
         state = "used up" if self.consumed else "recording" if self in listeners.stack else ended
         kind = ", persistent" if self.persistent else ""
         return f"{type(self).__name__}({len(self.nodes)} ops, {len(self.leaves)} watched, {state}{kind})"
@@ -81,7 +77,7 @@ class Tape(Listening):
         if self in listeners.stack:
             raise TapeError("this tape is recording already; make another one for a nested derivative.")
         frame = current_frame(1)
-        self.entered = frame.f_code, frame.f_lasti
+        self.journal.entered = frame.f_code, frame.f_lasti
         super().__enter__()
         return self
 
@@ -90,10 +86,10 @@ class Tape(Listening):
         if self in listeners.stack:
             listeners.leave(self)
 
-    def stop_recording(self) -> _Paused:
+    def stop_recording(self) -> Without:
         """Returns a context manager: this tape does not record the ops inside `with tape.stop_recording():`."""
         self._refuse_outside("stop_recording")
-        return _Paused(self)
+        return Without(self)
 
     def watch(self, target: Tree, *more: Tree) -> None:
         """Starts recording the ops on these tensors (each a tensor, or tensors nested in lists, tuples, dicts).
@@ -109,7 +105,7 @@ class Tape(Listening):
                 x.serial = new_serial()
             if x.serial not in self.values:
                 self._add_leaf(x)
-                self.watched[x.serial] = frame.f_code, frame.f_lasti
+                self.journal.watched[x.serial] = frame.f_code, frame.f_lasti
 
     def on_gradient(self, t: Tensor, fn: Callable[[Tensor], Any]) -> None:
         """Registers `fn`, which the backward pass calls with the complete gradient of `t`.
@@ -177,13 +173,15 @@ class Tape(Listening):
         offset = frame.f_lasti
         if op.dead:
             if op.pullback is None:
-                self.cuts += [(serial, op.name, (code, offset)) for serial in serials if serial]
+                self.journal.cuts += [(serial, op.name, (code, offset)) for serial in serials if serial]
                 return
             self.has_dead = self.has_dead or any([serials[i] for i in op.dead])
         result = y.serial = y.serial or new_serial()
         values.add(result)
-        if door.profiling or modes.used:
-            note_op(self, op, result, (code, offset))
+        if door.profiling:
+            self.scopes[result] = door.label(op.facts.shown, code, offset)
+        if modes.used and modes.precision() != "float32":
+            self.precisions[result] = modes.precision()
         edges = op.edges(inputs, y, params, serials)
         versions = _versions(inputs, edges) if changeable else ()
         self.nodes.append((op, result, serials, edges, versions, code, offset, params))  # a Node
@@ -191,7 +189,7 @@ class Tape(Listening):
     def on_escape(self, x: Tensor, how: str, given: Any = None) -> None:
         """Records the line where a watched value leaves pullback, so that messages can name it."""
         if self.knows(x):
-            self.cuts.append((x.serial, how, call_site()))
+            self.journal.cuts.append((x.serial, how, call_site()))
             note(self, x, how, given)
 
     # ---- walking back
@@ -274,19 +272,6 @@ class Tape(Listening):
                 f"{asked}: this tape has been used and has freed what it kept. For several calls make it with "
                 f"pb.GradientTape(persistent=True)."
             )
-
-
-class _Paused(Kept):
-    def __init__(self, tape: Tape) -> None:
-        self._tape = tape
-        self._before = listeners.stack
-
-    def _begin(self) -> None:
-        self._before = listeners.stack
-        self._tape.stop()
-
-    def _end(self) -> None:
-        listeners.stack = self._before
 
 
 def _versions(inputs: Sequence[Any], edges: Sequence[Any]) -> tuple[Any, ...]:

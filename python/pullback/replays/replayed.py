@@ -63,7 +63,7 @@ class Replayed(Recalled, Passage):
         """Adds a call with these arguments and these results of the recording to the tape."""
         trace = self.trace
         for source, how, site in trace.cuts:
-            tape.cuts.append(((leaves[source] if source.__class__ is int else source).serial, how, site))
+            tape.journal.cuts.append(((leaves[source] if source.__class__ is int else source).serial, how, site))
         if not trace.ends:
             return
         serials = [leaves[source].serial if source.__class__ is int else source.serial for source in trace.inputs]

@@ -305,11 +305,11 @@ def _stays(x: Tensor) -> bool:
 
 
 def _cuts(inside: Inside, own: dict[int, int]) -> list[tuple[Any, str, Any]]:
-    if not inside.cuts:
+    if not inside.journal.cuts:
         return []
     sources: dict[int, Any] = {**inside.outside, **own}
     reach = {serial: dependents(inside, [serial]) for serial in sources}
-    return [(sources[s], how, site) for at, how, site in inside.cuts for s in sources if at in reach[s]]
+    return [(sources[s], how, site) for at, how, site in inside.journal.cuts for s in sources if at in reach[s]]
 
 
 def _storages(nodes: Sequence[Node]) -> list[tuple[Any, int]]:

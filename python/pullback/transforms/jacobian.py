@@ -176,7 +176,7 @@ def _warn_of(tape: Tape, unused: list[Tensor]) -> None:
     """Warns of zeros that may not be meant. A single target need not depend on an argument, so its pass does not warn."""
     for text in silent_zeros(tape, unused):
         warn(text, ZeroGradientWarning)
-    tape.arguments = None
+    tape.journal.arguments = None
 
 
 def _with(args: tuple[Any, ...], argnums: int | Sequence[int], spec: Any, leaves: Sequence[Tensor]) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from ..autodiff import error_text
-from ..autodiff.backward import note_derivative
+from ..autodiff.journal import note_derivative
 from ..autodiff.kept import Listening
 from ..autodiff.listeners import listeners, new_serial
 from ..autodiff.primitive import ZERO

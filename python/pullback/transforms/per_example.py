@@ -9,8 +9,9 @@ from typing import Any, Final, Literal, NamedTuple, overload
 
 import numpy as np
 
-from ..autodiff.backward import Sums, connected, note_derivative, walk
+from ..autodiff.backward import Sums, connected, walk
 from ..autodiff.batching import Batched, pull
+from ..autodiff.journal import note_derivative
 from ..autodiff.node import Edge, Node, Recorded, dependents, named, open_calls
 from ..autodiff.primitive import Op
 from ..autodiff.tape import Tape
