@@ -44,6 +44,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("tensors.views", "tensors.operand", "autodiff.batching", "autodiff.scalars", "config"),
     ("autodiff.primitive", "autodiff.facts"),
     ("autodiff.node", "autodiff.error_text", "autodiff.journal"),
+    ("autodiff.request",),
     ("autodiff.backward", "autodiff.gated"),
     ("autodiff.tape",),
     ("ops",),

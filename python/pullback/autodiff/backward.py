@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence, Set
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..backends import modes
-from ..errors import PullbackError, ShapeError, StaleValueError, TapeError, UnconnectedError, ZeroGradientWarning, an
+from ..errors import PullbackError, TapeError
 from ..launch import door
 from ..launch.refusal import Refused
 from ..launch.scopes import pulling
@@ -17,14 +17,12 @@ from ..tensors.tensor import Tensor
 from . import batching, error_text
 from .facts import without
 from .listeners import listeners
-from .node import dependents, needed_by, open_calls
 from .part import Part
 from .primitive import same
-from .site import warn
+from .request import check_versions, connected, open_calls
 
 if TYPE_CHECKING:
     from .node import Recorded
-    from .primitive import Op
     from .tape import Tape
 
 
@@ -45,66 +43,6 @@ def sweep(
     gradients = {serial: run_hooks(left.get(serial, ()), total(g)) for serial, g in sums.of.items()}
     empty = creation.zeros_like if unconnected != "none" else lambda x: None if x.serial in missing else creation.zeros_like(x)
     return [gradients[x.serial] if x.serial in gradients else empty(x) for x in sources]
-
-
-def connected(
-    tape: Tape, targets: list[Tensor], sources: list[Any], unconnected: str, needed: Set[int] | None = None
-) -> tuple[set[int], set[int], set[int]]:
-    """Returns three sets of serials: the sources, all values whose cotangents are needed, the sources that no target depends on.
-
-    needed: the result of `needed_by`, if the caller has it already.
-
-    Raises UnconnectedError for a source that no target depends on, if `unconnected` is "error". Warns of sources that are
-    reached only through zero derivatives. A transform returns zeros for an unconnected source, so on its tape also warns of
-    such sources whose values left the function as numbers, and of arguments that do not reach the value with any of their tensors.
-    """
-    for y in targets:
-        tape.knows(y)  # from now on, if it is a Parameter that no op used
-    serials = {x.serial for x in checked(sources)}
-    reach = reachable(tape, serials)
-    # No cotangent reaches a blocked source: the targets do not depend on it, or only through zero derivatives. With one
-    # source and no hooks, `reach` holds the values that depend on this source, so if a target is in it, nothing is blocked.
-    certain = needed is None and len(serials) == 1 and not tape.hooks and targets[0].serial in reach
-    blocked: set[int] = set() if certain else serials.difference(needed_by(tape, targets) if needed is None else needed)
-    missing: set[int] = blocked and blocked - needed_by(tape, targets, through_zero=True)
-    if missing and unconnected == "error":
-        raise UnconnectedError(error_text.missing(tape, targets, [x if x.serial in missing else None for x in sources]))
-    for x in sources:
-        if x.serial in blocked and x.serial not in missing:
-            warn(error_text.zero(tape, x), ZeroGradientWarning)
-    if missing and tape.journal.arguments is not None:
-        for text in error_text.silent_zeros(tape, [x for x in sources if x.serial in missing]):
-            warn(text, ZeroGradientWarning)
-    return serials, reach, missing
-
-
-def seeds_for(targets: list[Any], given: list[Any]) -> list[Tensor]:
-    """Returns the cotangent of each target: the given one, or else 1, which only a scalar target allows."""
-    if not targets:
-        raise TapeError(
-            "gradient: there is no target; it is None, or has no tensor in it. Does the function that computes it lack a return?"
-        )
-    if len(given) == 1 and given[0] is None:
-        given = [None] * len(targets)
-    if len(given) != len(targets):
-        raise TapeError(f"gradient: {len(targets)} target(s), but {len(given)} output_gradients. Give one per target.")
-    return [_seed(t, g) for t, g in zip(targets, given)]
-
-
-def _seed(target: Any, given: Any) -> Tensor:
-    checked_target(target)
-    if given is None:
-        if target.array.size != 1:
-            raise TapeError(
-                f"gradient: the target has shape {target.shape}, and the gradient of a tensor that is not a scalar is not "
-                f"defined. Either sum it first (pb.sum), or ask for all of it (tape.jacobian), or say which combination of "
-                f"its elements is meant (output_gradients=, of the target's shape)."
-            )
-        return creation.ones_like(target)
-    seed = own(given, dtype=target.dtype, device=target.device)
-    if seed.shape != target.shape:
-        raise ShapeError(f"gradient: output_gradients has shape {seed.shape}, its target {target.shape}. They must be equal.")
-    return seed
 
 
 def walk(
@@ -185,12 +123,6 @@ def pull_jointly(edges: Sequence[Any], g: Tensor, reach: Container[int], sums: S
     return ()
 
 
-def check_versions(op: Op, versions: Sequence[Any], site: Any) -> None:
-    for storage, version in versions:
-        if storage.version != version:
-            raise StaleValueError(error_text.stale(op, site, storage, version))
-
-
 class Sums:
     """The cotangents received so far, by serial. `aggregation` selects how several contributions to one value are summed."""
 
@@ -225,29 +157,3 @@ def run_hooks(hooks: Sequence[Callable[[Tensor], Any]], g: Tensor) -> Tensor:
                 raise TapeError(f"on_gradient: a hook returned shape {changed.shape} for a gradient of shape {g.shape}.")
             g = changed
     return g
-
-
-# ---- dependence of values on sources
-
-
-def checked(sources: list[Any], what: str = "gradient") -> list[Tensor]:
-    for x in sources:
-        if not isinstance(x, Tensor):
-            raise TapeError(f"{what}: a source is {an(x)}, not a tensor. {error_text.instead_of(x)}")
-    return sources
-
-
-def checked_target(target: Any, what: str = "gradient") -> Tensor:
-    if not isinstance(target, Tensor):
-        raise TapeError(
-            f"{what}: a target is {an(target)}, not a tensor, so it cannot be on a tape. Give what was computed under the tape, "
-            f"such as the loss."
-        )
-    return target
-
-
-def reachable(tape: Tape, serials: set[int]) -> set[int]:
-    """Returns the values whose cotangents are needed: every recorded value, if every watched leaf is a source."""
-    if tape.leaves.keys() <= serials and not tape.has_dead:
-        return tape.values
-    return dependents(tape, [*serials, *tape.hooks])

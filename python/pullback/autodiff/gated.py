@@ -14,9 +14,10 @@ from ..errors import StaleValueError
 from ..launch import door
 from ..tensors import creation
 from ..tensors.tensor import Tensor
-from .backward import Sums, connected, run_hooks, seeds_for, total, walk
+from .backward import Sums, run_hooks, total, walk
 from .kept import Kept
 from .node import needed_by
+from .request import connected, seeds_for
 from .site import call_site, line_of
 
 if TYPE_CHECKING:

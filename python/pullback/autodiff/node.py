@@ -117,10 +117,3 @@ def needed_by(tape: Tape, targets: list[Tensor], through_zero: bool = False) -> 
 def live(op: Op, inputs: list[int]) -> list[int]:
     """Returns the inputs whose derivative is not zero everywhere."""
     return [x for i, x in enumerate(inputs) if i not in op.dead]
-
-
-def open_calls(tape: Tape) -> None:
-    """Replaces the calls of captured functions on a tape by the ops inside them, so that each op can be looked at."""
-    calls = [op.call for op, *_ in tape.nodes if op.call is not None and op.call.captured]
-    if calls:
-        calls[0].open(tape)

@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from weakref import ref
 
 from ..backends import modes
-from ..errors import TapeError, an
+from ..errors import TapeError
 from ..interop.unknown_names import unexpected
 from ..launch import capturing, door
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..tree import beside, flatten, unflatten
 from ..typing import Tree
-from .backward import seeds_for, sweep
+from .backward import sweep
 from .error_text import not_watched
 from .journal import Journal, note_derivative
-from .kept import Listening, Without
+from .kept import Listening
 from .listeners import listeners, new_serial
 from .node import Recorded
 from .primitive import Op
+from .request import ready, refuse_outside, seeds_for
 from .returned import note
 from .site import call_site, current_frame, user_frame
 
@@ -65,12 +66,6 @@ class Tape(Listening):
         self.left = None
         self.consumed = False
 
-    def __repr__(self) -> str:
-        ended = "stopped" if self.journal.entered else "not started"
-        state = "used up" if self.consumed else "recording" if self in listeners.stack else ended
-        kind = ", persistent" if self.persistent else ""
-        return f"{type(self).__name__}({len(self.nodes)} ops, {len(self.leaves)} watched, {state}{kind})"
-
     # ---- recording
 
     def __enter__(self) -> Self:
@@ -86,17 +81,12 @@ class Tape(Listening):
         if self in listeners.stack:
             listeners.leave(self)
 
-    def stop_recording(self) -> Without:
-        """Returns a context manager: this tape does not record the ops inside `with tape.stop_recording():`."""
-        self._refuse_outside("stop_recording")
-        return Without(self)
-
     def watch(self, target: Tree, *more: Tree) -> None:
         """Starts recording the ops on these tensors (each a tensor, or tensors nested in lists, tuples, dicts).
 
         Raises TapeError if a value is not a floating-point tensor.
         """
-        self._refuse_outside("watch")
+        refuse_outside(self, "watch")
         frame = current_frame(1)
         for x in flatten((target, *more))[0]:
             if not isinstance(x, Tensor) or x.dtype.kind not in "fV":
@@ -104,42 +94,19 @@ class Tape(Listening):
             if not x.serial:
                 x.serial = new_serial()
             if x.serial not in self.values:
-                self._add_leaf(x)
+                self.values.add(x.serial)
+                self.leaves[x.serial] = ref(x)
                 self.journal.watched[x.serial] = frame.f_code, frame.f_lasti
-
-    def on_gradient(self, t: Tensor, fn: Callable[[Tensor], Any]) -> None:
-        """Registers `fn`, which the backward pass calls with the complete gradient of `t`.
-
-        If `fn` returns a tensor and not None, that tensor replaces the gradient. It must have the gradient's shape.
-
-        Raises TapeError if `t` is not on this tape.
-        """
-        self._refuse_outside("on_gradient")
-        if not hasattr(t, "serial") or not callable(fn):
-            raise TapeError(f"on_gradient: takes a tensor and a function, not {an(t)} and {an(fn)}: tape.on_gradient(t, print).")
-        if not self.knows(t):
-            raise TapeError(
-                "on_gradient: the tensor is not on this tape. Call it while recording, on a watched tensor or a result."
-            )
-        self.hooks.setdefault(t.serial, []).append(fn)
-
-    def _refuse_outside(self, what: str) -> None:
-        """Raises CaptureError in a captured function that this tape is outside of: each call has other values inside."""
-        if self.recording is not capturing.thread.recording:
-            capturing.refuse(f"{what} on a tape from outside", "Make the tape inside the function, or call it outside.")
 
     def knows(self, x: Any) -> bool:
         """True if a value is watched. A trainable Parameter becomes watched when it is first used."""
         return x.serial in self.values or self._watches(x)
 
-    def _add_leaf(self, x: Tensor) -> None:
-        self.values.add(x.serial)
-        self.leaves[x.serial] = ref(x)
-
     def _watches(self, x: Any) -> bool:
         """Adds a trainable Parameter to the leaves and returns True. Returns False for any other value."""
         if self.watch_parameters and isinstance(x, Parameter) and x.trainable and x.array.dtype.kind in "fV":
-            self._add_leaf(x)
+            self.values.add(x.serial)
+            self.leaves[x.serial] = ref(x)
             return True
         return False
 
@@ -219,7 +186,7 @@ class Tape(Listening):
         """
         if unknown:
             raise unexpected(unknown)
-        self._ready(unconnected)
+        ready(self, unconnected)
         if len(self.nodes) == 1 and (call := self.nodes[0][0].call) is not None:  # of a captured function, as a rule
             found = call.gradient(self, target, sources, output_gradients, aggregation)
             if found is not None:
@@ -228,13 +195,6 @@ class Tape(Listening):
         given = beside(target, output_gradients) if nested and output_gradients is not None else [output_gradients]
         gradients = self.pull(targets, lambda: seeds_for(targets, given), wanted[0], unconnected, aggregation)
         return unflatten(wanted[1], gradients)
-
-    def _ready(self, unconnected: str) -> str:
-        """Returns `unconnected`. Raises TapeError if the tape has been used up, or if `unconnected` is not a valid choice."""
-        if unconnected not in ("error", "zero", "none"):
-            raise TapeError(f'gradient: unconnected={unconnected!r}; use "error", "zero" or "none".')
-        self._check_not_consumed("gradient")
-        return unconnected
 
     def pull(
         self, targets: list[Any], seeds: Callable[[], list[Any]], sources: list[Any], unconnected: str = "error",
@@ -265,13 +225,6 @@ class Tape(Listening):
             door.enter(before)
             if self.scopes:
                 door.leave_scope(scope)
-
-    def _check_not_consumed(self, asked: str) -> None:
-        if self.consumed:
-            raise TapeError(
-                f"{asked}: this tape has been used and has freed what it kept. For several calls make it with "
-                f"pb.GradientTape(persistent=True)."
-            )
 
 
 def _versions(inputs: Sequence[Any], edges: Sequence[Any]) -> tuple[Any, ...]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any, Final
 
-from ..autodiff.backward import Sums, seeds_for
+from ..autodiff.backward import Sums
 from ..autodiff.node import Edge, Node, named, needed_by
 from ..autodiff.primitive import Op
+from ..autodiff.request import seeds_for
 from ..autodiff.site import number_of_line
 from ..autodiff.tape import Tape
 from ..profiling.units import quantity

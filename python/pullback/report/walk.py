@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..autodiff.backward import check_versions
 from ..autodiff.node import Edge, Node, all_kept
+from ..autodiff.request import check_versions
 from ..autodiff.tape import Tape
 from ..tensors.creation import ones_like, zeros
 from ..tensors.tensor import Tensor

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from ..autodiff.backward import check_versions
 from ..autodiff.batching import Batch, Batched, pull
-from ..autodiff.node import Edge, Node, named, open_calls
+from ..autodiff.node import Edge, Node, named
+from ..autodiff.request import check_versions, open_calls
 from ..autodiff.tape import Tape
 from ..launch import door
 from ..ops.by_name import of_all, unbroadcast

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from ..autodiff.batching import Batch
 from ..autodiff.kept import Kept
 from ..autodiff.listeners import listeners
-from ..autodiff.node import Edge, dependents, open_calls
+from ..autodiff.node import Edge, dependents
+from ..autodiff.request import open_calls
 from ..autodiff.tape import Tape
 from ..backends import modes
 from ..backends.autocast import autocast

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from ..autodiff.backward import Sums, connected, run_hooks, total, walk
+from ..autodiff.backward import Sums, run_hooks, total, walk
 from ..autodiff.batching import Batch, Batched
 from ..autodiff.journal import note_derivative
 from ..autodiff.listeners import listeners
-from ..autodiff.node import all_kept, live, named, open_calls
+from ..autodiff.node import all_kept, live, named
+from ..autodiff.request import connected, open_calls
 from ..errors import TapeError
 from ..launch import capturing
 from ..ops.by_name import of_all, reshaped, view

@@ -8,10 +8,10 @@ from typing import Any, Literal, NoReturn, TypeVar, overload
 
 import numpy as np
 
-from ..autodiff.backward import checked, checked_target
 from ..autodiff.batching import Batch, Batched
 from ..autodiff.error_text import silent_zeros
 from ..autodiff.node import all_kept, named, needed_by
+from ..autodiff.request import checked, checked_target
 from ..autodiff.site import warn
 from ..autodiff.tape import Tape
 from ..errors import ArgumentError, ShapeError, TapeError, ZeroGradientWarning, an

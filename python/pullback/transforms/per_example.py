@@ -9,11 +9,12 @@ from typing import Any, Final, Literal, NamedTuple, overload
 
 import numpy as np
 
-from ..autodiff.backward import Sums, connected, walk
+from ..autodiff.backward import Sums, walk
 from ..autodiff.batching import Batched, pull
 from ..autodiff.journal import note_derivative
-from ..autodiff.node import Edge, Node, Recorded, dependents, named, open_calls
+from ..autodiff.node import Edge, Node, Recorded, dependents, named
 from ..autodiff.primitive import Op
+from ..autodiff.request import connected, open_calls
 from ..autodiff.tape import Tape
 from ..backends import modes
 from ..backends.autocast import autocast
