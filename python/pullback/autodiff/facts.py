@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -22,19 +22,22 @@ class Facts:
         domain, ulp: the range of the inputs in tests, and the error that a test accepts.
         factors: for some inputs, `f(of_all, g, *kept)`, which returns per-example gradients as factors (ops/factors.py).
         why_reference: the reason why the op has no kernel.
+        ends_with: for an op whose last step is an elementwise op, returns this op, given a mapping from the names of the values
+            that its rule keeps to the values.
         same_bits: True if the op gives the same bits everywhere (docs/reproducibility.md), otherwise a sentence that says why not.
     """
 
-    __slots__ = ("cost", "domain", "example", "factors", "multiplied", "same_bits", "shown", "ulp", "why_reference")
+    __slots__ = ("cost", "domain", "ends_with", "example", "factors", "multiplied", "same_bits", "shown", "ulp", "why_reference")
 
     def __init__(
         self, shown: str, multiplied: tuple[str, ...], *, cost: Callable[..., Any] | None = None,
         example: Callable[..., Any] | None = None, domain: tuple[float, float] = (-2.0, 2.0), ulp: float = 4,
-        factors: dict[int, Callable[..., Any]] | None = None, why_reference: str | None = None, same_bits: bool | str = BY_LIBRARY,
+        factors: dict[int, Callable[..., Any]] | None = None, why_reference: str | None = None,
+        ends_with: Callable[[Mapping[str, Any]], Op] | None = None, same_bits: bool | str = BY_LIBRARY,
     ) -> None:  # fmt: skip
         self.shown, self.multiplied, self.cost, self.example, self.domain, self.ulp = shown, multiplied, cost, example, domain, ulp
         self.factors: dict[int, Callable[..., Any]] = factors or {}
-        self.why_reference, self.same_bits = why_reference, same_bits
+        self.why_reference, self.ends_with, self.same_bits = why_reference, ends_with, same_bits
 
 
 def without(op: Op, edges: Sequence[Any], reach: Container[int]) -> tuple[str, ...]:

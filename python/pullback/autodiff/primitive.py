@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
-from ..backends import modes, reference
 from ..backends.reference import runner
 from ..launch.refusal import BadIndex, Refused
 from ..tensors.tensor import Tensor
-from ..tensors.views import OutsideView, StaleView
-from . import scalars
 from .batching import innermost, run
 from .facts import Facts
 from .listeners import listeners
@@ -30,57 +27,35 @@ class Rule:
 
     The names of the definition's parameters after `g` list what the tape keeps: an input or the output (by its name in the
     op's reference), a parameter of the op, or `<input>_shape`, `<input>_dtype` or `<input>_device`, which keep no array.
-
-    `ends_with` is for an op whose last step is an elementwise op. It returns that elementwise op, given a mapping from the
-    names of the kept values, the result y among them, to the values.
     """
 
-    __slots__ = ("batch", "definition", "ends_with", "fused", "keep", "names")
+    __slots__ = ("batch", "definition", "fused", "keep", "names")
 
     def __init__(
-        self,
-        definition: Callable[..., Any],
-        op: str,
-        allowed: Sequence[str],
-        inputs: int,
-        batch: Callable[..., Any] | None = None,
-        ends_with: Callable[[Mapping[str, Any]], Op] | None = None,
+        self, definition: Callable[..., Any], op: str, allowed: Sequence[str], inputs: int, batch: Callable[..., Any] | None = None
     ) -> None:
-        names = tuple([name for name in parameters(definition)[1:] if name != "needs"])
-        place = {name: i if i < inputs else i - len(allowed) for i, name in enumerate(allowed)}
-        getters: list[Callable[[Any], Any]] = []
-        for name in names:
-            stem, _, fact = name.rpartition("_")
-            if name in allowed:
-                getters.append(itemgetter(place[name]))
-            elif stem in allowed and fact in ("shape", "dtype", "device"):
-                getters.append(_fact_getter(place[stem], fact))
-            else:
-                raise TypeError(f"{op}: a pullback keeps {name!r}, but can only keep {', '.join(allowed)} (or _shape, _dtype).")
-        self.names = names
-        self.definition = definition
-        self.fused = definition
-        self.batch = batch
-        self.ends_with = ends_with
-        self.keep: Callable[[tuple[Any, ...]], tuple[Any, ...]] = _getter(names, place, getters)
+        self.definition, self.fused, self.batch = definition, definition, batch
+        self.names = tuple([name for name in parameters(definition)[1:] if name != "needs"])
+        self.keep: Callable[[tuple[Any, ...]], tuple[Any, ...]] = _keeper(self.names, op, allowed, inputs)
 
 
-def _fact_getter(index: int, fact: str) -> Callable[[Any], Any]:
-    def get(values: Any) -> Any:
-        return getattr(values[index], fact, None)
-
-    return get
-
-
-def _getter(names: Sequence[str], place: dict[str, int], getters: list[Callable[[Any], Any]]) -> Any:
+def _keeper(names: Sequence[str], op: str, allowed: Sequence[str], inputs: int) -> Any:
+    """Returns `keep(values)`, which picks what these names stand for from (*inputs, y, *params), whose names are `allowed`."""
+    place = {name: i if i < inputs else i - len(allowed) for i, name in enumerate(allowed)}
+    getters: list[Callable[[Any], Any]] = []
+    for name in names:
+        stem, _, fact = name.rpartition("_")
+        if name in place:
+            getters.append(itemgetter(place[name]))
+        elif stem in place and fact in ("shape", "dtype", "device"):
+            getters.append(lambda values, index=place[stem], fact=fact: getattr(values[index], fact, None))
+        else:
+            raise TypeError(f"{op}: a pullback keeps {name!r}, but can only keep {', '.join(allowed)} (or _shape, _dtype).")
     if not names:
         return lambda values: ()
-    if all(name in place for name in names):
-        indices = [place[name] for name in names]
-        if len(indices) == 1:
-            (only,) = indices
-            return lambda values: (values[only],)
-        return itemgetter(*indices)
+    if all([name in place for name in names]):
+        first, *more = [place[name] for name in names]
+        return itemgetter(first, *more) if more else lambda values: (values[first],)
     return lambda values: tuple([get(values) for get in getters])
 
 
@@ -125,23 +100,11 @@ class Op:
     )  # fmt: skip
 
     def __init__(
-        self,
-        name: str,
-        *,
-        kind: Any,
-        names: tuple[str, ...],
-        params: int = 0,
-        rules: tuple[Rule | None, ...],
-        pullback: Any,
-        joint: bool = False,
-        variadic: bool = False,
-        takes: str = "any",
-        reference: Callable[..., Any] | None = None,
-        kernel: Callable[..., Any] | None = None,
-        facts: Facts | None = None,
-        batch: Callable[..., Any] | None = None,
-        tangent: Callable[..., Any] | None = None,
-    ) -> None:
+        self, name: str, *, kind: Any, names: tuple[str, ...], params: int = 0, rules: tuple[Rule | None, ...], pullback: Any,
+        joint: bool = False, variadic: bool = False, takes: str = "any", reference: Callable[..., Any] | None = None,
+        kernel: Callable[..., Any] | None = None, batch: Callable[..., Any] | None = None,
+        tangent: Callable[..., Any] | None = None, facts: Facts | None = None,
+    ) -> None:  # fmt: skip
         self.name, self.kind, self.names, self.params, self.facts = name, kind, names, params, facts or Facts(name, names[:2])
         self.rules, self.pullback, self.joint, self.variadic, self.takes = rules, pullback, joint, variadic, takes
         self.batch: Callable[..., Any] = batch or kind.batch
@@ -172,31 +135,17 @@ def edges_of(op: Op) -> Callable[..., Sequence[Any]]:
     """
     rules = op.rules
     first = rules[0] if rules else None
-    if op.joint:
-
-        def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
-            shapes = [x.array.shape if serial else None for x, serial in zip(inputs, serials)]
-            return ((serials, first, first.keep((*inputs, y, *params)), shapes),) if first else ()
-
-    elif len(rules) > 1:
+    if len(rules) > 1:
         return _edges_of_two(*rules) if len(rules) == 2 else _edges_of_several(rules)
-
-    elif first is None:
-
-        def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
-            return ()
-
-    elif first.names == ("y",):
-
-        def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
-            return ((serials[0], first, (y,), None),)
-
-    else:
-
-        def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
-            return ((serials[0], first, first.keep((*inputs, y, *params)), None),)
-
-    return edges
+    if first is None:
+        return lambda inputs, y, params, serials: ()
+    if op.joint:
+        return lambda inputs, y, params, serials: (
+            (serials, first, first.keep((*inputs, y, *params)), [x.array.shape if s else None for x, s in zip(inputs, serials)]),
+        )
+    if first.names == ("y",):
+        return lambda inputs, y, params, serials: ((serials[0], first, (y,), None),)
+    return lambda inputs, y, params, serials: ((serials[0], first, first.keep((*inputs, y, *params)), None),)
 
 
 def _edges_of_two(first: Rule | None, second: Rule | None) -> Callable[..., Sequence[Any]]:
@@ -239,34 +188,12 @@ def apply(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...] = ()) -> Tens
     try:
         y = Tensor(op.kernel(*[x.array for x in inputs], *params))
     except Refused:
-        return retry(op, inputs, params)
+        return op.kind.retry(op, inputs, params)
     except BadIndex as bad:
         raise IndexError(str(bad)) from bad
     if listeners.record is not None:
         listeners.record(op, y, inputs, params)
     return y
-
-
-def retry(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> Tensor:
-    """Runs an op whose kernel raised Refused: by the op's batching rule, again with promoted inputs, or by the reference backend.
-
-    Raises an error in the user's terms if the arguments are wrong.
-    """
-    place = innermost(inputs)
-    if place >= 0:
-        return run(op, inputs, params, place)
-    if any([x.__class__ is scalars.Scalar for x in inputs]):
-        return scalars.run(op, inputs, params, OPS["cast"])
-    if any([isinstance(x, (OutsideView, StaleView)) for x in inputs]):  # kernels refuse these classes; apply reads x.array
-        return apply(op, inputs, params)
-    promoted = op.kind.prepare(op, inputs, params)
-    if promoted is not None:
-        return apply(op, promoted, params)
-    arrays = [x.array for x in inputs]
-    y = reference.run(op, arrays, params)
-    if modes.mode() == "everywhere" and reference.has_kernel(op, arrays):
-        reference.refuse_floats(op, [*arrays, y])
-    return tell(op, Tensor(y), inputs, params)
 
 
 def tell(op: Op, y: Tensor, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> Tensor:

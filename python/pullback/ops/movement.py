@@ -26,7 +26,8 @@ from .conversion import same_dtype, settled
 from .declare import no_flops, normal, op
 from .elementwise import where
 from .gather import take
-from .kinds import MOVEMENT, check_numbers
+from .kinds import MOVEMENT
+from .promotion import check_numbers
 from .shape import SLICE, broadcast_to, expand_dims, flatten, part_of, reshape, swapaxes
 
 

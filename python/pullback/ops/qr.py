@@ -11,8 +11,9 @@ from ..interop.wrong_calls import explain_call, one_of
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from . import lapack
+from .batch_rules import leading
 from .declare import normal, op
-from .kinds import OWN, leading
+from .kinds import OWN
 from .lapack import FROM_LAPACK
 from .linalg import matmul
 from .movement import concat, triu

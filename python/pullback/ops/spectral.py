@@ -28,10 +28,11 @@ from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from . import lapack
 from ._shapes import Shape, flag
+from .batch_rules import leading
 from .by_name import padded, view
 from .declare import no_flops, normal, op
 from .elementwise import abs as absolute, less_equal, logical_and, logical_not, logical_or, not_equal, signbit, sqrt, where
-from .kinds import OWN, VIEW, leading
+from .kinds import OWN, VIEW
 from .lapack import FROM_LAPACK
 from .linalg import matmul
 from .movement import concat, pad
