@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    tape: Tape, targets: list[Tensor], seeds: list[Tensor], sources: list[Any], unconnected: str, aggregation: str,
-    free: bool,
-) -> list[Any]:  # fmt: skip
+    tape: Tape, targets: list[Tensor], seeds: list[Tensor], sources: list[Any], unconnected: str, aggregation: str, free: bool
+) -> list[Any]:
     """Returns the gradient of each source. `free`: each node is released as soon as its pullback has run."""
     sums = Sums(aggregation)
     if aggregation != "accumulate":

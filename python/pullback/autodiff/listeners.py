@@ -44,10 +44,6 @@ class Listeners(threading.local):
         self.record = record if self.around is None else self.around(record, told)
         self.differentiates, self.batches = bool(told), len(told) < len(stack)
 
-    def know(self, x: Any) -> bool:
-        """True if a tape or a forward pass of this thread watches the tensor."""
-        return any([listener.knows(x) for listener in self._stack if hasattr(listener, "knows")])
-
     def enter(self, listener: Any) -> None:
         """Adds a listener as the innermost one."""
         self.stack = (*self._stack, listener)

@@ -25,43 +25,27 @@ Recorded: TypeAlias = "tuple[Op, int, list[int], Sequence[Any], Sequence[Any], C
 
 
 class Edge(NamedTuple):
-    """The path of a cotangent from an op to one of its inputs. A joint rule has one edge for all inputs.
+    """The path of a cotangent from an op to one of its inputs. A joint rule has one edge for all inputs."""
 
-    Attributes:
-        x: the serial of the input; for a joint rule, the list of the serials of all inputs.
-        rule: the pullback.
-        kept: the arguments of the pullback after the cotangent.
-        shape: the input's shape if the op broadcast it, to which the gradient is summed back, otherwise None; for a joint
-            rule, the list of the shapes of all inputs.
-    """
-
-    x: Any
-    rule: Rule
-    kept: tuple[Any, ...]
+    x: Any  # the serial of the input; for a joint rule, the list of the serials of all inputs
+    rule: Rule  # the pullback
+    kept: tuple[Any, ...]  # the arguments of the pullback after the cotangent
+    # The input's shape if the op broadcast it, to which the gradient is summed back, otherwise None. For a joint rule, the list of
+    # the shapes of all inputs.
     shape: Any
 
 
 class Node(NamedTuple):
-    """One recorded op.
-
-    Attributes:
-        op: the op.
-        y: the serial of its output.
-        inputs: the serials of its inputs; 0 stands for an input that is not watched.
-        edges: plain tuples with the fields of an Edge; see `primitive.edges_of`.
-        versions: for each kept value that can change in place, its storage and the storage's version when the op ran.
-        code, offset: the user's code that called the op, and the offset of the instruction.
-        params: the op's parameters, with which `tape.check` runs it again.
-    """
+    """One recorded op."""
 
     op: Op
-    y: int
-    inputs: list[int]
-    edges: Sequence[Any]
-    versions: Sequence[Any]
-    code: CodeType
-    offset: int
-    params: Sequence[Any]
+    y: int  # the serial of its output
+    inputs: list[int]  # the serials of its inputs; 0 stands for an input that is not watched
+    edges: Sequence[Any]  # plain tuples with the fields of an Edge; see `primitive.edges_of`
+    versions: Sequence[Any]  # for each kept value that can change in place, its storage and the storage's version when the op ran
+    code: CodeType  # the user's code that called the op
+    offset: int  # the offset of the instruction there
+    params: Sequence[Any]  # the op's parameters, with which `tape.check` runs it again
 
     @property
     def site(self) -> Site:
@@ -73,10 +57,6 @@ class Node(NamedTuple):
     def kept(self) -> list[Any]:
         """Returns all values that the op's pullbacks keep."""
         return [value for edge in self.named_edges() for value in edge.kept]
-
-    def kept_by_name(self) -> list[tuple[str, Any]]:
-        """Returns the kept values as pairs of name (in the op's reference) and value."""
-        return [pair for edge in self.named_edges() for pair in zip(edge.rule.names, edge.kept)]
 
 
 def named(nodes: Iterable[Recorded]) -> Iterator[Node]:

@@ -70,7 +70,7 @@ OPS: Final[dict[str, Op]] = {}
 
 
 class Op:
-    """An op: one attribute for each property that promotion, batching, differentiation, profiling and tests need.
+    """An op: one attribute for each property that promotion, batching, differentiation and profiling need.
 
     Args:
         name: the name of the op, of its kernel (`_cpu.<name>`), of its row in csrc/math/*.def and of its tests.
@@ -118,8 +118,6 @@ class Op:
 
     def __repr__(self) -> str:
         return self.name
-
-    __str__ = __repr__
 
 
 def _nothing_to_run(*arguments: Any) -> Any:

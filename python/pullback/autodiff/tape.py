@@ -46,8 +46,7 @@ class Tape(Listening):
     observes = True  # while a profile runs, `add` itself passes the op to the door, which returns the pullback's scope
 
     def __init__(self, persistent: bool = False, watch_parameters: bool = True) -> None:
-        self.persistent = persistent
-        self.watch_parameters = watch_parameters
+        self.persistent, self.watch_parameters = persistent, watch_parameters
         self.recording = capturing.thread.recording  # not None if the tape was made inside a captured function
         self.journal = Journal()
         self.code: CodeType | None = None  # the user's code that called the last op, and probably calls the next
@@ -100,15 +99,13 @@ class Tape(Listening):
 
     def knows(self, x: Any) -> bool:
         """True if a value is watched. A trainable Parameter becomes watched when it is first used."""
-        return x.serial in self.values or self._watches(x)
-
-    def _watches(self, x: Any) -> bool:
-        """Adds a trainable Parameter to the leaves and returns True. Returns False for any other value."""
-        if self.watch_parameters and isinstance(x, Parameter) and x.trainable and x.array.dtype.kind in "fV":
-            self.values.add(x.serial)
-            self.leaves[x.serial] = ref(x)
+        if x.serial in self.values:
             return True
-        return False
+        if not (self.watch_parameters and isinstance(x, Parameter) and x.trainable and x.array.dtype.kind in "fV"):
+            return False
+        self.values.add(x.serial)
+        self.leaves[x.serial] = ref(x)
+        return True
 
     def add(self, op: Op, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
         """Records an op if any of its inputs is watched."""
@@ -120,7 +117,7 @@ class Tape(Listening):
             if x.storage is not None:  # a Parameter or a view of one
                 changeable = True
                 if serial not in values:
-                    self._watches(x)
+                    self.knows(x)
             if serial in values:
                 watched = True
                 serials.append(serial)
@@ -149,8 +146,10 @@ class Tape(Listening):
             self.scopes[result] = door.label(op.facts.shown, code, offset)
         if modes.used and modes.precision() != "float32":
             self.precisions[result] = modes.precision()
-        edges = op.edges(inputs, y, params, serials)
-        versions = _versions(inputs, edges) if changeable else ()
+        edges, versions = op.edges(inputs, y, params, serials), ()
+        if changeable:
+            held = {id(value) for edge in edges for value in edge[2]}  # Edge.kept
+            versions = tuple([(x.storage, x.storage.version) for x in inputs if x.storage is not None and id(x) in held])
         self.nodes.append((op, result, serials, edges, versions, code, offset, params))  # a Node
 
     def on_escape(self, x: Tensor, how: str, given: Any = None) -> None:
@@ -162,14 +161,9 @@ class Tape(Listening):
     # ---- walking back
 
     def gradient(
-        self,
-        target: Tree,
-        sources: Tree,
-        output_gradients: Any = None,
-        unconnected: Unconnected = "error",
-        aggregation: Aggregation = "accumulate",
-        **unknown: NoReturn,
-    ) -> Any:
+        self, target: Tree, sources: Tree, output_gradients: Any = None, unconnected: Unconnected = "error",
+        aggregation: Aggregation = "accumulate", **unknown: NoReturn,
+    ) -> Any:  # fmt: skip
         """Computes the vector-Jacobian product of the target(s) with respect to each source, in the structure of `sources`.
 
         Args:
@@ -225,9 +219,3 @@ class Tape(Listening):
             door.enter(before)
             if self.scopes:
                 door.leave_scope(scope)
-
-
-def _versions(inputs: Sequence[Any], edges: Sequence[Any]) -> tuple[Any, ...]:
-    """Returns the storage of each kept input that can change in place, with the storage's current version."""
-    held = {id(value) for edge in edges for value in edge[2]}  # Edge.kept
-    return tuple([(x.storage, x.storage.version) for x in inputs if x.storage is not None and id(x) in held])

@@ -1,4 +1,9 @@
-"""Batching rules for the kinds of ops: each runs an op, or its fused pullback, on all examples at once (see kinds.py)."""
+"""Batching rules for the kinds of ops (kinds.py). There are two sorts:
+
+- batch: `rule(op, size, xs, on, params)` runs the op on all examples at once. `on` marks the inputs that have the batch as their
+  first axis; the other inputs are the same for every example. The result has the batch as its first axis too.
+- pull: `rule(rule, size, values, on)` runs a fused pullback on all examples at once; `values` are (g, *kept).
+"""
 
 from __future__ import annotations
 

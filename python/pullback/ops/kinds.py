@@ -1,13 +1,7 @@
 """The kinds of ops (unary, binary, reduce, movement…). Each determines promotion, batching and forward-mode rules.
 
 The kind supplies an op's rules, so that most ops are one declaration. An op for which a rule of its kind is wrong passes a
-different rule in its declaration. There are three sorts of rules:
-
-- batch: `rule(op, size, xs, on, params)` runs the op on all examples at once. `on` marks the inputs that have the batch as their
-  first axis; the other inputs are the same for every example. The result has the batch as its first axis too.
-- pull: `rule(rule, size, values, on)` runs a fused pullback on all examples at once; `values` are (g, *kept).
-- tangent: `rule(op, inputs, y, params, tangents)` returns the tangent of y from those of the inputs (None for an input without
-  one). It consists of differentiable ops, so that enclosing tapes and forward passes can differentiate it again.
+different rule in its declaration. The rules are in promotion.py, batch_rules.py and tangents.py.
 """
 
 from __future__ import annotations
@@ -53,8 +47,6 @@ class Kind:
         self.promotes, self.widens, self.unbounded = promotes, widens, unbounded
         self.broadcasts = batch is elementwise
 
-
-# ---- kinds
 
 ELEMENTWISE: dict[str, Any] = {"batch": elementwise, "pull": pull_elementwise}
 ALONG_AXES: dict[str, Any] = {"batch": along_axes, "tangent": linear}

@@ -1,4 +1,8 @@
-"""Rules of forward mode for the kinds of ops: each returns the tangent of a result from those of the inputs (see kinds.py)."""
+"""Rules of forward mode for the kinds of ops (kinds.py).
+
+`rule(op, inputs, y, params, tangents)` returns the tangent of y from those of the inputs (None for an input without one). It
+consists of differentiable ops, so that enclosing tapes and forward passes can differentiate it again.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from ..tensors.tensor import Tensor
 from ..transforms.calls import Again, Call, is_real
 from ..transforms.checkpoint import Noted, Rewound
 from .measures import on_host
-from .walk import Walk
+from .walk import Walk, kept_by_name
 
 FUSED: Final = "the fused pullback"
 DEFINITION: Final = "the definition of the pullback"
@@ -146,7 +146,7 @@ def _arguments(
 
     An argument whose shape is not known either is left out (ABSENT). No gradient goes to it, and no pullback reads it.
     """
-    op, kept = node.op, dict(node.kept_by_name())
+    op, kept = node.op, dict(kept_by_name(node))
     point, drawn = list[Any](), list[str]()
     for name, serial in zip(_names(op, len(node.inputs)), node.inputs):
         value = kept.get(name, values.get(serial)) if serial else kept.get(name)

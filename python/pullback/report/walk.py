@@ -94,6 +94,11 @@ class Walk:
             yield edge.x, self.known[edge.x].shape
 
 
+def kept_by_name(node: Node) -> list[tuple[str, Any]]:
+    """Returns the values that an op's pullbacks keep as pairs of name (in the op's reference) and value."""
+    return [pair for edge in node.named_edges() for pair in zip(edge.rule.names, edge.kept)]
+
+
 def _tensors(tape: Tape) -> list[Tensor]:
     """Returns the tensors that the tape keeps and that have a serial."""
     return [value for value in all_kept(tape.nodes) if isinstance(value, Tensor) and value.serial]
