@@ -9,13 +9,12 @@ from ..backends import modes
 from ..errors import PullbackError, TapeError
 from ..launch import door
 from ..launch.refusal import Refused
-from ..launch.scopes import pulling
 from ..tensors import creation
 from ..tensors.attached import attached
 from ..tensors.operand import own
 from ..tensors.tensor import Tensor
 from . import batching, error_text
-from .facts import without
+from .facts import pulling
 from .listeners import listeners
 from .part import Part
 from .primitive import same
@@ -49,11 +48,8 @@ def walk(
 ) -> dict[int, Any]:
     """Pops the nodes from the last to the first, and runs the pullbacks of those that a cotangent reached.
 
+    Products in the pullback of an op round their factors as they did in the op. Returns the hooks that did not run.
     inside: receives the nodes of checkpointed calls, which are computed again. If it is None they are walked, too.
-
-    Products in the pullback of an op round their factors as they did in the op.
-
-    Returns the hooks that did not run.
     """
     before = modes.precision()
     try:
@@ -68,14 +64,13 @@ def _walk(tape: Tape, pending: list[Recorded], reach: set[int], sources: set[int
     shown = hooks.keys() | sources.difference(tape.leaves)  # computed values whose complete cotangent is needed
     while pending:
         op, y, _, edges, versions, code, offset, _ = pending.pop()  # a Node
-        g = cotangents.pop(y, None)
-        if g is None:
+        if (g := cotangents.pop(y, None)) is None:
             continue
         g = g if g.__class__ is Tensor or (op.call is not None and op.call.takes_sums) else total(g)
         if shown and y in shown:
             g = _complete(cotangents if y in sources else {}, y, g, hooks, before)
         if scopes:  # a profile runs: the cost of a layer's backward pass is attributed to the layer
-            door.leave_scope(pulling(scopes.get(y, 0), without(op, edges, reach)))
+            door.leave_scope(pulling(scopes.get(y, 0), op, edges, reach))
         if versions:
             check_versions(op, versions, (code, offset))
         if modes.used:

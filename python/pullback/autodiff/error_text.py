@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..errors import an
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
-from .node import dependents, named
+from .node import all_kept, dependents, named
 from .site import line_of
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def unconnected(tape: Tape, x: Any) -> str:
         )  # fmt: skip
     elif x.serial in tape.journal.watched and not any([x.serial in node.inputs for node in named(tape.nodes)]):
         line += f": it was watched at {line_of(tape.journal.watched[x.serial])}, and no op that was recorded used it after that"
-        before = [op_at(node.op, node.site) for node in named(tape.nodes) if any([value is x for value in node.kept()])]
+        before = [op_at(node.op, node.site) for node in named(tape.nodes) if any([value is x for value in all_kept([node])])]
         line += f"; {', '.join(before)}, used it before. Call tape.watch(t) first" if before else ""
     reach = dependents(tape, [x.serial])
     return line + _cut_by([(how, site) for serial, how, site in tape.journal.cuts if serial in reach])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ..launch import scopes
+
 if TYPE_CHECKING:
     from .primitive import Op
 
@@ -40,7 +42,12 @@ class Facts:
         self.why_reference, self.ends_with, self.same_bits = why_reference, ends_with, same_bits
 
 
-def without(op: Op, edges: Sequence[Any], reach: Container[int]) -> tuple[str, ...]:
+def pulling(scope: int, op: Op, edges: Sequence[Any], reach: Container[int]) -> int:
+    """Returns the scope of an op's pullback, which names the factors that get no gradient."""
+    return scopes.pulling(scope, _without(op, edges, reach))
+
+
+def _without(op: Op, edges: Sequence[Any], reach: Container[int]) -> tuple[str, ...]:
     """Returns which factors of the op get no gradient. A profile then knows which gradients of a product ran."""
     if op.joint:
         got = [name for name, x in zip(op.names, edges[0][0]) if x in reach] if edges else []

@@ -54,10 +54,6 @@ class Node(NamedTuple):
     def named_edges(self) -> list[Edge]:
         return [Edge._make(edge) for edge in self.edges]
 
-    def kept(self) -> list[Any]:
-        """Returns all values that the op's pullbacks keep."""
-        return [value for edge in self.named_edges() for value in edge.kept]
-
 
 def named(nodes: Iterable[Recorded]) -> Iterator[Node]:
     """Yields the recorded ops as Nodes, whose fields have names."""
@@ -67,9 +63,6 @@ def named(nodes: Iterable[Recorded]) -> Iterator[Node]:
 def all_kept(nodes: Iterable[Recorded]) -> Iterator[Any]:
     """Yields all values that the pullbacks of these nodes keep."""
     return (value for node in nodes for edge in node[3] for value in edge[2])
-
-
-# ---- dependence between recorded values
 
 
 def dependents(tape: Tape, serials: Iterable[int]) -> set[int]:

@@ -83,7 +83,7 @@ class Op:
         variadic: the op takes any number of inputs, which its reference receives as one list.
         takes: the dtypes that the op accepts: "float", "number" or "integer" (both without bool), "bits" (integers and bool)
             or "any".
-        reference: `f(xp, *inputs, *params)` over NumPy or CuPy arrays, None for a call of a user's function.
+        reference: `f(xp, *inputs, *params)` over NumPy or CuPy arrays.
         kernel: the native kernel, if there is one.
         facts: what only profiles, tests, benchmarks and documents need (facts.py).
         batch, tangent: the batching rule and the forward-mode rule, if they differ from those of the kind.
@@ -101,28 +101,22 @@ class Op:
 
     def __init__(
         self, name: str, *, kind: Any, names: tuple[str, ...], params: int = 0, rules: tuple[Rule | None, ...], pullback: Any,
-        joint: bool = False, variadic: bool = False, takes: str = "any", reference: Callable[..., Any] | None = None,
+        reference: Callable[..., Any], joint: bool = False, variadic: bool = False, takes: str = "any",
         kernel: Callable[..., Any] | None = None, batch: Callable[..., Any] | None = None,
         tangent: Callable[..., Any] | None = None, facts: Facts | None = None,
     ) -> None:  # fmt: skip
         self.name, self.kind, self.names, self.params, self.facts = name, kind, names, params, facts or Facts(name, names[:2])
         self.rules, self.pullback, self.joint, self.variadic, self.takes = rules, pullback, joint, variadic, takes
-        self.batch: Callable[..., Any] = batch or kind.batch
-        self.tangent: Callable[..., Any] = tangent or kind.tangent
+        self.batch, self.tangent = batch or kind.batch, tangent or kind.tangent
         self.issue: Callable[..., Tensor] = kind.issue or apply  # f(op, inputs, params) runs the op and passes it to the listeners
         self.dead = tuple([i for i, rule in enumerate(rules) if rule is None])
         self.edges, self.native = edges_of(self), kernel is not None
         self.call: Any = None
-        self.reference: Callable[..., Any] = reference or _nothing_to_run
-        self.kernel: Callable[..., Any] = kernel or (_nothing_to_run if reference is None else runner(self))
+        self.reference = reference
+        self.kernel: Callable[..., Any] = kernel or runner(self)
 
     def __repr__(self) -> str:
         return self.name
-
-
-def _nothing_to_run(*arguments: Any) -> Any:
-    """Stands in for the kernel and the reference of a recorded call and of its outputs, which have been computed already."""
-    raise AssertionError("a call of a function is recorded, and never run as an op")
 
 
 def edges_of(op: Op) -> Callable[..., Sequence[Any]]:
@@ -195,10 +189,7 @@ def apply(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...] = ()) -> Tens
 
 
 def tell(op: Op, y: Tensor, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> Tensor:
-    """Passes the op and its result y to the listeners, and returns y.
-
-    Every op calls this or, for speed, repeats these lines: `apply` and the functions of unary and binary ops repeat them.
-    """
+    """Passes an op and its result y to the listeners. Returns y. For speed `apply` and elementwise functions repeat these lines."""
     if listeners.record is not None:
         listeners.record(op, y, inputs, params)
     return y

@@ -109,8 +109,7 @@ class Tape(Listening):
 
     def add(self, op: Op, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
         """Records an op if any of its inputs is watched."""
-        values = self.values
-        serials: list[int] = []
+        values, serials = self.values, []
         watched = changeable = False
         for x in inputs:
             serial = x.serial
@@ -134,23 +133,22 @@ class Tape(Listening):
         if code is not self.code:
             frame = user_frame(frame)
             self.code = code = frame.f_code
-        offset = frame.f_lasti
         if op.dead:
             if op.pullback is None:
-                self.journal.cuts += [(serial, op.name, (code, offset)) for serial in serials if serial]
+                self.journal.cuts += [(serial, op.name, (code, frame.f_lasti)) for serial in serials if serial]
                 return
             self.has_dead = self.has_dead or any([serials[i] for i in op.dead])
         result = y.serial = y.serial or new_serial()
         values.add(result)
         if door.profiling:
-            self.scopes[result] = door.label(op.facts.shown, code, offset)
+            self.scopes[result] = door.label(op.facts.shown, code, frame.f_lasti)
         if modes.used and modes.precision() != "float32":
             self.precisions[result] = modes.precision()
         edges, versions = op.edges(inputs, y, params, serials), ()
         if changeable:
             held = {id(value) for edge in edges for value in edge[2]}  # Edge.kept
             versions = tuple([(x.storage, x.storage.version) for x in inputs if x.storage is not None and id(x) in held])
-        self.nodes.append((op, result, serials, edges, versions, code, offset, params))  # a Node
+        self.nodes.append((op, result, serials, edges, versions, code, frame.f_lasti, params))  # a Node
 
     def on_escape(self, x: Tensor, how: str, given: Any = None) -> None:
         """Records the line where a watched value leaves pullback, so that messages can name it."""
@@ -181,10 +179,9 @@ class Tape(Listening):
         if unknown:
             raise unexpected(unknown)
         ready(self, unconnected)
-        if len(self.nodes) == 1 and (call := self.nodes[0][0].call) is not None:  # of a captured function, as a rule
-            found = call.gradient(self, target, sources, output_gradients, aggregation)
-            if found is not None:
-                return found
+        call = self.nodes[0][0].call if len(self.nodes) == 1 else None  # of a captured function, if any
+        if call is not None and (found := call.gradient(self, target, sources, output_gradients, aggregation)) is not None:
+            return found
         (targets, nested), wanted = flatten(target), flatten(sources)
         given = beside(target, output_gradients) if nested and output_gradients is not None else [output_gradients]
         gradients = self.pull(targets, lambda: seeds_for(targets, given), wanted[0], unconnected, aggregation)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from ..autodiff.batching import Batch, Batched, pull
-from ..autodiff.node import Edge, Node, named
+from ..autodiff.node import Edge, Node, all_kept, named
 from ..autodiff.request import check_versions, open_calls
 from ..autodiff.tape import Tape
 from ..launch import door
@@ -84,7 +84,7 @@ def _before_flattening(nodes: list[Node], y: Tensor) -> tuple[int, tuple[int, ..
     serial, shape = y.serial, y.shape
     for node in reversed(nodes):
         if node.y == serial and node.op.name == "reshape":
-            serial, shape = node.inputs[0], node.kept()[0]
+            serial, shape = node.inputs[0], next(all_kept([node]))
     return serial, shape
 
 

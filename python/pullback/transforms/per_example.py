@@ -12,7 +12,7 @@ import numpy as np
 from ..autodiff.backward import Sums, walk
 from ..autodiff.batching import Batched, pull
 from ..autodiff.journal import note_derivative
-from ..autodiff.node import Edge, Node, Recorded, dependents, named
+from ..autodiff.node import Edge, Node, Recorded, all_kept, dependents, named
 from ..autodiff.primitive import Op
 from ..autodiff.request import connected, open_calls
 from ..autodiff.tape import Tape
@@ -276,7 +276,8 @@ def _with_transposes(nodes: Sequence[Recorded], wanted: set[int]) -> set[int]:
     """Returns these values and their transposes, because a product with a transpose also has its gradient in factors."""
     held = set(wanted)
     for node in named(nodes):
-        if node.op.name == TRANSPOSE and node.inputs[0] in held and node.kept() == [(1, 0)]:  # permute_dims keeps its permutation
+        # permute_dims keeps its permutation
+        if node.op.name == TRANSPOSE and node.inputs[0] in held and list(all_kept([node])) == [(1, 0)]:
             held.add(node.y)
     return held
 
