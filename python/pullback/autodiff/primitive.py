@@ -83,7 +83,7 @@ class Op:
         variadic: the op takes any number of inputs, which its reference receives as one list.
         takes: the dtypes that the op accepts: "float", "number" or "integer" (both without bool), "bits" (integers and bool)
             or "any".
-        reference: `f(xp, *inputs, *params)` over NumPy or CuPy arrays.
+        reference: `f(xp, *inputs, *params)` over NumPy or CuPy arrays, None for a call of a user's function, which never runs.
         kernel: the native kernel, if there is one.
         facts: what only profiles, tests, benchmarks and documents need (facts.py).
         batch, tangent: the batching rule and the forward-mode rule, if they differ from those of the kind.
@@ -101,7 +101,7 @@ class Op:
 
     def __init__(
         self, name: str, *, kind: Any, names: tuple[str, ...], params: int = 0, rules: tuple[Rule | None, ...], pullback: Any,
-        reference: Callable[..., Any], joint: bool = False, variadic: bool = False, takes: str = "any",
+        joint: bool = False, variadic: bool = False, takes: str = "any", reference: Callable[..., Any] | None = None,
         kernel: Callable[..., Any] | None = None, batch: Callable[..., Any] | None = None,
         tangent: Callable[..., Any] | None = None, facts: Facts | None = None,
     ) -> None:  # fmt: skip
@@ -112,8 +112,8 @@ class Op:
         self.dead = tuple([i for i, rule in enumerate(rules) if rule is None])
         self.edges, self.native = edges_of(self), kernel is not None
         self.call: Any = None
-        self.reference = reference
-        self.kernel: Callable[..., Any] = kernel or runner(self)
+        self.reference: Any = reference
+        self.kernel: Any = kernel or (reference and runner(self))
 
     def __repr__(self) -> str:
         return self.name

@@ -21,7 +21,7 @@ from ..ops.kinds import OWN
 from ..tensors.creation import ones, zeros_like
 from ..tensors.tensor import Tensor
 from ..transforms.calls import Cotangents
-from ..transforms.passage import Passage, never_run
+from ..transforms.passage import Passage
 from ..tree import unflatten
 from .replay import Recalled
 from .trace import Constant, Trace
@@ -251,7 +251,7 @@ def _op(name: str, replayed: Replayed, dead: tuple[int, ...]) -> Op:
     rule = Rule(unused, name, (), 0)
     rule.names = tuple([f"value {place}" for place in range(len(trace.kept))])
     names = tuple([f"input {place}" for place in range(len(trace.inputs))])
-    op = Op(name, kind=OWN, names=names, rules=(rule,), pullback=unused, reference=never_run, joint=True)
+    op = Op(name, kind=OWN, names=names, rules=(rule,), pullback=unused, joint=True)
     op.dead, op.call = dead, replayed
     return op
 
@@ -266,7 +266,7 @@ class _Output(Op):
 
         rule = Rule(placed, "output", (), 0)
         zero = tuple([1 + k for k, i in enumerate(through) if i in dead])
-        super().__init__("output", kind=OWN, names=("call",), rules=(rule,), pullback=placed, reference=never_run)
+        super().__init__("output", kind=OWN, names=("call",), rules=(rule,), pullback=placed)
         self.dead = zero
 
 

@@ -22,7 +22,7 @@ from ..ops.reduce import sum
 from ..tensors.creation import zeros
 from ..tensors.tensor import Tensor
 from .linearity import Transposing
-from .passage import OF_OUTPUT, Passage, never_run
+from .passage import OF_OUTPUT, Passage
 
 Pull = Callable[[list[Any]], Sequence[Any]]  # maps the outputs' cotangents to the inputs' gradients; None stands for a missing one
 
@@ -113,7 +113,7 @@ class Call(Op):
 
         names = tuple([f"input {place}" for place in range(len(inputs))])
         super().__init__(
-            name, kind=OWN, names=names, rules=(rule,), pullback=pull, reference=never_run, joint=True, tangent=tangent,
+            name, kind=OWN, names=names, rules=(rule,), pullback=pull, joint=True, tangent=tangent,
             facts=Facts(sys.intern(name), names[:2]),  # interned, because scopes are looked up by it
         )  # fmt: skip
         self.dead, self.edges, self.call = tuple(dead), edges, call
@@ -163,7 +163,7 @@ class Output(Op):
 
         rule = Rule(placed, "output", (), 0)
         super().__init__(
-            "output", kind=OWN, names=("call",), rules=(rule,), pullback=placed, reference=never_run,
+            "output", kind=OWN, names=("call",), rules=(rule,), pullback=placed,
             tangent=lambda op, inputs, y, params, tangents: tangents[0].of[place],
         )  # fmt: skip
         self.call = OF_OUTPUT

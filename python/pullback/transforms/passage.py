@@ -41,9 +41,4 @@ class Passage:
         return self
 
 
-def never_run(*arguments: Any) -> Any:
-    """Stands in for the reference of a recorded call and of its outputs, which have been computed already."""
-    raise AssertionError("a call of a function is recorded, and never run as an op")
-
-
 OF_OUTPUT: Final = Passage()  # passes the cotangent of one output on to the call
