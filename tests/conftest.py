@@ -146,7 +146,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 def draw(op: Op, dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any) -> Any:
     """Returns random numbers in the op's domain."""
-    low, high = op.domain
+    low, high = op.facts.domain
     if dtype.kind == "b":
         return rng.random(shape) < 0.5
     if dtype.kind in "iu":
@@ -157,8 +157,8 @@ def draw(op: Op, dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any) -> Any:
 def example(op: Op, dtype: Any, rng: Any = None) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Returns arguments for any op: the example of its declaration, otherwise arguments for its kind. Fails without either."""
     rng, dtype = rng or rng_for(op), np.dtype(dtype)
-    if op.example is not None:
-        inputs, params = op.example(rng, dtype)
+    if op.facts.example is not None:
+        inputs, params = op.facts.example(rng, dtype)
         return tuple([x.array if isinstance(x, Tensor) else x for x in inputs]), tuple(params)
     if op.kind.name == "unary":
         return (draw(op, dtype, (3, 5), rng),), ()

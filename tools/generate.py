@@ -235,7 +235,7 @@ def with_ops(text: str) -> str:
     """Returns the page with a table between its marks that says, for each op, if it gives the same bits everywhere."""
     importlib.import_module("pullback.nn")  # Importing the modules declares their ops.
     importlib.import_module("pullback.ops.random")
-    words = {op.name: "yes" if op.same_bits is True else f"no: {op.same_bits}" for op in OPS.values()}
+    words = {op.name: "yes" if op.facts.same_bits is True else f"no: {op.facts.same_bits}" for op in OPS.values()}
     rows = "".join([f"| `{name}` | {OPS[name].kind.name} | {words[name]} |\n" for name in sorted(words)])
     found, count = re.subn(
         f"{BEGIN}.*?{END}", f"{BEGIN}\n| op | kind | same bits everywhere |\n|---|---|---|\n{rows}{END}", text, flags=re.DOTALL

@@ -104,16 +104,16 @@ def _warnings() -> list[str]:
 
 def _is_view(op: Any) -> bool:
     """True for ops that only view or move memory, so that no backend needs a kernel for them."""
-    return not op.native and op.same_bits is True
+    return not op.native and op.facts.same_bits is True
 
 
 def _op_rows() -> list[tuple[str, ...]]:
     kernels = None if backends.why_not("cuda") else gpu.need().kernels
     rows: list[tuple[str, ...]] = []
     for op in sorted(OPS.values(), key=lambda op: op.name):
-        on_cpu = "native" if op.native else f"NumPy: {op.why_reference}"
+        on_cpu = "native" if op.native else f"NumPy: {op.facts.why_reference}"
         on_cuda = "native" if hasattr(kernels, getattr(op.kernel, "__name__", op.name)) else "CuPy"
         if _is_view(op):
             on_cpu = on_cuda = "view: no kernel runs"
-        rows.append((op.name, op.kind.name, on_cpu, on_cuda, "yes" if op.same_bits is True else f"no: {op.same_bits}"))
+        rows.append((op.name, op.kind.name, on_cpu, on_cuda, "yes" if op.facts.same_bits is True else f"no: {op.facts.same_bits}"))
     return rows

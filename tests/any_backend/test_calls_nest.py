@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 import pullback as pb
 from conftest import close
+from pullback.autodiff.node import named
 
 W = pb.Parameter(np.array([0.5, -0.8, 1.1]), name="w")
 X = np.random.default_rng(0).uniform(-1, 1, 3)
@@ -123,3 +126,24 @@ def test_every_nesting_is_that_of_the_plain_function(f: Any, way: str) -> None:
     for got, right in zip(ours, wanted):
         close(got, right, rtol=1e-9)
         assert np.abs(right.numpy()).max() > 0
+
+
+@pb.custom_gradient
+def _doubled(x: Any) -> Any:
+    return pb.multiply(x, 2), lambda g: g * 2
+
+
+@pytest.mark.parametrize("f", [pb.checkpoint(pb.tanh), _doubled], ids=["checkpoint", "custom_gradient"])
+def test_the_record_of_a_call_is_freed_without_garbage_collection(f: Callable[[Any], Any]) -> None:
+    """A reference cycle would keep the values of a forward pass until Python next looks for cycles."""
+    x = pb.Parameter(np.ones(3, np.float32))
+    gc.disable()
+    try:
+        with pb.GradientTape() as tape:
+            y = pb.sum(f(x))
+        (call,) = [weakref.ref(node.op) for node in named(tape.nodes) if node.op.joint]
+        tape.gradient(y, x)
+        del tape
+        assert call() is None
+    finally:
+        gc.enable()

@@ -15,7 +15,7 @@ import pytest
 import pullback as pb
 from conftest import close, example, ops, simulated
 from pullback import nn
-from pullback.autodiff.node import named
+from pullback.autodiff.node import all_kept, named
 from pullback.autodiff.primitive import same
 from pullback.report import rule_text
 from pullback.report.memory import Holdings
@@ -272,7 +272,7 @@ def test_memory_behind_pointers_is_counted_by_its_owner() -> None:
     def blocks() -> list[list[tuple[int, bool]]]:
         holdings, found = Holdings(tape), []
         for node in named(tape.nodes):
-            kept = [list(holdings.blocks(value)) for value in node.kept()]
+            kept = [list(holdings.blocks(value)) for value in all_kept([node])]
             found.append([(block.bytes, block.alone) for arrays in kept for _, block in arrays])
         return found
 

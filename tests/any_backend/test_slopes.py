@@ -214,7 +214,7 @@ def kinks(op: Op) -> bool:
 
     False for factorisations: `docs/derivatives.md` describes their degenerate matrices, and test_degenerate_matrices.py tests them.
     """
-    if FROM_LAPACK in str(op.same_bits):
+    if FROM_LAPACK in str(op.facts.same_bits):
         return False
     inputs, params = example(op, np.float64)
     free = [i for i, x in enumerate(inputs) if isinstance(x, np.ndarray) and x.dtype == np.float64]

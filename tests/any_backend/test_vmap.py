@@ -12,7 +12,7 @@ import pullback as pb
 from conftest import call, close, example, host, ops, rng_for, takes
 from pullback import nn
 from pullback.autodiff.primitive import ZERO, Op
-from pullback.ops.kinds import no_rule
+from pullback.ops.batch_rules import no_rule
 from pullback.tensors import dtypes
 from pullback.tensors.tensor import Tensor
 

@@ -78,7 +78,7 @@ UNARY = [op for op in ops("unary") if any(op.rules) and not op.dead and op.nativ
 
 @pytest.mark.parametrize("op", UNARY, ids=str)
 def test_the_pullback_of_a_unary_op_is_at_most_one_launch(op: Any) -> None:
-    low, high = op.domain
+    low, high = op.facts.domain
     x = pb.Parameter(np.linspace(low + 0.1 * (high - low), high - 0.1 * (high - low), 10), dtype=pb.float32)
     assert _backward(getattr(pb if op.name in dir(pb) else F, op.name), (x,), x)[0] <= 2
 

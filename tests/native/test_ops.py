@@ -62,7 +62,7 @@ def expected(op: Op, inputs: Any, params: Any) -> Any:
 def test_a_backend_agrees_with_the_definition_in_float64(op: Op, dtype: str, backend: Any) -> None:
     inputs, params = example(op, dtype_of(dtype))
     got = backend.run(op, inputs, params)
-    assert_ulps(got, expected(op, inputs, params), op.ulp, scale=condition(op, inputs, params), what=f"{op} {dtype}")
+    assert_ulps(got, expected(op, inputs, params), op.facts.ulp, scale=condition(op, inputs, params), what=f"{op} {dtype}")
 
 
 @pytest.mark.parametrize(("op", "dtype"), CASES, ids=str)
@@ -81,7 +81,7 @@ def test_special_values_of_one_input(op: Op, dtype: str, backend: Any) -> None:
     with np.errstate(all="ignore"):
         x = np.array(SPECIAL).astype(dtype)
     signed = op.name != "sign"  # the sign of -0 may be -0 or 0
-    assert_ulps(backend.run(op, (x,), ()), expected(op, (x,), ()), op.ulp, signed_zeros=signed, what=str(op))
+    assert_ulps(backend.run(op, (x,), ()), expected(op, (x,), ()), op.facts.ulp, signed_zeros=signed, what=str(op))
 
 
 @pytest.mark.parametrize(("op", "dtype"), on_floats("binary"), ids=str)
@@ -90,7 +90,7 @@ def test_special_values_of_two_inputs(op: Op, dtype: str, backend: Any) -> None:
     a, b = (grid.ravel() for grid in np.meshgrid(x, x))
     got, wanted = backend.run(op, (a, b), ()), expected(op, (a, b), ())
     for i in range(a.size):
-        assert_ulps(got[i], wanted[i], op.ulp, what=f"{op}({a[i]!r}, {b[i]!r})")
+        assert_ulps(got[i], wanted[i], op.facts.ulp, what=f"{op}({a[i]!r}, {b[i]!r})")
 
 
 # ---- layouts
@@ -122,7 +122,7 @@ def test_the_layout_of_the_inputs_does_not_matter(op: Op, layout: str, backend: 
         np.testing.assert_array_equal(got, wanted)
     else:  # NumPy and BLAS run different code for different strides
         wanted = wanted.astype(np.float64) if dtypes.is_float(wanted.dtype) else wanted
-        assert_ulps(got, wanted, op.ulp, scale=condition(op, plain, params))
+        assert_ulps(got, wanted, op.facts.ulp, scale=condition(op, plain, params))
 
 
 @pytest.mark.parametrize("op", ops(*ELEMENTWISE), ids=str)
@@ -133,12 +133,12 @@ def test_elementwise_ops_at_sizes_around_those_of_packs(op: Op, backend: Any) ->
         if op.kind.name == "select":
             inputs = [rng.random(size) < 0.5, *inputs]
         scale = condition(op, inputs, ())
-        assert_ulps(backend.run(op, inputs, ()), expected(op, inputs, ()), op.ulp, scale=scale, what=f"{op} of {size}")
+        assert_ulps(backend.run(op, inputs, ()), expected(op, inputs, ()), op.facts.ulp, scale=scale, what=f"{op} of {size}")
         if size > 1 and op.kind.name == "binary":
             column = [inputs[0].reshape(-1, 1)[:17], inputs[1].reshape(1, -1)[:, :33]]
             for pair in (column, [inputs[0], inputs[1][0]]):
                 scale = condition(op, pair, ())
-                assert_ulps(backend.run(op, pair, ()), expected(op, pair, ()), op.ulp, scale=scale, what=f"{op} broadcast")
+                assert_ulps(backend.run(op, pair, ()), expected(op, pair, ()), op.facts.ulp, scale=scale, what=f"{op} broadcast")
 
 
 @pytest.mark.parametrize("op", ops(*ELEMENTWISE), ids=str)
@@ -149,7 +149,7 @@ def test_elementwise_ops_of_no_axes(op: Op, backend: Any) -> None:
         inputs = [np.array(True), *inputs]
     got = backend.run(op, inputs, ())
     assert got.shape == ()
-    assert_ulps(got, expected(op, inputs, ()), op.ulp)
+    assert_ulps(got, expected(op, inputs, ()), op.facts.ulp)
 
 
 # ---- derivatives
@@ -253,7 +253,7 @@ def test_the_ledger_shows_the_declared_cost(op: Op, width: int, backend: Any) ->
         y = backend.run(op, inputs, params)
     finally:
         launches = door.end(ledger).launches
-    declared = op.cost(inputs, *params, y) if op.variadic else op.cost(*inputs, *params, y)
+    declared = op.facts.cost(inputs, *params, y) if op.variadic else op.facts.cost(*inputs, *params, y)
     arrays = [x for x in (*inputs, *params) if isinstance(x, np.ndarray)]
     moved = {"bytes_read": sum(map(reference.distinct_bytes, arrays)), "bytes_written": y.nbytes}
     declared = {**dict.fromkeys(door.FIGURES, 0), **moved, **declared}

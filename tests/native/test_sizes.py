@@ -36,7 +36,7 @@ def agrees(name: str, inputs: Any, params: Any = (), ulp: float | None = None) -
     op = OPS[name]
     what = f"{name} of {[(x.dtype.name, x.shape, x.strides) for x in inputs if hasattr(x, 'shape')]}, {params}"
     got = NATIVE.run(op, inputs, params)
-    assert_ulps(got, exact(op, inputs, params), op.ulp if ulp is None else ulp, scale=condition(op, inputs, params), what=what)
+    assert_ulps(got, exact(op, inputs, params), ulp or op.facts.ulp, scale=condition(op, inputs, params), what=what)
 
 
 def numbers(rng: Any, dtype: Any, *shape: int) -> Any:

@@ -79,7 +79,7 @@ def test_every_op_that_is_not_native_says_why() -> None:
     from pullback.autodiff.primitive import OPS
 
     for op in OPS.values():
-        assert op.native or op.why_reference, op
+        assert op.native or op.facts.why_reference, op
 
 
 def test_the_reason_is_a_sentence_or_nothing() -> None:

@@ -27,7 +27,8 @@ pytestmark = pytest.mark.skipif(REASON is not None, reason=f'"everywhere" is not
 
 def test_an_op_has_the_same_bits_everywhere_if_it_says_so_and_only_then() -> None:
     found = collect(configurations(places(), THREADS))
-    says = {op.name: op.same_bits for op in ops() if op.native or op.same_bits is True}  # NumPy's bits may, but need not, differ
+    # NumPy's bits may, but need not, differ.
+    says = {op.name: op.facts.same_bits for op in ops() if op.native or op.facts.same_bits is True}
     assert not (wrong := contradictions(found, says, len(places()) > 2)), "\n".join(wrong)
 
 

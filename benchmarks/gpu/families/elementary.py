@@ -54,7 +54,7 @@ def _registered(op: Any, dtype: str, n: int) -> list[Any]:
 
     The cotangent of the transposed ones is transposed too.
     """
-    low, high = op.domain
+    low, high = op.facts.domain
     select = op.kind.name == "select"
 
     def operand(i: int, *shape: int) -> Any:

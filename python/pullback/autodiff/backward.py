@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence, Set
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ..backends import modes
-from ..errors import PullbackError, ShapeError, StaleValueError, TapeError, UnconnectedError, ZeroGradientWarning, an
+from ..errors import PullbackError, TapeError
 from ..launch import door
 from ..launch.refusal import Refused
-from ..launch.scopes import pulling
 from ..tensors import creation
 from ..tensors.attached import attached
 from ..tensors.operand import own
 from ..tensors.tensor import Tensor
 from . import batching, error_text
+from .facts import pulling
 from .listeners import listeners
-from .node import Edge, dependents, needed_by, open_calls
 from .part import Part
 from .primitive import same
-from .site import Site, warn
+from .request import check_versions, connected, open_calls
 
 if TYPE_CHECKING:
     from .node import Recorded
-    from .primitive import Op
     from .tape import Tape
 
 
 def sweep(
-    tape: Tape, targets: list[Tensor], seeds: list[Tensor], sources: list[Any], unconnected: str, aggregation: str,
-    free: bool,
-) -> list[Any]:  # fmt: skip
+    tape: Tape, targets: list[Tensor], seeds: list[Tensor], sources: list[Any], unconnected: str, aggregation: str, free: bool
+) -> list[Any]:
     """Returns the gradient of each source. `free`: each node is released as soon as its pullback has run."""
     sums = Sums(aggregation)
     if aggregation != "accumulate":
@@ -46,76 +43,13 @@ def sweep(
     return [gradients[x.serial] if x.serial in gradients else empty(x) for x in sources]
 
 
-def connected(
-    tape: Tape, targets: list[Tensor], sources: list[Any], unconnected: str, needed: Set[int] | None = None
-) -> tuple[set[int], set[int], set[int]]:
-    """Returns three sets of serials: the sources, all values whose cotangents are needed, the sources that no target depends on.
-
-    needed: the result of `needed_by`, if the caller has it already.
-
-    Raises UnconnectedError for a source that no target depends on, if `unconnected` is "error". Warns of sources that are
-    reached only through zero derivatives. A transform returns zeros for an unconnected source, so on its tape also warns of
-    such sources whose values left the function as numbers, and of arguments that do not reach the value with any of their tensors.
-    """
-    for y in targets:
-        tape.knows(y)  # from now on, if it is a Parameter that no op used
-    serials = {x.serial for x in checked(sources)}
-    reach = reachable(tape, serials)
-    # No cotangent reaches a blocked source: the targets do not depend on it, or only through zero derivatives. With one
-    # source and no hooks, `reach` holds the values that depend on this source, so if a target is in it, nothing is blocked.
-    certain = needed is None and len(serials) == 1 and not tape.hooks and targets[0].serial in reach
-    blocked: set[int] = set() if certain else serials.difference(needed_by(tape, targets) if needed is None else needed)
-    missing: set[int] = blocked and blocked - needed_by(tape, targets, through_zero=True)
-    if missing and unconnected == "error":
-        raise UnconnectedError(error_text.missing(tape, targets, [x if x.serial in missing else None for x in sources]))
-    for x in sources:
-        if x.serial in blocked and x.serial not in missing:
-            warn(error_text.zero(tape, x), ZeroGradientWarning)
-    if missing and tape.arguments is not None:
-        for text in error_text.silent_zeros(tape, [x for x in sources if x.serial in missing]):
-            warn(text, ZeroGradientWarning)
-    return serials, reach, missing
-
-
-def seeds_for(targets: list[Any], given: list[Any]) -> list[Tensor]:
-    """Returns the cotangent of each target: the given one, or else 1, which only a scalar target allows."""
-    if not targets:
-        raise TapeError(
-            "gradient: there is no target; it is None, or has no tensor in it. Does the function that computes it lack a return?"
-        )
-    if len(given) == 1 and given[0] is None:
-        given = [None] * len(targets)
-    if len(given) != len(targets):
-        raise TapeError(f"gradient: {len(targets)} target(s), but {len(given)} output_gradients. Give one per target.")
-    return [_seed(t, g) for t, g in zip(targets, given)]
-
-
-def _seed(target: Any, given: Any) -> Tensor:
-    checked_target(target)
-    if given is None:
-        if target.array.size != 1:
-            raise TapeError(
-                f"gradient: the target has shape {target.shape}, and the gradient of a tensor that is not a scalar is not "
-                f"defined. Either sum it first (pb.sum), or ask for all of it (tape.jacobian), or say which combination of "
-                f"its elements is meant (output_gradients=, of the target's shape)."
-            )
-        return creation.ones_like(target)
-    seed = own(given, dtype=target.dtype, device=target.device)
-    if seed.shape != target.shape:
-        raise ShapeError(f"gradient: output_gradients has shape {seed.shape}, its target {target.shape}. They must be equal.")
-    return seed
-
-
 def walk(
     tape: Tape, pending: list[Recorded], reach: set[int], sources: set[int], sums: Sums, inside: list[Recorded] | None = None
 ) -> dict[int, Any]:
     """Pops the nodes from the last to the first, and runs the pullbacks of those that a cotangent reached.
 
+    Products in the pullback of an op round their factors as they did in the op. Returns the hooks that did not run.
     inside: receives the nodes of checkpointed calls, which are computed again. If it is None they are walked, too.
-
-    Products in the pullback of an op round their factors as they did in the op.
-
-    Returns the hooks that did not run.
     """
     before = modes.precision()
     try:
@@ -130,22 +64,21 @@ def _walk(tape: Tape, pending: list[Recorded], reach: set[int], sources: set[int
     shown = hooks.keys() | sources.difference(tape.leaves)  # computed values whose complete cotangent is needed
     while pending:
         op, y, _, edges, versions, code, offset, _ = pending.pop()  # a Node
-        g = cotangents.pop(y, None)
-        if g is None:
+        if (g := cotangents.pop(y, None)) is None:
             continue
-        g = g if g.__class__ is Tensor or op.takes_sums else total(g)
+        g = g if g.__class__ is Tensor or (op.call is not None and op.call.takes_sums) else total(g)
         if shown and y in shown:
             g = _complete(cotangents if y in sources else {}, y, g, hooks, before)
-        if scopes:  # a profile runs
-            # The cost of a layer's backward pass is attributed to the layer.
-            door.leave_scope(pulling(scopes.get(y, 0), _without(op, edges, reach)))
+        if scopes:  # a profile runs: the cost of a layer's backward pass is attributed to the layer
+            door.leave_scope(pulling(scopes.get(y, 0), op, edges, reach))
         if versions:
             check_versions(op, versions, (code, offset))
         if modes.used:
             modes.switch(tape.precisions.get(y, "float32"))
         try:
             if op.joint:
-                (pending if inside is None else inside).extend(pull_call(tape, op, edges, g, reach, sums))
+                more = pull_jointly(edges, g, reach, sums) if op.call is None else op.call.pull(tape, edges, g, reach, sums)
+                (pending if inside is None else inside).extend(more)
                 continue
             for x, rule, kept, shape in edges:  # Edges
                 if everything or x in reach:
@@ -177,54 +110,14 @@ def _complete(gradients: dict[int, Any], y: int, g: Any, hooks: dict[int, Any], 
     return g
 
 
-def _without(op: Op, edges: Sequence[Any], reach: Container[int]) -> tuple[str, ...]:
-    """Returns which factors of the op get no gradient. A profile then knows which gradients of a product ran."""
-    if op.joint:
-        got = [name for name, x in zip(op.names, edges[0][0]) if x in reach] if edges else []
-    elif len(op.rules) > 1:
-        got = [op.names[op.rules.index(rule)] for x, rule, *_ in edges if x in reach and rule in op.rules]
-    else:
-        return ()
-    return tuple([name for name in op.multiplied if name not in got])
-
-
-def pull_jointly(edges: Sequence[Any], g: Tensor, reach: Container[int], sums: Sums) -> None:
-    """Computes the gradients of all inputs by one rule. Its last argument lists which of them are needed."""
+def pull_jointly(edges: Sequence[Any], g: Tensor, reach: Container[int], sums: Sums) -> Sequence[Recorded]:
+    """Computes the gradients of all inputs by one rule. Its last argument lists which of them are needed. Returns no nodes."""
     for inputs, rule, kept, shapes in edges:
         needs = [x in reach for x in inputs]
         for x, need, shape, gx in zip(inputs, needs, shapes, batching.pull(rule, g, *kept, needs)):
             if need and gx is not None:
                 sums.add(x, gx if gx.array.shape == shape else attached.unbroadcast(gx, shape))
-
-
-def pull_call(tape: Tape, op: Op, edges: Sequence[Any], g: Any, reach: set[int], sums: Sums) -> Sequence[Recorded]:
-    """Pulls g back through a joint rule, and returns the nodes to walk next.
-
-    A checkpointed call did not record the ops inside it. It is recomputed here, and its nodes are walked in place of the call.
-    The contributions to every gradient therefore arrive in the same order as without the checkpoint.
-    """
-    if op.replay is not None:
-        return op.replay.pull(tape, edges, g, reach, sums)
-    if op.recompute is None:
-        pull_jointly(edges, g, reach, sums)
-        return ()
-    edge = Edge._make(edges[0])
-    made, outputs = op.recompute(edge.x, edge.kept)
-    if sums.aggregation != "accumulate":
-        open_calls(made)
-    reach |= dependents(made, [x for x in edge.x if x in reach])
-    tape.scopes.update(made.scopes)
-    tape.precisions.update(made.precisions)
-    for place, gy in g.of.items():
-        if outputs[place].serial in reach:
-            sums.add(outputs[place].serial, gy)
-    return made.nodes
-
-
-def check_versions(op: Op, versions: Sequence[Any], site: Any) -> None:
-    for storage, version in versions:
-        if storage.version != version:
-            raise StaleValueError(error_text.stale(op, site, storage, version))
+    return ()
 
 
 class Sums:
@@ -261,61 +154,3 @@ def run_hooks(hooks: Sequence[Callable[[Tensor], Any]], g: Tensor) -> Tensor:
                 raise TapeError(f"on_gradient: a hook returned shape {changed.shape} for a gradient of shape {g.shape}.")
             g = changed
     return g
-
-
-# ---- dependence of values on sources
-
-
-def checked(sources: list[Any], what: str = "gradient") -> list[Tensor]:
-    for x in sources:
-        if not isinstance(x, Tensor):
-            raise TapeError(f"{what}: a source is {an(x)}, not a tensor. {error_text.instead_of(x)}")
-    return sources
-
-
-def checked_target(target: Any, what: str = "gradient") -> Tensor:
-    if not isinstance(target, Tensor):
-        raise TapeError(
-            f"{what}: a target is {an(target)}, not a tensor, so it cannot be on a tape. Give what was computed under the tape, "
-            f"such as the loss."
-        )
-    return target
-
-
-def reachable(tape: Tape, serials: set[int]) -> set[int]:
-    """Returns the values whose cotangents are needed: every recorded value, if every watched leaf is a source."""
-    if tape.leaves.keys() <= serials and not tape.dead:
-        return tape.values
-    return dependents(tape, [*serials, *tape.hooks])
-
-
-def note_op(tape: Tape, op: Op, y: int, site: Site) -> None:
-    """Notes, for an op that a tape records, the scope that a profile shows and the precision, which its pullback has, too."""
-    if door.profiling:
-        tape.scopes[y] = door.label(op.shown, *site)
-    if modes.precision() != "float32":
-        tape.precisions[y] = modes.precision()
-
-
-def note_derivative(values: Sequence[Any], derivatives: Sequence[Any]) -> None:
-    """Notes on the listening tapes that these derivatives of these values were taken.
-
-    The derivative of a linear function depends on nothing. A tape can then tell an argument that such a function used from one that
-    was forgotten: see `error_text.silent_zeros`.
-    """
-    if listeners.stack:
-        noted = (_serials(values), [_serials([g]) for g in derivatives if isinstance(g, Tensor)])
-        for listener in listeners.stack:
-            if hasattr(listener, "derivatives"):
-                listener.derivatives.append(noted)
-
-
-def _serials(values: Sequence[Any]) -> set[int]:
-    """Returns the serials of tensors, and of the tensors with all examples if they are members of batches."""
-    found: set[int] = set()
-    for x in values:
-        while isinstance(x, batching.Batched):
-            found.add(x.serial)
-            x = x.value
-        found.add(x.serial)
-    return found - {0}

@@ -9,7 +9,7 @@ from ..errors import an
 from ..interop.wrong_calls import public_name
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
-from .node import dependents, named
+from .node import all_kept, dependents, named
 from .site import NOWHERE, line_of
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def missing(tape: Tape, targets: list[Any], sources: list[Any]) -> str:
     named = [(i, unconnected(tape, x)) for i, x in enumerate(sources) if x is not None]
     lines = [f"gradient: the target does not depend on source {i}, {words}" for i, words in named]
     if not any([y.serial in tape.values for y in targets]):
-        where = f" (the `with` at {line_of(tape.entered)})" if tape.entered else ""
+        where = f" (the `with` at {line_of(tape.journal.entered)})" if tape.journal.entered else ""
         lines.append(
             f"The target is not on the tape: it was computed after the tape{where} had stopped, in another thread than the one "
             f"that entered it, or from nothing that it watches. Compute it inside; y[i] in the call of gradient is an op, too"
@@ -62,12 +62,12 @@ def unconnected(tape: Tape, x: Any) -> str:
             else " (it was not used while the tape recorded" + _views_before(x) + ")" if isinstance(x, Parameter)
             else ": it was not watched while the tape recorded; call tape.watch(t) before using it"
         )  # fmt: skip
-    elif x.serial in tape.watched and not any([x.serial in node.inputs for node in named(tape.nodes)]):
-        line += f": it was watched at {line_of(tape.watched[x.serial])}, and no op that was recorded used it after that"
-        before = [op_at(node.op, node.site) for node in named(tape.nodes) if any([value is x for value in node.kept()])]
+    elif x.serial in tape.journal.watched and not any([x.serial in node.inputs for node in named(tape.nodes)]):
+        line += f": it was watched at {line_of(tape.journal.watched[x.serial])}, and no op that was recorded used it after that"
+        before = [op_at(node.op, node.site) for node in named(tape.nodes) if any([value is x for value in all_kept([node])])]
         line += f"; {', '.join(before)}, used it before. Call tape.watch(t) first" if before else ""
     reach = dependents(tape, [x.serial])
-    return line + _cut_by([(how, site) for serial, how, site in tape.cuts if serial in reach])
+    return line + _cut_by([(how, site) for serial, how, site in tape.journal.cuts if serial in reach])
 
 
 def _cut_by(cuts: Iterable[tuple[str, Any]]) -> str:
@@ -77,8 +77,8 @@ def _cut_by(cuts: Iterable[tuple[str, Any]]) -> str:
 
 def as_numbers(tape: Tape, x: Any) -> list[tuple[str, Any]]:
     """Returns the sites where a source, or a value computed from it, left pullback as numbers to compute with."""
-    reach = dependents(tape, [x.serial]) if tape.cuts else ()
-    return [(how, site) for serial, how, site in tape.cuts if how in NUMBERS and serial in reach]
+    reach = dependents(tape, [x.serial]) if tape.journal.cuts else ()
+    return [(how, site) for serial, how, site in tape.journal.cuts if how in NUMBERS and serial in reach]
 
 
 def silent_zeros(tape: Tape, missing: list[Tensor]) -> list[str]:
@@ -92,12 +92,13 @@ def silent_zeros(tape: Tape, missing: list[Tensor]) -> list[str]:
     told = tape.left is not None and tape.left.warned  # where the numbers came back
     found = [] if told else [silent_zero(name_of(x), cuts) for x, cuts in numbers]
     left, serials = {x.serial for x, _ in numbers}, {x.serial for x in missing}
-    for name, leaves in (tape.arguments or dict)().items():
+    for name, leaves in (tape.journal.arguments or dict)().items():
         if not leaves or not leaves <= serials or not leaves.isdisjoint(left):
             continue
         reach = dependents(tape, leaves)
-        cuts = [(how, site) for serial, how, site in tape.cuts if serial in reach]
-        constant = [True for values, found in tape.derivatives if values & reach and any([reach.isdisjoint(g) for g in found])]
+        cuts = [(how, site) for serial, how, site in tape.journal.cuts if serial in reach]
+        taken = tape.journal.derivatives
+        constant = [True for values, found in taken if values & reach and any([reach.isdisjoint(g) for g in found])]
         if not constant and not any([how in STOPPED for how, _ in cuts]):
             found.append(unused(name, cuts, used=len(reach) > len(leaves)))
     return found

@@ -14,10 +14,10 @@ from ..errors import StaleValueError
 from ..launch import door
 from ..tensors import creation
 from ..tensors.tensor import Tensor
-from .backward import Sums, connected, run_hooks, seeds_for, total, walk
+from .backward import Sums, run_hooks, total, walk
 from .kept import Kept
-from .listeners import listeners
 from .node import needed_by
+from .request import connected, seeds_for
 from .site import call_site, line_of
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def _walk(
     A checkpointed call did not record its inside. If it is the first to use a source, its nodes are walked in the same way.
     """
     for index, here in gate.first_uses(nodes, first, needed):
-        opens = nodes[index][0].recompute is not None
+        call = nodes[index][0].call
+        opens = call is not None and call.recompute is not None
         part = nodes[index + opens :]
         del nodes[index + opens :]
         walk(tape, part, reach, serials, gate.sums)
@@ -83,14 +84,14 @@ class _Gate(Kept):
         self._changed: set[int] = set()  # the ids of the storages of sources that may have changed
         self._receiving = False
         self._scope = door.scope_now() if door.profiling else 0
-        self._observers = listeners.observers()
+        self._observer = door.state.observer
 
     def _begin(self) -> None:
-        self._observers = listeners.observers()
-        listeners.observe(self._observe, self._observers[1])
+        self._observer = door.state.observer
+        door.observe_by(self._observe)
 
     def _end(self) -> None:
-        listeners.observe(*self._observers)
+        door.observe_by(self._observer)
 
     def first_uses(self, nodes: Sequence[Recorded], of: set[int], needed: set[int] | None) -> list[tuple[int, set[int]]]:
         """Returns (index of a node, the sources that it is the first to use), the last node first. of: the serials of the sources.
@@ -123,8 +124,8 @@ class _Gate(Kept):
 
     def _observe(self, op: Any, y: Any, inputs: Sequence[Any], params: Sequence[Any]) -> None:
         """Receives the ops that run. Raises StaleValueError for one that reads a source that may have changed."""
-        if self._observers[0] is not None:
-            self._observers[0](op, y, inputs, params)
+        if self._observer is not None:
+            self._observer(op, y, inputs, params)
         if self._changed and not self._receiving:
             for x in inputs:
                 storage = getattr(x, "storage", None)

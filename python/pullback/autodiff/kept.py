@@ -102,6 +102,21 @@ class Listening(Kept):
         listeners.leave(self)
 
 
+class Without(Kept):
+    """While entered, one listener receives no ops."""
+
+    def __init__(self, listener: Any) -> None:
+        self._listener = listener
+        self._before = listeners.stack
+
+    def _begin(self) -> None:
+        self._before = listeners.stack
+        listeners.leave(self._listener)
+
+    def _end(self) -> None:
+        listeners.stack = self._before
+
+
 class Heard(Kept):
     """While entered, the given listeners replace the thread's listeners."""
 

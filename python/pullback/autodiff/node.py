@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ..backends import modes
 from .site import Site
 
 if TYPE_CHECKING:
@@ -19,50 +18,34 @@ if TYPE_CHECKING:
     from .primitive import Op, Rule
     from .tape import Tape
 
-CALL, OUTPUT = 1, 2  # see Op.apart
+CALL, OUTPUT = 1, 2  # the values of op.call.apart (transforms/passage.py)
 
 # A Node as the tape keeps it.
 Recorded: TypeAlias = "tuple[Op, int, list[int], Sequence[Any], Sequence[Any], CodeType, int, Sequence[Any]]"
 
 
 class Edge(NamedTuple):
-    """The path of a cotangent from an op to one of its inputs. A joint rule has one edge for all inputs.
+    """The path of a cotangent from an op to one of its inputs. A joint rule has one edge for all inputs."""
 
-    Attributes:
-        x: the serial of the input; for a joint rule, the list of the serials of all inputs.
-        rule: the pullback.
-        kept: the arguments of the pullback after the cotangent.
-        shape: the input's shape if the op broadcast it, to which the gradient is summed back, otherwise None; for a joint
-            rule, the list of the shapes of all inputs.
-    """
-
-    x: Any
-    rule: Rule
-    kept: tuple[Any, ...]
+    x: Any  # the serial of the input; for a joint rule, the list of the serials of all inputs
+    rule: Rule  # the pullback
+    kept: tuple[Any, ...]  # the arguments of the pullback after the cotangent
+    # The input's shape if the op broadcast it, to which the gradient is summed back, otherwise None. For a joint rule, the list of
+    # the shapes of all inputs.
     shape: Any
 
 
 class Node(NamedTuple):
-    """One recorded op.
-
-    Attributes:
-        op: the op.
-        y: the serial of its output.
-        inputs: the serials of its inputs; 0 stands for an input that is not watched.
-        edges: plain tuples with the fields of an Edge; see `primitive.edges_of`.
-        versions: for each kept value that can change in place, its storage and the storage's version when the op ran.
-        code, offset: the user's code that called the op, and the offset of the instruction.
-        params: the op's parameters, with which `tape.check` runs it again.
-    """
+    """One recorded op."""
 
     op: Op
-    y: int
-    inputs: list[int]
-    edges: Sequence[Any]
-    versions: Sequence[Any]
-    code: CodeType
-    offset: int
-    params: Sequence[Any]
+    y: int  # the serial of its output
+    inputs: list[int]  # the serials of its inputs; 0 stands for an input that is not watched
+    edges: Sequence[Any]  # plain tuples with the fields of an Edge; see `primitive.edges_of`
+    versions: Sequence[Any]  # for each kept value that can change in place, its storage and the storage's version when the op ran
+    code: CodeType  # the user's code that called the op
+    offset: int  # the offset of the instruction there
+    params: Sequence[Any]  # the op's parameters, with which `tape.check` runs it again
 
     @property
     def site(self) -> Site:
@@ -70,14 +53,6 @@ class Node(NamedTuple):
 
     def named_edges(self) -> list[Edge]:
         return [Edge._make(edge) for edge in self.edges]
-
-    def kept(self) -> list[Any]:
-        """Returns all values that the op's pullbacks keep."""
-        return [value for edge in self.named_edges() for value in edge.kept]
-
-    def kept_by_name(self) -> list[tuple[str, Any]]:
-        """Returns the kept values as pairs of name (in the op's reference) and value."""
-        return [pair for edge in self.named_edges() for pair in zip(edge.rule.names, edge.kept)]
 
 
 def named(nodes: Iterable[Recorded]) -> Iterator[Node]:
@@ -90,14 +65,11 @@ def all_kept(nodes: Iterable[Recorded]) -> Iterator[Any]:
     return (value for node in nodes for edge in node[3] for value in edge[2])
 
 
-# ---- dependence between recorded values
-
-
 def dependents(tape: Tape, serials: Iterable[int]) -> set[int]:
     """Returns these values and all that depend on them. Derivatives that are zero everywhere do not count as dependence."""
     reach = {serial for serial in serials if serial in tape.values}
     for op, y, inputs, *_ in tape.nodes:
-        if op.apart == OUTPUT:
+        if op.call is not None and op.call.apart == OUTPUT:
             if not reach.isdisjoint(live(op, inputs)[1:]):
                 reach.add(y)
         elif not reach.isdisjoint(inputs) and not (op.dead and reach.isdisjoint(live(op, inputs))):
@@ -109,46 +81,12 @@ def needed_by(tape: Tape, targets: list[Tensor], through_zero: bool = False) -> 
     """Returns the values that the targets depend on, and the targets. through_zero: zero derivatives count as dependence."""
     needed = {t.serial for t in targets if tape.knows(t)}  # a Parameter that is a target itself is watched, though no op used it
     for op, y, inputs, *_ in reversed(tape.nodes):
-        if y in needed and op.apart != CALL:
+        if y in needed and (op.call is None or op.call.apart != CALL):
             needed.update(inputs if through_zero or not op.dead else live(op, inputs))
     needed.discard(0)  # 0 stands for inputs that are not watched
     return needed
 
 
-def shared_by(tape: Tape, targets: Sequence[Tensor]) -> tuple[dict[int, int], dict[int, list[Recorded]]]:
-    """Returns two dicts: serial -> mask, whose bit k is set if target k depends on the value; mask -> nodes of such outputs."""
-    masks: dict[int, int] = {}
-    for k, y in enumerate(targets):
-        if tape.knows(y):
-            masks[y.serial] = masks.get(y.serial, 0) | 1 << k
-    groups: dict[int, list[Recorded]] = {}
-    for node in reversed(tape.nodes):
-        op, y, inputs, *_ = node
-        mask = masks.get(y)
-        if mask is not None:
-            groups.setdefault(mask, []).append(node)
-            for x in live(op, inputs) if op.dead else inputs:
-                masks[x] = masks.get(x, 0) | mask
-    for nodes in groups.values():
-        nodes.reverse()
-    return masks, groups
-
-
 def live(op: Op, inputs: list[int]) -> list[int]:
     """Returns the inputs whose derivative is not zero everywhere."""
     return [x for i, x in enumerate(inputs) if i not in op.dead]
-
-
-def only_call(tape: Tape, target: Any, sources: Any, output_gradients: Any, aggregation: str) -> Any:
-    """Returns what tape.gradient does if the tape's only op is the call of a captured function. Returns None if it is not."""
-    replay = tape.nodes[0][0].replay
-    exact = not tape.precisions and modes.precision() == "float32"  # if not, `walk` decides how products round
-    plain = exact and output_gradients is None and aggregation == "accumulate"
-    return replay.gradient(tape, target, sources) if plain and replay is not None else None
-
-
-def open_calls(tape: Tape) -> None:
-    """Replaces the calls of captured functions on a tape by the ops inside them, so that each op can be looked at."""
-    calls = [op.replay for op, *_ in tape.nodes if op.replay is not None]
-    if calls:
-        calls[0].open(tape)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
-from ..backends import modes, reference
 from ..backends.reference import runner
 from ..launch.refusal import BadIndex, Refused
 from ..tensors.tensor import Tensor
-from ..tensors.views import OutsideView, StaleView
-from . import scalars
 from .batching import innermost, run
+from .facts import Facts
 from .listeners import listeners
 
 
@@ -29,57 +27,35 @@ class Rule:
 
     The names of the definition's parameters after `g` list what the tape keeps: an input or the output (by its name in the
     op's reference), a parameter of the op, or `<input>_shape`, `<input>_dtype` or `<input>_device`, which keep no array.
-
-    `ends_with` is for an op whose last step is an elementwise op. It returns that elementwise op, given a mapping from the
-    names of the kept values, the result y among them, to the values.
     """
 
-    __slots__ = ("batch", "definition", "ends_with", "fused", "keep", "names")
+    __slots__ = ("batch", "definition", "fused", "keep", "names")
 
     def __init__(
-        self,
-        definition: Callable[..., Any],
-        op: str,
-        allowed: Sequence[str],
-        inputs: int,
-        batch: Callable[..., Any] | None = None,
-        ends_with: Callable[[Mapping[str, Any]], Op] | None = None,
+        self, definition: Callable[..., Any], op: str, allowed: Sequence[str], inputs: int, batch: Callable[..., Any] | None = None
     ) -> None:
-        names = tuple([name for name in parameters(definition)[1:] if name != "needs"])
-        place = {name: i if i < inputs else i - len(allowed) for i, name in enumerate(allowed)}
-        getters: list[Callable[[Any], Any]] = []
-        for name in names:
-            stem, _, fact = name.rpartition("_")
-            if name in allowed:
-                getters.append(itemgetter(place[name]))
-            elif stem in allowed and fact in ("shape", "dtype", "device"):
-                getters.append(_fact_getter(place[stem], fact))
-            else:
-                raise TypeError(f"{op}: a pullback keeps {name!r}, but can only keep {', '.join(allowed)} (or _shape, _dtype).")
-        self.names = names
-        self.definition = definition
-        self.fused = definition
-        self.batch = batch
-        self.ends_with = ends_with
-        self.keep: Callable[[tuple[Any, ...]], tuple[Any, ...]] = _getter(names, place, getters)
+        self.definition, self.fused, self.batch = definition, definition, batch
+        self.names = tuple([name for name in parameters(definition)[1:] if name != "needs"])
+        self.keep: Callable[[tuple[Any, ...]], tuple[Any, ...]] = _keeper(self.names, op, allowed, inputs)
 
 
-def _fact_getter(index: int, fact: str) -> Callable[[Any], Any]:
-    def get(values: Any) -> Any:
-        return getattr(values[index], fact, None)
-
-    return get
-
-
-def _getter(names: Sequence[str], place: dict[str, int], getters: list[Callable[[Any], Any]]) -> Any:
+def _keeper(names: Sequence[str], op: str, allowed: Sequence[str], inputs: int) -> Any:
+    """Returns `keep(values)`, which picks what these names stand for from (*inputs, y, *params), whose names are `allowed`."""
+    place = {name: i if i < inputs else i - len(allowed) for i, name in enumerate(allowed)}
+    getters: list[Callable[[Any], Any]] = []
+    for name in names:
+        stem, _, fact = name.rpartition("_")
+        if name in place:
+            getters.append(itemgetter(place[name]))
+        elif stem in place and fact in ("shape", "dtype", "device"):
+            getters.append(lambda values, index=place[stem], fact=fact: getattr(values[index], fact, None))
+        else:
+            raise TypeError(f"{op}: a pullback keeps {name!r}, but can only keep {', '.join(allowed)} (or _shape, _dtype).")
     if not names:
         return lambda values: ()
-    if all(name in place for name in names):
-        indices = [place[name] for name in names]
-        if len(indices) == 1:
-            (only,) = indices
-            return lambda values: (values[only],)
-        return itemgetter(*indices)
+    if all([name in place for name in names]):
+        first, *more = [place[name] for name in names]
+        return itemgetter(first, *more) if more else lambda values: (values[first],)
     return lambda values: tuple([get(values) for get in getters])
 
 
@@ -92,11 +68,9 @@ ZERO: Final = "zero"  # a pullback that is zero everywhere: sign, round, compari
 
 OPS: Final[dict[str, Op]] = {}
 
-BY_LIBRARY: Final = "it runs in NumPy or CuPy, whose results on other machines pullback does not test"
-
 
 class Op:
-    """An op: one attribute for each property that promotion, batching, differentiation, profiling and tests need.
+    """An op: one attribute for each property that promotion, batching, differentiation and profiling need.
 
     Args:
         name: the name of the op, of its kernel (`_cpu.<name>`), of its row in csrc/math/*.def and of its tests.
@@ -109,87 +83,40 @@ class Op:
         variadic: the op takes any number of inputs, which its reference receives as one list.
         takes: the dtypes that the op accepts: "float", "number" or "integer" (both without bool), "bits" (integers and bool)
             or "any".
-        reference: `f(xp, *inputs, *params)` over NumPy or CuPy arrays, None for a call of a user's function.
+        reference: `f(xp, *inputs, *params)` over NumPy or CuPy arrays, None for a call of a user's function, which never runs.
         kernel: the native kernel, if there is one.
-        why_reference: the reason why the op has no kernel.
-        same_bits: True if the op gives the same bits everywhere (docs/reproducibility.md), otherwise a sentence that says why not.
-            If it is None, an op with a kernel gives them, as does a view, which computes nothing.
-        shown: the name of the op in profiles.
-        multiplied: if the op computes products, the names of their factors: the first two inputs, unless its declaration says more.
-        cost: `f(inputs…, params…, y) -> dict` of figures.
-        example: `f(rng, dtype) -> (inputs, params)` for tests, benchmarks and docs.
-        domain, ulp: the range of the inputs in tests, and the error that a test accepts.
+        facts: what only profiles, tests, benchmarks and documents need (facts.py).
         batch, tangent: the batching rule and the forward-mode rule, if they differ from those of the kind.
-        factors: for some inputs, `f(of_all, g, *kept)`, which returns per-example gradients as factors (ops/factors.py).
-        dead: the indices of the inputs that no gradient reaches; by default those without a rule.
+
+    Attributes:
+        dead: the indices of the inputs that no gradient reaches.
         edges: see `edges_of`.
-        recompute: for the call of a checkpoint, the function that makes the nodes that the call did not record.
-        replay: for the call of a captured function, the object that pulls back through it (replays/replayed.py).
-        apart: CALL for a call of which not every output depends on every input, OUTPUT for its outputs. The inputs of such an
-            output are the call, and the inputs of the call that it depends on.
-        takes_sums: True for the call of a checkpoint and for its outputs, which pass the sums of cotangents on as they are, so that
-            the ops inside add to them as if there were no call.
+        call: None, except for the recorded call of a user's function: how cotangents pass through it (transforms/passage.py).
     """
 
     __slots__ = (
-        "apart", "batch", "cost", "dead", "domain", "edges", "example", "factors", "issue", "joint", "kernel", "kind", "multiplied",
-        "name", "names", "native", "params", "pullback", "recompute", "reference", "replay", "rules", "same_bits", "shown",
-        "takes", "takes_sums", "tangent", "ulp", "variadic", "why_reference",
+        "batch", "call", "dead", "edges", "facts", "issue", "joint", "kernel", "kind", "name", "names", "native", "params",
+        "pullback", "reference", "rules", "takes", "tangent", "variadic",
     )  # fmt: skip
 
     def __init__(
-        self,
-        name: str,
-        *,
-        kind: Any,
-        names: tuple[str, ...],
-        params: int = 0,
-        rules: tuple[Rule | None, ...],
-        pullback: Any,
-        joint: bool = False,
-        variadic: bool = False,
-        takes: str = "any",
-        reference: Callable[..., Any] | None = None,
-        kernel: Callable[..., Any] | None = None,
-        why_reference: str | None = None,
-        same_bits: bool | str | None = None,
-        shown: str | None = None,
-        cost: Callable[..., Any] | None = None,
-        example: Callable[..., Any] | None = None,
-        domain: tuple[float, float] = (-2.0, 2.0),
-        ulp: float = 4,
-        batch: Callable[..., Any] | None = None,
-        tangent: Callable[..., Any] | None = None,
-        factors: dict[int, Callable[..., Any]] | None = None,
-        dead: tuple[int, ...] | None = None,
-        edges: Callable[..., Sequence[Any]] | None = None,
-        recompute: Callable[..., Any] | None = None,
-    ) -> None:
-        self.name, self.kind, self.names, self.params, self.shown = name, kind, names, params, shown or name
+        self, name: str, *, kind: Any, names: tuple[str, ...], params: int = 0, rules: tuple[Rule | None, ...], pullback: Any,
+        joint: bool = False, variadic: bool = False, takes: str = "any", reference: Callable[..., Any] | None = None,
+        kernel: Callable[..., Any] | None = None, batch: Callable[..., Any] | None = None,
+        tangent: Callable[..., Any] | None = None, facts: Facts | None = None,
+    ) -> None:  # fmt: skip
+        self.name, self.kind, self.names, self.params, self.facts = name, kind, names, params, facts or Facts(name, names[:2])
         self.rules, self.pullback, self.joint, self.variadic, self.takes = rules, pullback, joint, variadic, takes
-        self.cost, self.example, self.domain, self.ulp, self.recompute, self.apart = cost, example, domain, ulp, recompute, 0
-        self.replay: Any = None
-        self.batch: Callable[..., Any] = batch or kind.batch
-        self.tangent: Callable[..., Any] = tangent or kind.tangent
+        self.batch, self.tangent = batch or kind.batch, tangent or kind.tangent
         self.issue: Callable[..., Tensor] = kind.issue or apply  # f(op, inputs, params) runs the op and passes it to the listeners
-        self.factors: dict[int, Callable[..., Any]] = factors or {}
-        self.dead = tuple([i for i, rule in enumerate(rules) if rule is None]) if dead is None else dead
-        self.edges = edges or edges_of(self)
-        self.native, self.why_reference, self.takes_sums, self.multiplied = kernel is not None, why_reference, False, names[:2]
-        alone = self.native or kind.name == "view"  # it runs no library
-        self.same_bits: bool | str = (alone or BY_LIBRARY) if same_bits is None else same_bits
-        self.reference: Callable[..., Any] = reference or _nothing_to_run
-        self.kernel: Callable[..., Any] = kernel or (_nothing_to_run if reference is None else runner(self))
+        self.dead = tuple([i for i, rule in enumerate(rules) if rule is None])
+        self.edges, self.native = edges_of(self), kernel is not None
+        self.call: Any = None
+        self.reference: Any = reference
+        self.kernel: Any = kernel or (reference and runner(self))
 
     def __repr__(self) -> str:
         return self.name
-
-    __str__ = __repr__
-
-
-def _nothing_to_run(*arguments: Any) -> Any:
-    """Stands in for the kernel and the reference of a recorded call and of its outputs, which have been computed already."""
-    raise AssertionError("a call of a function is recorded, and never run as an op")
 
 
 def edges_of(op: Op) -> Callable[..., Sequence[Any]]:
@@ -200,31 +127,17 @@ def edges_of(op: Op) -> Callable[..., Sequence[Any]]:
     """
     rules = op.rules
     first = rules[0] if rules else None
-    if op.joint:
-
-        def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
-            shapes = [x.array.shape if serial else None for x, serial in zip(inputs, serials)]
-            return ((serials, first, first.keep((*inputs, y, *params)), shapes),) if first else ()
-
-    elif len(rules) > 1:
+    if len(rules) > 1:
         return _edges_of_two(*rules) if len(rules) == 2 else _edges_of_several(rules)
-
-    elif first is None:
-
-        def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
-            return ()
-
-    elif first.names == ("y",):
-
-        def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
-            return ((serials[0], first, (y,), None),)
-
-    else:
-
-        def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
-            return ((serials[0], first, first.keep((*inputs, y, *params)), None),)
-
-    return edges
+    if first is None:
+        return lambda inputs, y, params, serials: ()
+    if op.joint:
+        return lambda inputs, y, params, serials: (
+            (serials, first, first.keep((*inputs, y, *params)), [x.array.shape if s else None for x, s in zip(inputs, serials)]),
+        )
+    if first.names == ("y",):
+        return lambda inputs, y, params, serials: ((serials[0], first, (y,), None),)
+    return lambda inputs, y, params, serials: ((serials[0], first, first.keep((*inputs, y, *params)), None),)
 
 
 def _edges_of_two(first: Rule | None, second: Rule | None) -> Callable[..., Sequence[Any]]:
@@ -267,7 +180,7 @@ def apply(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...] = ()) -> Tens
     try:
         y = Tensor(op.kernel(*[x.array for x in inputs], *params))
     except Refused:
-        return retry(op, inputs, params)
+        return op.kind.retry(op, inputs, params)
     except BadIndex as bad:
         raise IndexError(str(bad)) from bad
     if listeners.record is not None:
@@ -275,33 +188,8 @@ def apply(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...] = ()) -> Tens
     return y
 
 
-def retry(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> Tensor:
-    """Runs an op whose kernel raised Refused: by the op's batching rule, again with promoted inputs, or by the reference backend.
-
-    Raises an error in the user's terms if the arguments are wrong.
-    """
-    place = innermost(inputs)
-    if place >= 0:
-        return run(op, inputs, params, place)
-    if any([x.__class__ is scalars.Scalar for x in inputs]):
-        return scalars.run(op, inputs, params, OPS["cast"])
-    if any([isinstance(x, (OutsideView, StaleView)) for x in inputs]):  # kernels refuse these classes; apply reads x.array
-        return apply(op, inputs, params)
-    promoted = op.kind.prepare(op, inputs, params)
-    if promoted is not None:
-        return apply(op, promoted, params)
-    arrays = [x.array for x in inputs]
-    y = reference.run(op, arrays, params)
-    if modes.mode() == "everywhere" and reference.has_kernel(op, arrays):
-        reference.refuse_floats(op, [*arrays, y])
-    return tell(op, Tensor(y), inputs, params)
-
-
 def tell(op: Op, y: Tensor, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> Tensor:
-    """Passes the op and its result y to the listeners, and returns y.
-
-    Every op calls this or, for speed, repeats these lines: `apply` and the functions of unary and binary ops repeat them.
-    """
+    """Passes an op and its result y to the listeners. Returns y. For speed `apply` and elementwise functions repeat these lines."""
     if listeners.record is not None:
         listeners.record(op, y, inputs, params)
     return y

@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING, Any, Literal
 from weakref import ref
 
 from ..backends import modes
-from ..errors import TapeError, an
+from ..errors import TapeError
 from ..launch import capturing, door
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..tree import beside, flatten, unflatten
 from ..typing import Tree
-from .backward import WALK, note_derivative, note_op, seeds_for, sweep
+from .backward import WALK, sweep
 from .error_text import not_watched
-from .kept import Kept, Listening
+from .journal import Journal, note_derivative
+from .kept import Listening
 from .listeners import listeners, new_serial
-from .node import Recorded, only_call
+from .node import Recorded
 from .primitive import Op
+from .request import ready, refuse_outside, seeds_for
 from .returned import note
-from .site import Origin, Site, call_site, current_frame, origin_of, user_frame
+from .site import Origin, call_site, current_frame, origin_of, user_frame
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -40,16 +42,12 @@ class Tape(Listening):
         watch_parameters: the tape watches trainable Parameters without a call of `watch`.
     """
 
-    # On the tape of a transform: returns the serials of each argument's tensors by the argument's name. A transform returns zeros
-    # for an argument that the value does not depend on, and warns: see backward.connected.
-    arguments: Callable[[], dict[str, set[int]]] | None = None
     observes = True  # while a profile runs, `add` itself passes the op to the door, which returns the pullback's scope
 
     def __init__(self, persistent: bool = False, watch_parameters: bool = True) -> None:
-        self.persistent = persistent
-        self.watch_parameters = watch_parameters
+        self.persistent, self.watch_parameters = persistent, watch_parameters
         self.recording = capturing.thread.recording  # not None if the tape was made inside a captured function
-        self.entered: Site | None = None  # the site where it last began to record
+        self.journal = Journal()
         self.code: CodeType | None = None  # the user's code that called the last op, and probably calls the next
         self.reset()
 
@@ -58,21 +56,13 @@ class Tape(Listening):
         self.nodes: list[Recorded] = []
         self.values: set[int] = set()  # the serials of all watched values
         self.leaves: dict[int, ref[Tensor]] = {}  # by serial, the values that were watched, not computed
-        self.watched: dict[int, Site] = {}  # for each leaf that was passed to `watch`, the site of the call
         self.hooks: dict[int, list[Callable[[Tensor], Any]]] = {}
         self.dead: dict[int, Origin] = {}  # by serial, where ops came from whose derivative by a watched input is zero everywhere
         self.scopes: dict[int, int] = {}  # by serial, while a profile runs: the scope that the pullback is attributed to
         self.precisions: dict[int, modes.Precision] = {}  # by serial, where products of the op rounded their factors
-        self.cuts: list[tuple[int, str, Site]] = []  # where watched values left the tape: numpy(), stop_gradient, …
+        self.journal.clear()
         self.left = None
-        self.derivatives: list[tuple[set[int], list[set[int]]]] = []  # the serials that `note_derivative` notes
         self.consumed = False
-
-    def __repr__(self) -> str:
-        ended = "stopped" if self.entered else "not started"
-        state = "used up" if self.consumed else "recording" if self in listeners.stack else ended
-        kind = ", persistent" if self.persistent else ""
-        return f"{type(self).__name__}({len(self.nodes)} ops, {len(self.leaves)} watched, {state}{kind})"
 
     # ---- recording
 
@@ -80,7 +70,7 @@ class Tape(Listening):
         if self in listeners.stack:
             raise TapeError("this tape is recording already; make another one for a nested derivative.")
         frame = current_frame(1)
-        self.entered = frame.f_code, frame.f_lasti
+        self.journal.entered = frame.f_code, frame.f_lasti
         super().__enter__()
         return self
 
@@ -89,17 +79,12 @@ class Tape(Listening):
         if self in listeners.stack:
             listeners.leave(self)
 
-    def stop_recording(self) -> _Paused:
-        """Returns a context manager: this tape does not record the ops inside `with tape.stop_recording():`."""
-        self._refuse_outside("stop_recording")
-        return _Paused(self)
-
     def watch(self, target: Tree, *more: Tree) -> None:
         """Starts recording the ops on these tensors (each a tensor, or tensors nested in lists, tuples, dicts).
 
         Raises TapeError if a value is not a floating-point tensor.
         """
-        self._refuse_outside("watch")
+        refuse_outside(self, "watch")
         site = call_site()
         for x in flatten((target, *more))[0]:
             if not isinstance(x, Tensor) or x.dtype.kind not in "fV":
@@ -107,56 +92,30 @@ class Tape(Listening):
             if not x.serial:
                 x.serial = new_serial()
             if x.serial not in self.values:
-                self._add_leaf(x)
-                self.watched[x.serial] = site
-
-    def on_gradient(self, t: Tensor, fn: Callable[[Tensor], Any]) -> None:
-        """Registers `fn`, which the backward pass calls with the complete gradient of `t`.
-
-        If `fn` returns a tensor and not None, that tensor replaces the gradient. It must have the gradient's shape.
-
-        Raises TapeError if `t` is not on this tape.
-        """
-        self._refuse_outside("on_gradient")
-        if not hasattr(t, "serial") or not callable(fn):
-            raise TapeError(f"on_gradient: takes a tensor and a function, not {an(t)} and {an(fn)}: tape.on_gradient(t, print).")
-        if not self.knows(t):
-            raise TapeError(
-                "on_gradient: the tensor is not on this tape. Call it while recording, on a watched tensor or a result."
-            )
-        self.hooks.setdefault(t.serial, []).append(fn)
-
-    def _refuse_outside(self, what: str) -> None:
-        """Raises CaptureError in a captured function that this tape is outside of: each call has other values inside."""
-        if self.recording is not capturing.thread.recording:
-            capturing.refuse(f"{what} on a tape from outside", "Make the tape inside the function, or call it outside.")
+                self.values.add(x.serial)
+                self.leaves[x.serial] = ref(x)
+                self.journal.watched[x.serial] = site
 
     def knows(self, x: Any) -> bool:
         """True if a value is watched. A trainable Parameter becomes watched when it is first used."""
-        return x.serial in self.values or self._watches(x)
-
-    def _add_leaf(self, x: Tensor) -> None:
+        if x.serial in self.values:
+            return True
+        if not (self.watch_parameters and isinstance(x, Parameter) and x.trainable and x.array.dtype.kind in "fV"):
+            return False
         self.values.add(x.serial)
         self.leaves[x.serial] = ref(x)
-
-    def _watches(self, x: Any) -> bool:
-        """Adds a trainable Parameter to the leaves and returns True. Returns False for any other value."""
-        if self.watch_parameters and isinstance(x, Parameter) and x.trainable and x.array.dtype.kind in "fV":
-            self._add_leaf(x)
-            return True
-        return False
+        return True
 
     def add(self, op: Op, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
         """Records an op if any of its inputs is watched."""
-        values = self.values
-        serials: list[int] = []
+        values, serials = self.values, []
         watched = changeable = False
         for x in inputs:
             serial = x.serial
             if x.storage is not None:  # a Parameter or a view of one
                 changeable = True
                 if serial not in values:
-                    self._watches(x)
+                    self.knows(x)
             known = serial in values
             watched = watched or known
             serials.append(serial if known else 0)
@@ -171,26 +130,30 @@ class Tape(Listening):
         if code is not self.code:
             frame = user_frame(frame)
             self.code = code = frame.f_code
-        offset, dead = frame.f_lasti, False
+        dead = False
         if op.dead:
             if op.pullback is None:
-                self.cuts += [(serial, op.name, (code, offset)) for serial in serials if serial]
+                self.journal.cuts += [(serial, op.name, (code, frame.f_lasti)) for serial in serials if serial]
                 return
             dead = any([serials[i] for i in op.dead])
         result = y.serial = y.serial or new_serial()
         if dead:
             self.dead[result] = origin_of(current_frame(2), WALK)
         values.add(result)
-        if door.profiling or modes.used:
-            note_op(self, op, result, (code, offset))
-        edges = op.edges(inputs, y, params, serials)
-        versions = _versions(inputs, edges) if changeable else ()
-        self.nodes.append((op, result, serials, edges, versions, code, offset, params))  # a Node
+        if door.profiling:
+            self.scopes[result] = door.label(op.facts.shown, code, frame.f_lasti)
+        if modes.used and modes.precision() != "float32":
+            self.precisions[result] = modes.precision()
+        edges, versions = op.edges(inputs, y, params, serials), ()
+        if changeable:
+            held = {id(value) for edge in edges for value in edge[2]}  # Edge.kept
+            versions = tuple([(x.storage, x.storage.version) for x in inputs if x.storage is not None and id(x) in held])
+        self.nodes.append((op, result, serials, edges, versions, code, frame.f_lasti, params))  # a Node
 
     def on_escape(self, x: Tensor, how: str, given: Any = None) -> None:
         """Records the line where a watched value leaves pullback, so that messages can name it."""
         if self.knows(x):
-            self.cuts.append((x.serial, how, call_site()))
+            self.journal.cuts.append((x.serial, how, call_site()))
             note(self, x, how, given)
 
     # ---- walking back
@@ -213,20 +176,14 @@ class Tape(Listening):
 
         Raises: TapeError, UnconnectedError, StaleValueError, ShapeError. Warns: ZeroGradientWarning.
         """
-        self._ready(unconnected)
-        if len(self.nodes) == 1 and (found := only_call(self, target, sources, output_gradients, aggregation)) is not None:
+        ready(self, unconnected)
+        call = self.nodes[0][0].call if len(self.nodes) == 1 else None  # of a captured function, if any
+        if call is not None and (found := call.gradient(self, target, sources, output_gradients, aggregation)) is not None:
             return found
         (targets, nested), wanted = flatten(target), flatten(sources)
         given = beside(target, output_gradients) if nested and output_gradients is not None else [output_gradients]
         gradients = self.pull(targets, lambda: seeds_for(targets, given), wanted[0], unconnected, aggregation)
         return unflatten(wanted[1], gradients)
-
-    def _ready(self, unconnected: str) -> str:
-        """Returns `unconnected`. Raises TapeError if the tape has been used up, or if `unconnected` is not a valid choice."""
-        if unconnected not in ("error", "zero", "none"):
-            raise TapeError(f'gradient: unconnected={unconnected!r}; use "error", "zero" or "none".')
-        self._check_not_consumed("gradient")
-        return unconnected
 
     def pull(
         self, targets: list[Any], seeds: Callable[[], list[Any]], sources: list[Any], unconnected: str = "error",
@@ -257,29 +214,3 @@ class Tape(Listening):
             door.enter(before)
             if self.scopes:
                 door.leave_scope(scope)
-
-    def _check_not_consumed(self, asked: str) -> None:
-        if self.consumed:
-            raise TapeError(
-                f"{asked}: this tape has been used and has freed what it kept. For several calls make it with "
-                f"pb.GradientTape(persistent=True)."
-            )
-
-
-class _Paused(Kept):
-    def __init__(self, tape: Tape) -> None:
-        self._tape = tape
-        self._before = listeners.stack
-
-    def _begin(self) -> None:
-        self._before = listeners.stack
-        self._tape.stop()
-
-    def _end(self) -> None:
-        listeners.stack = self._before
-
-
-def _versions(inputs: Sequence[Any], edges: Sequence[Any]) -> tuple[Any, ...]:
-    """Returns the storage of each kept input that can change in place, with the storage's current version."""
-    held = {id(value) for edge in edges for value in edge[2]}  # Edge.kept
-    return tuple([(x.storage, x.storage.version) for x in inputs if x.storage is not None and id(x) in held])

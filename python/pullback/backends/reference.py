@@ -81,10 +81,10 @@ def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
 
     if number is not None:
         with gpu.need().working(number):
-            return door.run_counted(op.shown, call, lambda y: cost_of(op, arrays, params, y))
+            return door.run_counted(op.facts.shown, call, lambda y: cost_of(op, arrays, params, y))
     if door.state.ledger is None and not door.profiling:  # a profile of another thread counts this launch too
         return call()
-    return door.run_counted(op.shown, call, lambda y: cost_of(op, arrays, params, y))
+    return door.run_counted(op.facts.shown, call, lambda y: cost_of(op, arrays, params, y))
 
 
 def by_kernel(op: Any, arrays: Sequence[Any]) -> Any:
@@ -113,7 +113,7 @@ def by_kernel(op: Any, arrays: Sequence[Any]) -> Any:
 
 def has_kernel(op: Any, arrays: Sequence[Any]) -> bool:
     """True if the op has a native kernel on the device of the arrays. Some ops have one on the CPU only."""
-    return op.native and (device_number(arrays) is None or hasattr(gpu.need().kernels, op.shown))
+    return op.native and (device_number(arrays) is None or hasattr(gpu.need().kernels, op.facts.shown))
 
 
 def refuse_floats(op: Any, arrays: Sequence[Any]) -> None:
@@ -121,9 +121,9 @@ def refuse_floats(op: Any, arrays: Sequence[Any]) -> None:
     if any([a.dtype.kind in "fV" for a in arrays if hasattr(a, "dtype")]):
         library = "NumPy" if device_number(arrays) is None else "CuPy"
         raise PullbackError(
-            f"{op.shown}: its kernel does not take {_unusual(arrays)}, and {library}, which computes it instead, rounds in an "
-            f'order that depends on the machine. pb.config.reproducible = "everywhere" therefore refuses it. Reshape the arguments '
-            f'to fewer axes, convert them to another dtype, or use "machine".'
+            f"{op.facts.shown}: its kernel does not take {_unusual(arrays)}, and {library}, which computes it instead, rounds in "
+            f'an order that depends on the machine. pb.config.reproducible = "everywhere" therefore refuses it. Reshape the '
+            f'arguments to fewer axes, convert them to another dtype, or use "machine".'
         )
 
 
@@ -152,7 +152,8 @@ def cost_of(op: Any, arrays: Sequence[Any], params: Sequence[Any], y: Any) -> di
     The op's declaration gives the FLOPs. Each distinct input is read once, and the result is written once. "dtype" is the dtype
     that the op computes in.
     """
-    figures = op.cost(*_as_taken(op, arrays), *params, y) if op.cost is not None else None
+    cost = op.facts.cost
+    figures = cost(*_as_taken(op, arrays), *params, y) if cost is not None else None
     if figures is None:
         return None
     read = sum(distinct_bytes(a) for i, a in enumerate(arrays) if not any(a is b for b in arrays[:i]))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, nullcontext
 from types import CodeType
 from typing import Any, Final
 
@@ -24,13 +24,11 @@ from .ledger import (
     END,
     FIGURES,
     FORWARD,
-    KEPT,
     OPTIMIZER as OPTIMIZER,
     OTHER as OTHER,
     PHASES as PHASES,
     RECOMPUTE as RECOMPUTE,
     SOLVER as SOLVER,
-    Key,
     Launch,
     Ledger,
 )
@@ -65,6 +63,8 @@ class _Door(threading.local):
     recording_active: bool = False  # True while a recording runs
     charged: int = 0  # > 0 inside a launch whose cost includes the launches inside it
     modes: tuple[Modes, ...] = ()  # receive the modes of the Modules that run
+    observer: Callable[..., Any] | None = None  # receives each op before the listeners do
+    times_tapes: bool = False  # the time of the listeners counts as "tape"
 
 
 state: Final = _Door()
@@ -193,9 +193,12 @@ leave_scope: Callable[[int], Any] = _leave  # attributes this thread's launches 
 label: Callable[[str, CodeType, int], int] = _label
 
 
+# ---- ops
+
+
 def observe(op: Any, *_: Any) -> None:
-    """Receives ops from the listeners, except those that only a tape records."""
-    charge(op.shown)
+    """Receives the ops that run, except those that only a tape records."""
+    charge(op.facts.shown)
 
 
 def charge(op: str) -> None:
@@ -205,20 +208,42 @@ def charge(op: str) -> None:
         label(op, frame.f_code, frame.f_lasti)
 
 
-def _timed(record: Callable[..., None]) -> Callable[..., None]:
-    """Wraps the listeners' `record` so that its time counts as "tape"."""
+def _in_turn(observer: Callable[..., Any] | None, record: Callable[..., None], timed: bool) -> Callable[..., None]:
+    """Returns a function that passes ops to the observer, then to the listeners. timed: this time counts as "tape"."""
 
     def told(*args: Any) -> None:
-        with host_time("tape"):
+        with host_time("tape") if timed else nullcontext():
+            if observer is not None:
+                observer(*args)
             record(*args)
 
     return told
 
 
+def _around(record: Callable[..., None] | None, told: Sequence[Any]) -> Callable[..., None] | None:
+    """Returns the function that receives ops in place of the listeners' `record`: the observer, then the listeners `told`.
+
+    A tape that is the only listener `observes` on its own.
+    """
+    observer = state.observer
+    if record is None:
+        return observer
+    if len(told) == 1 and getattr(told[0], "observes", False):
+        observer = None
+    return record if observer is None and not state.times_tapes else _in_turn(observer, record, state.times_tapes)
+
+
+def observe_by(observer: Callable[..., Any] | None) -> None:
+    """Makes `observer(op, y, inputs, params)` receive each op of this thread. None removes it."""
+    state.observer = observer
+    listeners.around = _around if observer is not None or state.times_tapes else None
+    listeners.stack = listeners.stack  # wraps its `record`
+
+
 def _listen() -> None:
     """Installs the observer of ops if there is a ledger or a recording, and times tapes if the ledger's detail is "kernel"."""
-    timed = state.ledger is not None and state.detail == DETAILS.index("kernel")
-    listeners.observe(observe if state.ledger is not None or state.recording_active else None, _timed if timed else None)
+    state.times_tapes = state.ledger is not None and state.detail == DETAILS.index("kernel")
+    observe_by(observe if state.ledger is not None or state.recording_active else None)
 
 
 @contextmanager
@@ -305,35 +330,11 @@ def _take() -> Ledger:
         native.ledger_end()
         taken = native.ledger_take()
         if taken is not None:
-            _merge(part, "cpu" if native is host_kernels else "cuda", *taken)
+            part.merge("cpu" if native is host_kernels else "cuda", *taken)
     for key, (launches, nanoseconds, *figures) in found.sums.items():
         part.add(key, launches, nanoseconds, figures)
     part.launches = sorted(part.launches + found.launches, key=lambda launch: launch.begin_ns)
     return part
-
-
-def _merge(ledger: Ledger, device: str, sums: Any, launches: Any, borders: Any, phases: Any, launching: int) -> None:
-    """Adds the ledger of a module of kernels. The phase times are those of the last module with launches: the GPU's, if any."""
-    if sums:
-        ledger.device = device
-    ledger.host["launches"] += launching
-    for key, count, nanoseconds, figures in sums:
-        ledger.add(Key(*key), count, nanoseconds, figures)
-    ledger.launches += [Launch(*[*key, *figures, *rest]) for key, figures, *rest in launches]
-    if sums or not ledger.borders:
-        ledger.borders, ledger.phases = borders, phases
-
-
-def _add(x: Launch) -> None:
-    """Adds a launch of the reference."""
-    ledger = state.ledger
-    assert ledger is not None
-    figures = [getattr(x, name) for name in FIGURES]
-    ledger.add(Key(x.kernel, x.phase, x.scope, x.dtype, x.known), 1, x.end_ns - x.begin_ns, figures)
-    ledger.host["launches"] += x.end_ns - x.begin_ns
-    ledger.launches.append(x)
-    if len(ledger.launches) > 2 * KEPT:
-        del ledger.launches[:-KEPT]
 
 
 def copy_cost(*arrays: Any, of: Any = None) -> dict[str, int]:
@@ -360,7 +361,7 @@ def run_counted(name: str, run: Callable[[], Any], cost: Callable[[Any], dict[st
     finally:
         state.charged -= 1
     if not charged_already:
-        _add(_launch(name, cost(result), begin_ns, _time()))
+        state.ledger.add_launch(_launch(name, cost(result), begin_ns, _time()))
     return result
 
 

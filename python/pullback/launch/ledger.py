@@ -97,6 +97,26 @@ class Ledger:
         before = self.sums.get(key)
         self.sums[key] = list(row) if before is None else [a + b for a, b in zip(before, row)]
 
+    def add_launch(self, x: Launch) -> None:
+        """Adds a launch of the reference."""
+        figures = [getattr(x, name) for name in FIGURES]
+        self.add(Key(x.kernel, x.phase, x.scope, x.dtype, x.known), 1, x.end_ns - x.begin_ns, figures)
+        self.host["launches"] += x.end_ns - x.begin_ns
+        self.launches.append(x)
+        if len(self.launches) > 2 * KEPT:
+            del self.launches[:-KEPT]
+
+    def merge(self, device: str, sums: Any, launches: Any, borders: Any, phases: Any, launching: int) -> None:
+        """Adds the ledger of a module of kernels. The phase times are those of the last module with launches: the GPU's, if any."""
+        if sums:
+            self.device = device
+        self.host["launches"] += launching
+        for key, count, nanoseconds, figures in sums:
+            self.add(Key(*key), count, nanoseconds, figures)
+        self.launches += [Launch(*[*key, *figures, *rest]) for key, figures, *rest in launches]
+        if sums or not self.borders:
+            self.borders, self.phases = borders, phases
+
     def extend(self, later: Ledger) -> None:
         """Adds the launches of the ledger that follows this one, with this ledger's detail."""
         self.device = later.device if later.device != "cpu" else self.device

@@ -14,7 +14,7 @@ class Scope(NamedTuple):
         op: the op that was called; "" if the kernel's name implies it.
         code, offset: the site of the user's line that called the op (see site.py).
         order: the order of the derivative: 0 in the forward pass, 1 in its pullback, and so on.
-        without: of a pullback, the factors of the op (see Op.multiplied) that get no gradient.
+        without: of a pullback, the factors of the op (see Facts.multiplied) that get no gradient.
     """
 
     module: str = ""

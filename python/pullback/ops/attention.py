@@ -191,7 +191,7 @@ _attention = op("attention", kind=OWN, joint=True, takes="float", reference=_ref
                 fused=_fused if _pull else None, batch=_each, pull=_pull_each, tangent=_tangent_of, cost=_cost,
                 pull_cost=_pull_cost,
                 example=normal((2, 4, 5, 3), (2, 2, 5, 3), (2, 2, 5, 2), (1, 4, 5, 5), params=(True, 0.6)))  # fmt: skip
-_attention.multiplied = ("query", "key", "value")
+_attention.facts.multiplied = ("query", "key", "value")
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, scale: float) -> Tensor:

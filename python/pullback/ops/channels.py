@@ -187,7 +187,7 @@ def norm_and_move(x: Tensor, weight: Any, bias: Any, eps: float, running: Sequen
     except Refused:
         return None
     if door.profiling:
-        door.charge(_channel_norm.shown)
+        door.charge(_channel_norm.facts.shown)
     for p in running:
         if p is not None:
             p.storage.changed()

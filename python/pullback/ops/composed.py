@@ -35,8 +35,8 @@ from .elementwise import (
     square,
     where,
 )  # fmt: skip
-from .kinds import check_devices, check_numbers
 from .operands import operands
+from .promotion import check_devices, check_numbers
 
 # The coefficients of sin(u) / u in u².
 SINC: Final = [(-1) ** k / math.factorial(2 * k + 1) for k in range(7)]

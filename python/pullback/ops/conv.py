@@ -20,10 +20,11 @@ from ..backends.autocast import rounded
 from ..tensors.tensor import Tensor
 from .by_name import repeated, reshaped, spread
 from .declare import normal, op
-from .kinds import OWN, bilinear
+from .kinds import OWN
 from .linear import ABSENT
 from .reduce import sum_over
 from .shape import permute_dims
+from .tangents import bilinear
 
 Pair = tuple[int, int]
 

@@ -17,6 +17,7 @@ from ..tensors.ranges import arange
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
 from ._shapes import flag, length, normalize_axis
+from .batch_rules import along_axes
 from .by_name import in_dtype, in_float, widened
 from .conversion import settled, stop_gradient
 from .declare import distinct, no_flops, normal, op
@@ -36,7 +37,7 @@ from .elementwise import (
     where,
 )
 from .gather import along_axis_add, take_along_axis
-from .kinds import LINEAR, OWN, along_axes
+from .kinds import LINEAR, OWN
 from .movement import concat
 from .operands import as_tensors
 from .shape import part_of, reshape

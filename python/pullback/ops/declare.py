@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from ..autodiff.batching import Batched, innermost, run
+from ..autodiff.facts import BY_LIBRARY, Facts
 from ..autodiff.listeners import listeners
-from ..autodiff.primitive import OPS, ZERO, Op, Rule, parameters, retry
+from ..autodiff.primitive import OPS, ZERO, Op, Rule, parameters
 from ..autodiff.site import current_frame
 from ..backends import kernel_for
 from ..interop.gate import ungated
@@ -25,6 +26,7 @@ from .by_name import masked
 from .counted import PullCost, cost_of_elements, count_as_kernels, count_per_element
 from .kinds import BINARY, COMPARE, UNARY, BatchRule, Kind, PullRule, TangentRule
 from .operands import unlisted
+from .promotion import retry
 
 
 def op(
@@ -63,23 +65,28 @@ def op(
         pull_cost: one cost `f(g, *kept)` per fused pullback, if it differs from what the definition costs. On a backend without
             the kernel the definition counts as this.
         pull: the batching rule of the fused pullbacks, if it differs from that of the kind.
-        ends_with: see `Rule`.
         kernel: the name of the op whose native kernel and name in profiles this op uses, if not its own.
         adapt: maps the native kernel to a function of (*inputs, *params), if the kernel takes its arguments in another form.
+        same_bits: see `Facts`; if it is None, an op with a kernel gives the same bits everywhere, as does a view, which computes
+            nothing.
 
-    The remaining arguments are described in `Op`.
+    The remaining arguments are described in `Op` and `Facts`.
     """
     names = parameters(reference)[1:]
     native, reason = kernel_for(kernel or name)
     if isinstance(pullback, tuple) and all([rule is ZERO for rule in pullback]):
         pullback = ZERO
-    rules = _rules(name, names, inputs, pullback, joint, batch=pull or kind.pull, ends_with=ends_with)
+    rules = _rules(name, names, inputs, pullback, joint, pull or kind.pull)
     _check_first(name)
+    runs_no_library = native is not None or kind.name == "view"
+    facts = Facts(
+        kernel or name, names[:2], cost=cost, example=example, domain=domain, ulp=ulp, factors=factors, why_reference=reason,
+        ends_with=ends_with, same_bits=(runs_no_library or BY_LIBRARY) if same_bits is None else same_bits,
+    )  # fmt: skip
     declared = Op(
         name, kind=kind, names=names, params=len(names) - inputs, rules=rules, pullback=pullback, joint=joint, variadic=variadic,
-        takes=takes, reference=reference, kernel=adapt(native) if adapt and native else native, why_reference=reason,
-        shown=kernel, cost=cost, example=example, domain=domain, ulp=ulp, batch=batch, tangent=tangent, factors=factors,
-        same_bits=same_bits,
+        takes=takes, reference=reference, kernel=adapt(native) if adapt and native else native, batch=batch, tangent=tangent,
+        facts=facts,
     )  # fmt: skip
     if fused is not None and declared.native:
         quicks: Any = fused if isinstance(fused, (tuple, list)) else (fused,)
@@ -92,13 +99,13 @@ def op(
     return declared
 
 
-def _rules(op: str, names: tuple[str, ...], inputs: int, pullback: Any, joint: bool, **columns: Any) -> tuple[Rule | None, ...]:
+def _rules(op: str, names: tuple[str, ...], inputs: int, pullback: Any, joint: bool, batch: Any) -> tuple[Rule | None, ...]:
     """Returns one rule per input, or a single rule if `joint`. A rule is None if no gradient passes to its input."""
     if pullback is None or pullback is ZERO:
         return (None,) * (1 if joint else inputs)
     allowed = (*names[:inputs], "y", *names[inputs:])
     definitions = pullback if isinstance(pullback, tuple) else (pullback,)
-    return tuple([None if f is None or f is ZERO else Rule(f, op, allowed, inputs, **columns) for f in definitions])
+    return tuple([None if f is None or f is ZERO else Rule(f, op, allowed, inputs, batch) for f in definitions])
 
 
 _declared_in: dict[str, dict[str, Any]] = {}  # maps the name of an op to the globals of the module that declared it

@@ -10,10 +10,11 @@ from ..tensors.ranges import eye
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from . import lapack
+from .batch_rules import leading
 from .cumulative import product_of_others
 from .declare import op
 from .elementwise import mask_nan_gradient, sign, where
-from .kinds import OWN, leading
+from .kinds import OWN
 from .lapack import FROM_LAPACK
 from .linalg import matmul
 from .reduce import sum

@@ -20,9 +20,10 @@ from ..tensors import devices, dtypes
 from ..tensors.creation import ones
 from ..tensors.tensor import Tensor
 from ._shapes import Shape
+from .batch_rules import shifted
 from .by_name import spread
 from .declare import normal, op
-from .kinds import LINEAR, OWN, shifted
+from .kinds import LINEAR, OWN
 from .sort import argsort
 
 MULTIPLIERS: Final = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))

@@ -23,8 +23,9 @@ from ._shapes import broadcast_shapes, flag, integer
 from .by_name import in_dtype
 from .conversion import settled, stop_gradient as _constant
 from .declare import binary, no_flops, op, per_element, unary
-from .kinds import BINARY, COMPARE, NEIGHBOUR, SELECT, check_devices, check_numbers
+from .kinds import BINARY, COMPARE, NEIGHBOUR, SELECT
 from .operands import as_tensors, operands
+from .promotion import check_devices, check_numbers
 
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 ROOT_HALF = math.sqrt(0.5)

@@ -19,10 +19,11 @@ from ..tensors.ranges import arange
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike, DTypeLike
 from ._shapes import Shape, broadcast_shapes, length as checked_length, normalize_axis
+from .batch_rules import leading, shifted
 from .by_name import all_on, reshaped, view
 from .declare import no_flops, normal, op
 from .elementwise import greater_equal, less, logical_or, minimum, where
-from .kinds import LINEAR, OWN, leading, shifted
+from .kinds import LINEAR, OWN
 from .shape import SLICE, broadcast_to, flatten, moveaxis, reshape
 
 # ---- references. Updates at repeated indices are applied in order.

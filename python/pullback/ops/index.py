@@ -29,8 +29,8 @@ from .by_name import in_dtype, view
 from .conversion import copy
 from .elementwise import add, maximum, minimum, multiply, where
 from .gather import LARGEST_INT64, checked, gathered, within
-from .kinds import check_numbers
 from .movement import stack
+from .promotion import check_numbers
 from .scatter import index_add, index_max, index_min, index_set
 from .shape import SLICE, broadcast_to, flatten, reshape
 

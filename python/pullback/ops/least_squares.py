@@ -18,11 +18,12 @@ from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from . import lapack
 from ._shapes import broadcast_shapes, real
+from .batch_rules import everywhere
 from .by_name import in_dtype, in_float, widened
 from .conversion import stop_gradient
 from .declare import op
 from .elementwise import greater, square
-from .kinds import OWN_OF_TWO, everywhere
+from .kinds import OWN_OF_TWO
 from .lapack import FROM_LAPACK
 from .linalg import matmul
 from .operands import as_tensors

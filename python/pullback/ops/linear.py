@@ -19,11 +19,12 @@ from ._counts import ACTIVATIONS, COUNTS
 from .by_name import aligned, in_dtype, lifted, repeated, reshaped, spread, widened
 from .conversion import same_dtype
 from .declare import normal, op
-from .kinds import OWN, diagonal
+from .kinds import OWN
 from .linalg import Outer, matmul
 from .operands import as_tensors
 from .row_sums import repeated_rows, total_of_rows
 from .shape import matrix_transpose, reshape
+from .tangents import diagonal
 
 ABSENT: Final = Number(None)  # type: ignore[arg-type]  # an optional input that was not given; tapes never watch it
 

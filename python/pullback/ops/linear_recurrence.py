@@ -11,10 +11,11 @@ from ..tensors.creation import zeros
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from ._shapes import broadcast_shapes, flag, normalize_axis
+from .batch_rules import along_axes
 from .by_name import in_float
 from .conversion import same_dtype
 from .declare import op
-from .kinds import OWN_OF_TWO, along_axes
+from .kinds import OWN_OF_TWO
 from .movement import concat
 from .operands import as_tensors
 from .shape import broadcast_to, expand_dims, part_of

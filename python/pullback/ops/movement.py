@@ -24,8 +24,9 @@ from .conversion import same_dtype, settled
 from .declare import no_flops, normal, op
 from .elementwise import where
 from .gather import take
-from .kinds import MOVEMENT, check_numbers
+from .kinds import MOVEMENT
 from .operands import as_tensors
+from .promotion import check_numbers
 from .shape import SLICE, broadcast_to, expand_dims, flatten, part_of, reshape, swapaxes
 
 

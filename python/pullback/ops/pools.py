@@ -14,10 +14,11 @@ from ..autodiff.batching import pull
 from ..autodiff.primitive import ZERO, Op, Rule, apply
 from ..tensors.tensor import Tensor
 from ._shapes import Shape
+from .batch_rules import leading
 from .by_name import all_on, in_dtype, reshaped, widened
 from .declare import no_flops, normal, op
 from .gather import along_axis_add, gathered_along
-from .kinds import LINEAR, OWN, leading
+from .kinds import LINEAR, OWN
 from .row_references import wide
 from .rows import fused
 

@@ -12,9 +12,10 @@ from ..interop.wrong_calls import one_of
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from . import lapack
+from .batch_rules import leading
 from .declare import normal, op
 from .elementwise import abs as absolute, less_equal, where
-from .kinds import OWN, leading
+from .kinds import OWN
 from .lapack import FROM_LAPACK
 from .linalg import matmul
 from .matrices import diagonal

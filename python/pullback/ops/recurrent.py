@@ -319,7 +319,7 @@ _gru = op("gru", **_LAYER, reference=_gru_reference, inputs=4, pullback=_gru_pul
           cost=_cost(3, 5, 2, sigmoid=2, tanh=1),
           example=normal((3, 2, 12), (2, 4), (12, 4), (12,), params=(False,)))  # fmt: skip
 for _layer in (_rnn, _lstm, _gru):
-    _layer.multiplied = ("h", "weight")  # of x there is no product
+    _layer.facts.multiplied = ("h", "weight")  # of x there is no product
 
 
 def rnn(x: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None, reverse: bool = False, relu: bool = False) -> Tensor:

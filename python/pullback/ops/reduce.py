@@ -22,9 +22,10 @@ from .conversion import stop_gradient
 from .cumulative import diff, product_of_others
 from .declare import no_flops, op
 from .elementwise import equal, isfinite, not_equal, where
-from .kinds import REDUCE, linear
+from .kinds import REDUCE
 from .operands import as_tensors
 from .shape import flatten, inverse, part_of, permute_dims, reshape
+from .tangents import linear
 
 
 def _adds(x: Any, axes: Any, keepdims: Any, y: Any) -> dict[str, int]:

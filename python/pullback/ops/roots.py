@@ -11,11 +11,12 @@ from ..backends import kernel_for
 from ..tensors.creation import zeros_like
 from ..tensors.tensor import Tensor
 from ._shapes import Shape
+from .batch_rules import pull_leading
 from .by_name import aligned, all_on, repeated, reshaped, unbroadcast
 from .conversion import constant
 from .declare import normal, op
 from .elementwise import equal, logical_and, logical_or, mask_nan_gradient, sqrt, where
-from .kinds import REDUCE, Kind, pull_leading
+from .kinds import REDUCE, Kind
 
 
 def _undefined(still: Tensor, r: Tensor, otherwise: Tensor) -> Tensor:

@@ -15,8 +15,9 @@ from .by_name import all_on, in_dtype, reshaped
 from .declare import distinct, no_flops, normal, op
 from .elementwise import equal
 from .gather import added, at, back, gathered, indexed_first, numbered, scatter_add, tables
-from .kinds import OWN, linear
+from .kinds import OWN
 from .shape import flatten, reshape
+from .tangents import linear
 
 
 def _copied(xp: Any, x: Any) -> Any:

@@ -22,8 +22,9 @@ from .conversion import constant
 from .declare import distinct, no_flops, normal, op
 from .elementwise import equal, exp, expm1, log1p, logaddexp, logical_and, maximum, where
 from .gather import added, at, gathered, numbered
-from .kinds import OWN, linear
+from .kinds import OWN
 from .shape import flatten, moveaxis, reshape
+from .tangents import linear
 
 # ---- ops: (data, ids, num_segments), where ids are integers that `_checked` has found in range
 

@@ -26,11 +26,12 @@ from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from . import lapack
 from ._shapes import broadcast_shapes, flag
+from .batch_rules import leading
 from .by_name import aligned, all_on, in_float
 from .conversion import stop_gradient
 from .declare import normal, op
 from .elementwise import abs as absolute, clip, exp2, floor, greater, log2, where
-from .kinds import OWN, OWN_OF_TWO, leading
+from .kinds import OWN, OWN_OF_TWO
 from .lapack import SMALL_ON_CPU
 from .linalg import matmul
 from .movement import tril, triu

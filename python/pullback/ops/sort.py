@@ -16,11 +16,12 @@ from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from ._shapes import flag, length, normalize_axis
+from .batch_rules import along_axes
 from .by_name import in_dtype, reshaped, spread
 from .declare import distinct, no_flops, op
 from .elementwise import less, less_equal
 from .gather import along_axis_add, take, take_along_axis
-from .kinds import OWN, along_axes
+from .kinds import OWN
 from .operands import as_tensors
 from .reduce import sum
 from .shape import expand_dims

@@ -28,6 +28,7 @@ from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from . import lapack
 from ._shapes import Shape, flag
+from .batch_rules import leading
 from .by_name import padded, view
 from .declare import no_flops, normal, op
 from .elementwise import (
@@ -41,7 +42,7 @@ from .elementwise import (
     sqrt,
     where,
 )
-from .kinds import OWN, VIEW, leading
+from .kinds import OWN, VIEW
 from .lapack import FROM_LAPACK
 from .linalg import matmul
 from .movement import concat, pad

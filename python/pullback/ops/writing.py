@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff.listeners import listeners
 from ..autodiff.stand_in import refuse_examples
 from ..backends import kernels_on
 from ..errors import ShapeError, TapeError
@@ -14,6 +13,7 @@ from ..launch import capturing, door
 from ..launch.refusal import Refused
 from ..tensors import devices
 from ..tensors.creation import asarray
+from ..tensors.escape import is_watched
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from .conversion import COPY
@@ -58,7 +58,7 @@ def assign(p: Parameter, value: Any) -> Parameter:
 
 def _refuse_watched(p: Parameter, value: Any) -> None:
     """Raises TapeError if a tape or a jvp of this thread watches the value that is to be written into the Parameter."""
-    if isinstance(value, Tensor) and listeners.know(value):
+    if isinstance(value, Tensor) and is_watched(value):
         raise TapeError(
             f"assign: a tape that records watches the new value of {p.label()}, and gradients would stop there: a Parameter "
             f"holds a value, and not where it came from. For gradients through the update write w = w - lr * g, and use that w "

@@ -74,7 +74,7 @@ class Row(NamedTuple):
         phase: one of door.PHASES.
         known: true if a formula gives the cost.
         figures: the sums over these launches.
-        without: in a backward pass, the factors of the op (see Op.multiplied) that got no gradient, because none was asked for.
+        without: in a backward pass, the factors of the op (see Facts.multiplied) that got no gradient, because none was asked for.
     """
 
     kernel: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 from weakref import ref
 
 from ..autodiff.backward import Sums, total, walk
@@ -13,6 +13,7 @@ from ..autodiff.part import Part
 from ..autodiff.primitive import Op, Rule
 from ..autodiff.site import NOWHERE, call_site
 from ..autodiff.tape import Tape
+from ..backends import modes
 from ..errors import CaptureError
 from ..launch import capturing, door
 from ..ops.conversion import alias
@@ -20,6 +21,7 @@ from ..ops.kinds import OWN
 from ..tensors.creation import ones, zeros_like
 from ..tensors.tensor import Tensor
 from ..transforms.calls import Cotangents
+from ..transforms.passage import Passage
 from ..tree import unflatten
 from .replay import Recalled
 from .trace import Constant, Trace
@@ -27,7 +29,7 @@ from .trace import Constant, Trace
 Capture = Callable[[Any], Any]  # returns a captured function
 
 
-class Replayed(Recalled):
+class Replayed(Recalled, Passage):
     """A captured function as an op: one object for each recording of its forward pass under a tape.
 
     Args:
@@ -36,6 +38,8 @@ class Replayed(Recalled):
         watched: the tensors from outside that ops read and that the tape watches.
         unwatched: weak references to the other tensors that ops read.
     """
+
+    takes_sums, captured = False, True
 
     def __init__(self, trace: Trace, capture: Capture, watched: Sequence[Tensor], unwatched: Sequence[ref[Any]]) -> None:
         self.trace, self._capture, self.watched, self.unwatched = trace, capture, watched, unwatched
@@ -49,9 +53,9 @@ class Replayed(Recalled):
         self._op = _op(f"capture({trace.name})", self, ends[0].dead if self._alone else ())
         self._outputs = [] if self._alone else [_Output(k, end.through, end.dead) for k, end in enumerate(ends)]
         if any([end.through != every or end.dead for end in ends]) and not self._alone:
-            self._op.apart = CALL
+            self.apart = CALL
             for op in self._outputs:
-                op.apart = OUTPUT
+                op.call = OF_OUTPUT_APART
 
     # ---- recording a call
 
@@ -59,7 +63,7 @@ class Replayed(Recalled):
         """Adds a call with these arguments and these results of the recording to the tape."""
         trace = self.trace
         for source, how, site in trace.cuts:
-            tape.cuts.append(((leaves[source] if source.__class__ is int else source).serial, how, site))
+            tape.journal.cuts.append(((leaves[source] if source.__class__ is int else source).serial, how, site))
         if not trace.ends:
             return
         serials = [leaves[source].serial if source.__class__ is int else source.serial for source in trace.inputs]
@@ -78,7 +82,7 @@ class Replayed(Recalled):
         edges = ((serials, self._op.rules[0], kept, trace.shapes),)
         tape.nodes.append((self._op, whole, serials, edges, versions, code, offset, ()))
         for op, y, end in zip(self._outputs, ends, trace.ends):
-            through = [serials[i] for i in end.through] if op.apart else []
+            through = [serials[i] for i in end.through] if self.apart else []
             tape.nodes.append((op, y.serial, [whole, *through], ((whole, op.rules[0], (), None),), (), code, offset, ()))
 
     def value(self, leaves: Sequence[Any], results: Sequence[Any]) -> Any:
@@ -130,8 +134,11 @@ class Replayed(Recalled):
             sums.add(known[self.trace.ends[place].serial], gy)
         return nodes
 
-    def gradient(self, tape: Tape, target: Any, sources: Any) -> Any:
+    def gradient(self, tape: Tape, target: Any, sources: Any, output_gradients: Any, aggregation: str) -> Any:
         """Returns what tape.gradient does, if this call is all that the tape holds. Returns None if that is not a simple case."""
+        exact = not tape.precisions and modes.precision() == "float32"  # if not, `walk` decides how products round
+        if not exact or output_gradients is not None or aggregation != "accumulate":
+            return None
         (_, y, _, edges, versions, *_), several = tape.nodes[0], sources.__class__ is list or sources.__class__ is tuple
         serials, _, kept, _ = edges[0]
         if target.__class__ is not Tensor or target.serial != y or target.array.size != 1 or not self._alone or tape.dead:
@@ -216,8 +223,8 @@ def _open_calls(tape: Tape) -> None:
     found: list[Recorded] = []
     for recorded in tape.nodes:
         node = Node._make(recorded)
-        if node.op.replay is not None:
-            found += node.op.replay.opened(tape, node, outputs.get(node.y, [node.y]))
+        if isinstance(node.op.call, Replayed):
+            found += node.op.call.opened(tape, node, outputs.get(node.y, [node.y]))
         elif not isinstance(node.op, _Output):
             found.append(recorded)
     tape.nodes = found
@@ -245,8 +252,8 @@ def _op(name: str, replayed: Replayed, dead: tuple[int, ...]) -> Op:
     rule = Rule(unused, name, (), 0)
     rule.names = tuple([f"value {place}" for place in range(len(trace.kept))])
     names = tuple([f"input {place}" for place in range(len(trace.inputs))])
-    op = Op(name, kind=OWN, names=names, rules=(rule,), pullback=unused, joint=True, dead=dead)
-    op.replay = replayed
+    op = Op(name, kind=OWN, names=names, rules=(rule,), pullback=unused, joint=True)
+    op.dead, op.call = dead, replayed
     return op
 
 
@@ -260,7 +267,15 @@ class _Output(Op):
 
         rule = Rule(placed, "output", (), 0)
         zero = tuple([1 + k for k, i in enumerate(through) if i in dead])
-        super().__init__("output", kind=OWN, names=("call",), rules=(rule,), pullback=placed, dead=zero)
+        super().__init__("output", kind=OWN, names=("call",), rules=(rule,), pullback=placed)
+        self.dead = zero
+
+
+class _OfOutputApart(Passage):
+    takes_sums, apart = False, OUTPUT
+
+
+OF_OUTPUT_APART: Final = _OfOutputApart()
 
 
 class Places:

@@ -225,7 +225,7 @@ class Trace:
             self.closed = False
             return node
         self.closed = call.closed
-        if op.recompute is not None:
+        if op.call is not None:  # of a checkpoint
             self.again.update({serial: x.place for serial, x in zip(edge.x, kept) if serial and x.__class__ is Slot})
         return (op, node.y, node.inputs, (edge._replace(rule=op.rules[0], kept=kept),), (), node.code, node.offset, node.params)
 
@@ -305,11 +305,11 @@ def _stays(x: Tensor) -> bool:
 
 
 def _cuts(inside: Inside, own: dict[int, int]) -> list[tuple[Any, str, Any]]:
-    if not inside.cuts:
+    if not inside.journal.cuts:
         return []
     sources: dict[int, Any] = {**inside.outside, **own}
     reach = {serial: dependents(inside, [serial]) for serial in sources}
-    return [(sources[s], how, site) for at, how, site in inside.cuts for s in sources if at in reach[s]]
+    return [(sources[s], how, site) for at, how, site in inside.journal.cuts for s in sources if at in reach[s]]
 
 
 def _storages(nodes: Sequence[Node]) -> list[tuple[Any, int]]:

@@ -83,7 +83,7 @@ def _taken_over(tape: Tape, leaves: list[Any], found: list[Any]) -> Any:
     inside, outputs, form = found[0]
     tape.nodes += inside.nodes
     tape.values |= inside.values
-    tape.cuts += inside.cuts
+    tape.journal.cuts += inside.journal.cuts
     tape.scopes.update(inside.scopes)
     tape.precisions.update(inside.precisions)
     tape.dead.update(inside.dead)

@@ -10,8 +10,9 @@ from html import escape
 from typing import Any, Final
 
 from ..autodiff import error_text
-from ..autodiff.backward import Sums, check_versions, checked, checked_target, seeds_for, total
+from ..autodiff.backward import Sums, total
 from ..autodiff.node import all_kept, named, needed_by
+from ..autodiff.request import check_versions, checked, checked_target, seeds_for
 from ..autodiff.tape import Tape
 from ..printable import printable
 from ..tensors.creation import zeros_like

@@ -14,6 +14,7 @@ from ..tensors import devices, dtypes
 from ..tensors.tensor import Tensor
 from ..transforms.calls import Output
 from .backward import Visit
+from .walk import kept_by_name
 
 MOST_NAMED = 3  # ops without a kept result that one message names
 
@@ -59,7 +60,7 @@ def in_backward(visit: Visit) -> str | None:
 
 def _recomputed(node: Node, values: Mapping[int, Tensor]) -> Tensor | None:
     """Runs the op again and returns its result; None if some argument of the call is not known."""
-    op, inputs, given = node.op, node.inputs, dict(node.kept_by_name())
+    op, inputs, given = node.op, node.inputs, dict(kept_by_name(node))
     names = op.names[: len(op.names) - op.params]
     if len(inputs) != len(names) or OPS.get(op.name) is not op:  # The op takes any number of inputs, or is a user's function.
         return None

@@ -112,10 +112,10 @@ def _function(visit: Visit) -> tuple[Op, Rule, tuple[Any, ...]] | None:
     rule, kept = edges[0].rule, edges[0].kept
     if op.kind.name == "unary":
         return op, rule, kept
-    if rule.ends_with is None:
+    if op.facts.ends_with is None:
         return None
     names = dict(zip(rule.names, kept))
-    last = rule.ends_with(names)
+    last = op.facts.ends_with(names)
     last_rule = last.rules[0]
     return None if last_rule is None else (last, last_rule, tuple([names[name] for name in last_rule.names]))
 

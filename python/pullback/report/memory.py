@@ -14,6 +14,7 @@ from ..autodiff.primitive import OPS, Op, Rule
 from ..autodiff.tape import Tape
 from ..function_wrapper import FunctionWrapper, innermost
 from ..tensors.tensor import Tensor
+from ..transforms.passage import Passage
 
 
 class Block(NamedTuple):
@@ -134,8 +135,8 @@ def _leads_on(item: Any) -> bool:
 
 
 def _is_call(value: Any) -> bool:
-    """True for the op of one call of a user's function. Such an op is made per call and is not registered in OPS."""
-    return isinstance(value, Op) and OPS.get(value.name) is not value
+    """True for the op of one call of a user's function, which is made per call and not registered in OPS, and for its passage."""
+    return isinstance(value, Passage) or (isinstance(value, Op) and OPS.get(value.name) is not value)
 
 
 def _owner(array: Any) -> Any:

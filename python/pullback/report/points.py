@@ -22,7 +22,7 @@ from ..tensors.tensor import Tensor
 from ..transforms.calls import Again, Call, is_real
 from ..transforms.checkpoint import Noted, Rewound
 from .measures import on_host
-from .walk import Walk
+from .walk import Walk, kept_by_name
 
 FUSED: Final = "the fused pullback"
 DEFINITION: Final = "the definition of the pullback"
@@ -133,9 +133,9 @@ def _takes(op: Op, point: Sequence[Any], params: Sequence[Any]) -> bool:
 
 def _example(op: Op, rng: Any) -> tuple[list[Any], Sequence[Any]]:
     """Returns the inputs and the params of the example in the op's declaration."""
-    if op.example is None:
+    if op.facts.example is None:
         raise CannotRunError("the tape keeps neither its arguments nor their shapes")
-    inputs, params = op.example(rng, np.dtype(np.float64))
+    inputs, params = op.facts.example(rng, np.dtype(np.float64))
     return [as_array(x) for x in inputs], tuple([_wide(p) for p in params])
 
 
@@ -146,13 +146,13 @@ def _arguments(
 
     An argument whose shape is not known either is left out (ABSENT). No gradient goes to it, and no pullback reads it.
     """
-    op, kept = node.op, dict(node.kept_by_name())
+    op, kept = node.op, dict(kept_by_name(node))
     point, drawn = list[Any](), list[str]()
     for name, serial in zip(_names(op, len(node.inputs)), node.inputs):
         value = kept.get(name, values.get(serial)) if serial else kept.get(name)
         if value is None:
             shape = shapes.get(serial, shapes.get(node.y) if op.kind.broadcasts else None)
-            value = ABSENT if shape is None else rng.uniform(*op.domain, shape)
+            value = ABSENT if shape is None else rng.uniform(*op.facts.domain, shape)
             drawn.append(name)
         point.append(as_array(value))
     return point, drawn

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..autodiff.backward import check_versions
 from ..autodiff.batching import Batched
 from ..autodiff.node import Node
+from ..autodiff.request import check_versions
 from ..autodiff.site import number_of_line
 from ..autodiff.tape import Tape
 from ..backends.autocast import autocast

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any, Final
 
-from ..autodiff.backward import Sums, seeds_for
+from ..autodiff.backward import Sums
 from ..autodiff.node import Edge, Node, named, needed_by
 from ..autodiff.primitive import Op
+from ..autodiff.request import seeds_for
 from ..autodiff.site import number_of_line
 from ..autodiff.tape import Tape
 from ..profiling.units import quantity
@@ -22,6 +23,7 @@ from .backward import visits, without_listeners
 from .memory import Holdings, closed_over
 from .rule_text import rule_text
 from .table import html_table, table
+from .walk import kept_by_name
 
 WIDTH: Final = 60  # characters of the column with the rules
 COLUMNS: Final = ("op", "line", "result", "pullback of g", "keeps", "bytes", "held by", "dense Jacobian")
@@ -158,7 +160,7 @@ def _rule(op: Op, edge: Edge) -> tuple[str, str]:
 
 
 def _kept(node: Node, holdings: Holdings, seen: set[int]) -> tuple[Kept, ...]:
-    values = node.kept_by_name()
+    values = kept_by_name(node)
     if isinstance(node.op, Call):
         values += closed_over(node.op.pullback, set())
     found: list[Kept] = []

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..autodiff.backward import check_versions
 from ..autodiff.node import Edge, Node, all_kept
+from ..autodiff.request import check_versions
 from ..autodiff.tape import Tape
 from ..tensors.creation import ones_like, zeros
 from ..tensors.tensor import Tensor
@@ -47,9 +47,9 @@ class Walk:
             if isinstance(g, Cotangents):
                 self.used[node.y] = sorted(g.of)
             try:
-                if node.op.recompute is not None:
+                if node.op.call is not None and node.op.call.recompute is not None:
                     check_versions(node.op, node.versions, node.site)  # with changed values it would compute another function
-                    made, outputs = node.op.recompute(*node.named_edges()[0][0:3:2])
+                    made, outputs = node.op.call.recompute(*node.named_edges()[0][0:3:2])
                     self._arrive([(outputs[place].serial, gy) for place, gy in g.of.items()])
                     values |= made.values
                     self.known.update({t.serial: t for t in _tensors(made)})
@@ -92,6 +92,11 @@ class Walk:
             yield edge.x, g.shape
         elif edge.x in self.known:
             yield edge.x, self.known[edge.x].shape
+
+
+def kept_by_name(node: Node) -> list[tuple[str, Any]]:
+    """Returns the values that an op's pullbacks keep as pairs of name (in the op's reference) and value."""
+    return [pair for edge in node.named_edges() for pair in zip(edge.rule.names, edge.kept)]
 
 
 def _tensors(tape: Tape) -> list[Tensor]:

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from ..autodiff.backward import check_versions
 from ..autodiff.batching import Batch, Batched, pull
-from ..autodiff.node import Edge, Node, named, open_calls
+from ..autodiff.node import Edge, Node, all_kept, named
+from ..autodiff.request import check_versions, open_calls
 from ..autodiff.tape import Tape
 from ..launch import door
 from ..ops.by_name import of_all, unbroadcast
@@ -27,6 +27,7 @@ from ..ops.movement import concat, stack
 from ..ops.shape import broadcast_to, expand_dims, reshape
 from ..tensors.creation import asarray, zeros
 from ..tensors.tensor import Tensor
+from ..transforms.passage import OF_OUTPUT
 from ..tree import flatten
 
 MOST_OUTPUTS: Final = 16  # the most residuals of one row, each of which takes a backward pass
@@ -83,7 +84,7 @@ def _before_flattening(nodes: list[Node], y: Tensor) -> tuple[int, tuple[int, ..
     serial, shape = y.serial, y.shape
     for node in reversed(nodes):
         if node.y == serial and node.op.name == "reshape":
-            serial, shape = node.inputs[0], node.kept()[0]
+            serial, shape = node.inputs[0], next(all_kept([node]))
     return serial, shape
 
 
@@ -109,7 +110,7 @@ class _Walk:
             if node.y in wanted or (node.y not in self.rows and node.y not in self.shared):
                 continue
             op = node.op
-            if getattr(op, "formula", False) or op.replay is not None or op.recompute is not None or op.apart:
+            if getattr(op, "formula", False) or (op.call is not None and op.call is not OF_OUTPUT):
                 raise _Unknown
             if node.versions:
                 check_versions(op, node.versions, node.site)

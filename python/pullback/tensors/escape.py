@@ -38,3 +38,8 @@ def report_escape(t: Tensor, how: str, read: Callable[[], Any] | None = None) ->
         for listener in listeners.stack:
             listener.on_escape(t, how, value)
     return value
+
+
+def is_watched(x: Tensor) -> bool:
+    """True if a tape or a forward pass of this thread watches the tensor."""
+    return any([listener.knows(x) for listener in listeners.stack if hasattr(listener, "knows")])

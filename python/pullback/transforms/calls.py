@@ -11,6 +11,7 @@ import numpy as np
 
 from ..autodiff.backward import total
 from ..autodiff.batching import Batch, Batched, belongs
+from ..autodiff.facts import Facts
 from ..autodiff.kept import Heard
 from ..autodiff.listeners import listeners, new_serial
 from ..autodiff.primitive import ZERO, Op, Rule
@@ -21,6 +22,7 @@ from ..ops.reduce import sum
 from ..tensors.creation import zeros
 from ..tensors.tensor import Tensor
 from .linearity import Transposing
+from .passage import OF_OUTPUT, Passage
 
 Pull = Callable[[list[Any]], Sequence[Any]]  # maps the outputs' cotangents to the inputs' gradients; None stands for a missing one
 
@@ -73,8 +75,7 @@ class Call(Op):
         pull: returns the gradients of the inputs, given the cotangents of the outputs.
         keeps: True if a tape keeps all inputs; if False it keeps only those that can change in place, to detect a change.
         dead: the positions of the inputs whose derivative is zero everywhere.
-        recompute: a function of the inputs' serials (0 for an input that is not watched) and the inputs. It returns a tape with
-            the ops inside, and the outputs. If it is given, tapes walk these ops instead of calling `pull`.
+        call: if it is given, tapes pull cotangents back by it instead of calling `pull`.
         again: how to run the call again, or the reason why that is not possible.
         formula: True if the user wrote the pullback.
         closed: False if a copy of the call (see `copied`) would not compute the same derivative from other values.
@@ -89,7 +90,7 @@ class Call(Op):
         *,
         keeps: bool = False,
         dead: Sequence[int] = (),
-        recompute: Callable[[Sequence[int], Sequence[Tensor]], Any] | None = None,
+        call: Passage | None = None,
         again: Again | str = NOT_KEPT,
         formula: bool = False,
         closed: bool = True,
@@ -110,19 +111,20 @@ class Call(Op):
             kept = tuple([inputs[place] for place in places])
             return ((serials, rule, kept, [x.shape if serial else None for x, serial in zip(inputs, serials)]),)
 
+        names = tuple([f"input {place}" for place in range(len(inputs))])
         super().__init__(
-            name, kind=OWN, names=tuple([f"input {place}" for place in range(len(inputs))]),
-            shown=sys.intern(name),  # interned, because scopes are looked up by it
-            rules=(rule,), pullback=pull, joint=True, tangent=tangent, dead=tuple(dead), edges=edges, recompute=recompute,
+            name, kind=OWN, names=names, rules=(rule,), pullback=pull, joint=True, tangent=tangent,
+            facts=Facts(sys.intern(name), names[:2]),  # interned, because scopes are looked up by it
         )  # fmt: skip
-        self.again, self.formula, self.closed, self.takes_sums = again, formula, closed, recompute is not None
+        self.dead, self.edges, self.call = tuple(dead), edges, call
+        self.again, self.formula, self.closed = again, formula, closed
 
     def copied(self, of: Callable[[Any], Any]) -> Call:
         """Returns this call with functions that refer to other values, to be walked back over: of(f) is such a copy of f."""
         found, rule = copy.copy(self), cast("Rule", copy.copy(self.rules[0]))
         rule.definition = rule.fused = of(rule.definition)
         found.rules, found.pullback = (rule,), of(self.pullback)
-        found.recompute, found.again = of(self.recompute), of(self.again)
+        found.call, found.again = self.call and self.call.copied(of), of(self.again)
         found.edges = found.tangent = _recorded_already
         return found
 
@@ -163,9 +165,8 @@ class Output(Op):
         super().__init__(
             "output", kind=OWN, names=("call",), rules=(rule,), pullback=placed,
             tangent=lambda op, inputs, y, params, tangents: tangents[0].of[place],
-            edges=lambda inputs, y, params, serials: ((serials[0], rule, (), None),),
         )  # fmt: skip
-        self.takes_sums = True
+        self.call = OF_OUTPUT
 
 
 _outputs: Final[list[Output]] = []

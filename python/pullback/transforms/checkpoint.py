@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
 from ..autodiff.batching import Batch, Batched
 from ..autodiff.kept import Kept
 from ..autodiff.listeners import listeners
+from ..autodiff.node import Edge, dependents
+from ..autodiff.request import open_calls
 from ..autodiff.tape import Tape
 from ..backends import modes
 from ..backends.autocast import autocast
@@ -27,7 +29,12 @@ from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from ..typing import P, R
 from .calls import Call, Reads, call_recorders, called, entered, levels, lowered, tell, with_listeners
+from .passage import Passage
 from .vjp import check_function
+
+if TYPE_CHECKING:
+    from ..autodiff.backward import Sums
+    from ..autodiff.node import Recorded
 
 
 def checkpoint(f: Callable[P, R], *args: NoReturn) -> Callable[P, R]:
@@ -92,7 +99,7 @@ class Checkpointed(FunctionWrapper[P, R]):
                     _pull(recompute, inputs),
                     keeps=True,
                     dead=reads.dead,
-                    recompute=recompute,
+                    call=Recomputed(recompute),
                     closed=not (states and [b for b in _running() if b not in level.above and not b.directions]),
                 )
                 tell(told, node, inputs, made)
@@ -100,7 +107,36 @@ class Checkpointed(FunctionWrapper[P, R]):
         return unflatten(spec, [output_of.get(id(y), y) for y in leaves])
 
 
+# A function of the inputs' serials (0 for an input that is not watched) and the inputs. It returns a tape with the ops inside, and
+# the outputs.
 Recompute = Callable[[Sequence[int], Sequence[Tensor]], tuple[Tape, list[Any]]]
+
+
+class Recomputed(Passage):
+    """The passage through a checkpointed call, which did not record the ops inside it."""
+
+    def __init__(self, recompute: Recompute) -> None:
+        self.recompute = recompute
+
+    def pull(self, tape: Tape, edges: Sequence[Any], g: Any, reach: set[int], sums: Sums) -> Sequence[Recorded]:
+        """Returns the ops inside, which are computed again, to be walked in place of the call.
+
+        The contributions to every gradient therefore arrive in the same order as without the checkpoint.
+        """
+        edge = Edge._make(edges[0])
+        made, outputs = self.recompute(edge.x, edge.kept)
+        if sums.aggregation != "accumulate":
+            open_calls(made)
+        reach |= dependents(made, [x for x in edge.x if x in reach])
+        tape.scopes.update(made.scopes)
+        tape.precisions.update(made.precisions)
+        for place, gy in g.of.items():
+            if outputs[place].serial in reach:
+                sums.add(outputs[place].serial, gy)
+        return made.nodes
+
+    def copied(self, of: Callable[[Any], Any]) -> Recomputed:
+        return Recomputed(of(self.recompute))
 
 
 def _pull(recompute: Recompute, inputs: Sequence[Tensor]) -> Callable[[list[Any]], list[Any]]:

@@ -13,6 +13,7 @@ from ..errors import ShapeError, TapeError
 from ..function_wrapper import FunctionWrapper
 from ..ops.by_name import in_dtype
 from ..ops.conversion import constant
+from ..tensors.escape import is_watched
 from ..tensors.operand import as_tensor, own, steady
 from ..tensors.tensor import Tensor
 from ..tree import alike, beside, flatten, shown, unflatten
@@ -167,7 +168,7 @@ def _refuse_closures(name: str, reads: Reads, given: Sequence[Any], outside: Cal
             known.add(x.serial)
             x = x.value if isinstance(x, Batched) else None
     for x in reads.values.values():
-        if x.serial in reads.live - known and listeners.know(x):
+        if x.serial in reads.live - known and is_watched(x):
             raise outside(name, x)
 
 

@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from ..autodiff.backward import Sums, connected, note_derivative, run_hooks, total, walk
+from ..autodiff.backward import Sums, run_hooks, total, walk
 from ..autodiff.batching import Batch, Batched
+from ..autodiff.journal import note_derivative
 from ..autodiff.listeners import listeners
-from ..autodiff.node import all_kept, named, open_calls, shared_by
+from ..autodiff.node import all_kept, live, named
+from ..autodiff.request import connected, open_calls
 from ..errors import TapeError
 from ..launch import capturing
 from ..ops.by_name import of_all, reshaped, view
@@ -52,7 +54,7 @@ def tape_gradients(tape: Tape, targets: Any, sources: Any, unconnected: str) -> 
 def _sweep(tape: Tape, targets: list[Tensor], sources: list[Any], unconnected: str, free: bool) -> list[Any]:
     """Returns for each target the gradient of each source."""
     open_calls(tape)
-    masks, groups = shared_by(tape, targets)
+    masks, groups = _shared_by(tape, targets)
     serials, reach, missing = connected(tape, targets, sources, unconnected, masks.keys())
     seeds = {(y.shape, y.dtype, y.device): y for y in targets}
     seeds = {alike: ones_like(y) for alike, y in seeds.items()}
@@ -71,6 +73,25 @@ def _sweep(tape: Tape, targets: list[Tensor], sources: list[Any], unconnected: s
     for mask in sorted(groups, key=int.bit_count):  # consumers first: their masks are subsets
         _walk(tape, mask, groups.pop(mask), parts, reach, serials)
     return _rows(tape, targets, sources, parts, missing if unconnected == "none" else ())
+
+
+def _shared_by(tape: Tape, targets: Sequence[Tensor]) -> tuple[dict[int, int], dict[int, list[Recorded]]]:
+    """Returns two dicts: serial -> mask, whose bit k is set if target k depends on the value; mask -> nodes of such outputs."""
+    masks: dict[int, int] = {}
+    for k, y in enumerate(targets):
+        if tape.knows(y):
+            masks[y.serial] = masks.get(y.serial, 0) | 1 << k
+    groups: dict[int, list[Recorded]] = {}
+    for node in reversed(tape.nodes):
+        op, y, inputs, *_ = node
+        mask = masks.get(y)
+        if mask is not None:
+            groups.setdefault(mask, []).append(node)
+            for x in live(op, inputs) if op.dead else inputs:
+                masks[x] = masks.get(x, 0) | mask
+    for nodes in groups.values():
+        nodes.reverse()
+    return masks, groups
 
 
 def _joined(several: list[dict[int, list[Part]]]) -> dict[int, list[Part]]:

@@ -8,10 +8,10 @@ from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
 
-from ..autodiff.backward import checked, checked_target
 from ..autodiff.batching import Batch, Batched
 from ..autodiff.error_text import silent_zeros
 from ..autodiff.node import all_kept, named, needed_by
+from ..autodiff.request import checked, checked_target
 from ..autodiff.site import warn
 from ..autodiff.tape import Tape
 from ..errors import ArgumentError, ShapeError, TapeError, ZeroGradientWarning, an
@@ -166,7 +166,7 @@ def _warn_of(tape: Tape, unused: list[Tensor]) -> None:
     """Warns of zeros that may not be meant. A single target need not depend on an argument, so its pass does not warn."""
     for text in silent_zeros(tape, unused):
         warn(text, ZeroGradientWarning)
-    tape.arguments = None
+    tape.journal.arguments = None
 
 
 def _with(args: tuple[Any, ...], argnums: int | Sequence[int], spec: Any, leaves: Sequence[Tensor]) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from ..autodiff import error_text
-from ..autodiff.backward import note_derivative
+from ..autodiff.journal import note_derivative
 from ..autodiff.kept import Listening
 from ..autodiff.listeners import listeners, new_serial
 from ..autodiff.primitive import ZERO
@@ -89,7 +89,7 @@ class Forward(Listening):
         finally:
             listeners.restore(before)
         if door.profiling:
-            door.charge(op.shown)  # for kernels of pullbacks, which are not ops
+            door.charge(op.facts.shown)  # for kernels of pullbacks, which are not ops
         self.give(y, tangent)
 
     def on_escape(self, x: Tensor, how: str, given: Any = None) -> None:

@@ -9,10 +9,12 @@ from typing import Any, Final, Literal, NamedTuple, overload
 
 import numpy as np
 
-from ..autodiff.backward import Sums, connected, note_derivative, walk
+from ..autodiff.backward import Sums, walk
 from ..autodiff.batching import Batched, pull
-from ..autodiff.node import Edge, Node, Recorded, dependents, named, open_calls
+from ..autodiff.journal import note_derivative
+from ..autodiff.node import Edge, Node, Recorded, all_kept, dependents, named
 from ..autodiff.primitive import Op
+from ..autodiff.request import connected, open_calls
 from ..autodiff.tape import Tape
 from ..backends import modes
 from ..backends.autocast import autocast
@@ -274,7 +276,8 @@ def _with_transposes(nodes: Sequence[Recorded], wanted: set[int]) -> set[int]:
     """Returns these values and their transposes, because a product with a transpose also has its gradient in factors."""
     held = set(wanted)
     for node in named(nodes):
-        if node.op.name == TRANSPOSE and node.inputs[0] in held and node.kept() == [(1, 0)]:  # permute_dims keeps its permutation
+        # permute_dims keeps its permutation
+        if node.op.name == TRANSPOSE and node.inputs[0] in held and list(all_kept([node])) == [(1, 0)]:
             held.add(node.y)
     return held
 
@@ -282,14 +285,14 @@ def _with_transposes(nodes: Sequence[Recorded], wanted: set[int]) -> set[int]:
 def _held_back(node: Node, wanted: set[int]) -> Node:
     """Returns the node, in which the pullbacks that can factor the gradients of these values are replaced by holding rules."""
     op = node.op
-    if wanted.isdisjoint(node.inputs) or not (op.factors or node.y in wanted):
+    if wanted.isdisjoint(node.inputs) or not (op.facts.factors or node.y in wanted):
         return node
     hold = _held_jointly if op.joint else _held_alone
     return node._replace(edges=[hold(op, edge, wanted) for edge in node.named_edges()])
 
 
 def _held_alone(op: Op, edge: Edge, wanted: set[int]) -> Edge:
-    factors = op.factors.get(op.rules.index(edge.rule))
+    factors = op.facts.factors.get(op.rules.index(edge.rule))
     if edge.x not in wanted or not (factors or op.name == TRANSPOSE):
         return edge
 
@@ -303,7 +306,7 @@ def _held_alone(op: Op, edge: Edge, wanted: set[int]) -> Edge:
 
 
 def _held_jointly(op: Op, edge: Edge, wanted: set[int]) -> Edge:
-    held = [place for place, x in enumerate(edge.x) if place in op.factors and x in wanted]
+    held = [place for place, x in enumerate(edge.x) if place in op.facts.factors and x in wanted]
 
     def hold(g: Tensor, *rest: Any) -> list[Any]:
         *kept, needs = rest
@@ -316,7 +319,7 @@ def _held_jointly(op: Op, edge: Edge, wanted: set[int]) -> Edge:
         gradients: list[Any] = list(edge.rule.definition(g, *kept, others)) if any(others) else [None] * len(edge.x)
         for place in held:
             if needs[place]:
-                gradients[place] = _Held(_Part(op.factors[place], g, tuple(kept), partial(formed, place)))
+                gradients[place] = _Held(_Part(op.facts.factors[place], g, tuple(kept), partial(formed, place)))
         return gradients
 
     shapes = [() if place in held else shape for place, shape in enumerate(edge.shape)]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from ..autodiff.node import open_calls
+from ..autodiff.kept import Without
+from ..autodiff.listeners import listeners
+from ..autodiff.request import check_not_consumed, open_calls, ready, refuse_outside
 from ..autodiff.tape import Aggregation, Tape, Unconnected
+from ..errors import TapeError, an
 from ..interop.gate import ungated
 from ..interop.unknown_names import attach_hints
 from ..interop.wrong_calls import flag
@@ -39,6 +43,33 @@ class GradientTape(Tape):
     def __init__(self, persistent: bool = False, watch_parameters: bool = True) -> None:
         persistent = flag("GradientTape", "persistent", persistent, "A tape takes no network: it watches Parameters by itself.")
         super().__init__(persistent, flag("GradientTape", "watch_parameters", watch_parameters))
+
+    def __repr__(self) -> str:
+        ended = "stopped" if self.journal.entered else "not started"
+        state = "used up" if self.consumed else "recording" if self in listeners.stack else ended
+        kind = ", persistent" if self.persistent else ""
+        return f"{type(self).__name__}({len(self.nodes)} ops, {len(self.leaves)} watched, {state}{kind})"
+
+    def stop_recording(self) -> Without:
+        """Returns a context manager: this tape does not record the ops inside `with tape.stop_recording():`."""
+        refuse_outside(self, "stop_recording")
+        return Without(self)
+
+    def on_gradient(self, t: Tensor, fn: Callable[[Tensor], Any]) -> None:
+        """Registers `fn`, which the backward pass calls with the complete gradient of `t`.
+
+        If `fn` returns a tensor and not None, that tensor replaces the gradient. It must have the gradient's shape.
+
+        Raises TapeError if `t` is not on this tape.
+        """
+        refuse_outside(self, "on_gradient")
+        if not hasattr(t, "serial") or not callable(fn):
+            raise TapeError(f"on_gradient: takes a tensor and a function, not {an(t)} and {an(fn)}: tape.on_gradient(t, print).")
+        if not self.knows(t):
+            raise TapeError(
+                "on_gradient: the tensor is not on this tape. Call it while recording, on a watched tensor or a result."
+            )
+        self.hooks.setdefault(t.serial, []).append(fn)
 
     if TYPE_CHECKING:  # the methods of Tape, with the structure of the sources in their types
 
@@ -103,7 +134,7 @@ class GradientTape(Tape):
         """
         from .gradients import tape_gradients
 
-        return tape_gradients(self, targets, sources, self._ready(unconnected))
+        return tape_gradients(self, targets, sources, ready(self, unconnected))
 
     @overload
     def jacobian(self, target: Tensor, source: Tensor, chunk: Chunk = "auto", unconnected: Connected = "error") -> Tensor: ...
@@ -121,7 +152,7 @@ class GradientTape(Tape):
         """
         from .jacobian import tape_jacobian
 
-        return tape_jacobian(self, target, source, chunk, self._ready(unconnected))
+        return tape_jacobian(self, target, source, chunk, ready(self, unconnected))
 
     def batch_jacobian(self, target: Tensor, source: Tensor, chunk: Chunk = "auto", unconnected: Connected = "error") -> Tensor:
         """Computes the Jacobian of each row of the target with respect to the same row of the source.
@@ -131,7 +162,7 @@ class GradientTape(Tape):
         """
         from .jacobian import batch_jacobian
 
-        return batch_jacobian(self, target, source, chunk, self._ready(unconnected))
+        return batch_jacobian(self, target, source, chunk, ready(self, unconnected))
 
     # ---- reports
 
@@ -146,7 +177,7 @@ class GradientTape(Tape):
         """
         from ..report.tape_report import explain
 
-        self._check_not_consumed("explain")
+        check_not_consumed(self, "explain")
         open_calls(self)
         return explain(self, target)
 
@@ -172,7 +203,7 @@ class GradientTape(Tape):
         """
         from ..report.tape_check import check
 
-        self._check_not_consumed("check")
+        check_not_consumed(self, "check")
         open_calls(self)
         return check(self, target)
 
@@ -188,6 +219,6 @@ class GradientTape(Tape):
         """
         from ..report.diagnosis import diagnose
 
-        self._check_not_consumed("diagnose")
+        check_not_consumed(self, "diagnose")
         open_calls(self)
         return diagnose(self, target, sources, output_gradients)

@@ -217,7 +217,7 @@ def variables(
     chosen = [args[place] for place in places]
     leaves, spec = flatten(chosen[0] if isinstance(argnums, int) else tuple(chosen))
     sources = variables_of(leaves, args, what, places)
-    tape.arguments = partial(_by_argument, chosen, [place % len(args) for place in places], sources)
+    tape.journal.arguments = partial(_by_argument, chosen, [place % len(args) for place in places], sources)
     tape.watch(sources)
     inside = unflatten(spec, list(sources))
     replaced = list(args)
