@@ -168,7 +168,7 @@ def zero(tape: Tape, x: Any) -> str:
         else f"{public_name(origin.codes) or node.op.name}, recorded at {line_of(node.site)}"
         for node, origin in zip(nodes, origins)
     ]))  # fmt: skip
-    second = any([not reach.isdisjoint(values) for values, _ in tape.derivatives])
+    second = any([not reach.isdisjoint(values) for values, _ in tape.journal.derivatives])
     return f"{name_of(x)} reaches the target only through steps whose derivative is zero everywhere ({ends}): its gradient is " + (
         "zero, because it is the second derivative of a function of straight pieces."
         if second

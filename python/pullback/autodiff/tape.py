@@ -130,15 +130,14 @@ class Tape(Listening):
         if code is not self.code:
             frame = user_frame(frame)
             self.code = code = frame.f_code
-        dead = False
+        result = y.serial or new_serial()
         if op.dead:
             if op.pullback is None:
                 self.journal.cuts += [(serial, op.name, (code, frame.f_lasti)) for serial in serials if serial]
                 return
-            dead = any([serials[i] for i in op.dead])
-        result = y.serial = y.serial or new_serial()
-        if dead:
-            self.dead[result] = origin_of(current_frame(2), WALK)
+            if any([serials[i] for i in op.dead]):
+                self.dead[result] = origin_of(current_frame(2), WALK)
+        y.serial = result
         values.add(result)
         if door.profiling:
             self.scopes[result] = door.label(op.facts.shown, code, frame.f_lasti)
