@@ -14,7 +14,7 @@ from ..autodiff.site import line_of
 from ..errors import PullbackError
 from ..interop.wrong_calls import flag
 from ..launch import door
-from ..launch.ledger import KEPT, Detail
+from ..launch.ledger import KEPT, Detail, Key
 from .figures import AXES, Axis, Figures, Group, Row, grouped, total
 from .table import phase_table, renderable
 
@@ -368,7 +368,7 @@ class Profile(Kept):
         return f"Profile({self.total.launches} launches, {self.total.flops} FLOPs, coverage {self.coverage:.3f})"
 
 
-def _row(key: door.Key, sums: list[int]) -> Row:
+def _row(key: Key, sums: list[int]) -> Row:
     """Converts an entry of the ledger to a Row. `sums` holds launches, nanoseconds, then the counts of Figures."""
     kernel, phase, scope, dtype, known = key
     at = door.scopes[scope]
