@@ -61,15 +61,15 @@ void run_rows(PanelTile<T> t, int64_t rows, std::index_sequence<kRows...>) {
 
 }  // namespace
 
-template <class T, int kVectors> void run_rows(PanelTile<T> t, int64_t rows) {
+template <class T, int kVectors> void run_rows(const PanelTile<T>& t, int64_t rows) {
   constexpr int kMostRows = kVectors == 4 ? 2 : kTileSums / kVectors;  // wide panels are for products of one or two rows
   run_rows<T, kVectors>(t, rows, std::make_index_sequence<kMostRows>());
 }
-template void run_rows<float, 1>(PanelTile<float>, int64_t);
-template void run_rows<float, 2>(PanelTile<float>, int64_t);
-template void run_rows<float, 4>(PanelTile<float>, int64_t);
-template void run_rows<double, 1>(PanelTile<double>, int64_t);
-template void run_rows<double, 2>(PanelTile<double>, int64_t);
-template void run_rows<double, 4>(PanelTile<double>, int64_t);
+template void run_rows<float, 1>(const PanelTile<float>&, int64_t);
+template void run_rows<float, 2>(const PanelTile<float>&, int64_t);
+template void run_rows<float, 4>(const PanelTile<float>&, int64_t);
+template void run_rows<double, 1>(const PanelTile<double>&, int64_t);
+template void run_rows<double, 2>(const PanelTile<double>&, int64_t);
+template void run_rows<double, 4>(const PanelTile<double>&, int64_t);
 
 }  // namespace pb::cpu

@@ -19,6 +19,6 @@ template <class T> struct PanelTile {
 };
 
 // Computes all rows of a panel of 1, 2 or 4 vectors, in tiles that are as high as registers allow. T is float or double.
-template <class T, int kVectors> void run_rows(PanelTile<T> t, int64_t rows);
+template <class T, int kVectors> void run_rows(const PanelTile<T>& t, int64_t rows);
 
 }  // namespace pb::cpu
