@@ -338,10 +338,16 @@ PATH.discard('b')
 UNHASHABLE: Final = ("namespace", "ordered dict", "module")  # are refused as arguments, and so are sets
 FUNCTIONS: Final = ("function", "object", "missing attribute", "layer")  # as class attributes they would become methods
 
+# A Module refuses a layer or a Parameter in an object in which it would not find it.
+HIDDEN: Final = ("layer", "Parameter")
+HIDING: Final = ("dataclass", "frozen dataclass", "namespace")
+
 
 def fits(values: Values, holder: Holder, position: Position) -> bool:
     if position.kind == "an argument":
         return holder.kind not in UNHASHABLE and values.kind not in ("set", "array read on the host")
+    if values.kind in HIDDEN and position.kind in ("a forward", "a layer of a Sequential") and holder.kind in HIDING:
+        return False
     of_a_class = holder.kind in ("class attribute", "inherited attribute") or position.kind == "a class method"
     return not (of_a_class and values.kind in FUNCTIONS)
 
