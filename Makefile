@@ -43,6 +43,7 @@ BIN    := $(VENV)/bin
 # one another, because every processor has a process already. pullback has threads of its own.
 PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(JOBS) --max-worker-restart 0
 LOG    := build/log
+SPACES := --preview --select E1,E2,E3
 CXX_FILES := -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh'
 LOCK   := $(if $(shell command -v flock),flock build/lock,)
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
@@ -86,7 +87,7 @@ lint: $(VENV)/installed $(VENV)/test $(VENV)/lint
 	@echo 'lint      ruff, clang-format, workflows, basedpyright'
 	@status=0; \
 	$(BIN)/ruff check --quiet --output-format concise . || status=1; \
-	$(BIN)/ruff format --quiet --diff . || status=1; \
+	$(BIN)/ruff check --quiet --output-format concise $(SPACES) . || status=1; \
 	find csrc $(CXX_FILES) | xargs -r $(BIN)/clang-format --dry-run -Werror --ferror-limit=1 2>&1 | grep error: && status=1; \
 	$(BIN)/check-jsonschema -q --builtin-schema vendor.github-workflows .github/workflows/*.yml || status=1; \
 	if test -x $(BIN)/actionlint; then $(BIN)/actionlint .github/workflows/*.yml || status=1; \
@@ -95,7 +96,7 @@ lint: $(VENV)/installed $(VENV)/test $(VENV)/lint
 	exit $$status
 
 format: $(VENV)/lint
-	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet . ; find csrc $(CXX_FILES) | xargs -r $(BIN)/clang-format -i
+	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff check --quiet --fix $(SPACES) . ; find csrc $(CXX_FILES) | xargs -r $(BIN)/clang-format -i
 
 # Builds in place, for working on pullback: PYTHONPATH=python .venv/bin/python -c "import pullback". It also regenerates the files
 # that are derived from the kernels (stubs, counts).

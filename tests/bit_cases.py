@@ -143,7 +143,7 @@ def row_ops(op: Op, rng: Any) -> Iterator[Case]:
 PRODUCTS: Final = (
     (1, 1, 1), (1, 300, 1), (3, 70, 5), (17, 256, 33), (16, 16, 16), (100, 2, 16), (64, 257, 10), (1, 1000, 130), (130, 300, 1),
     (4, 5000, 3), (33, 1000, 17),
-)  # fmt: skip
+)
 HEAVY: Final = ((130, 520, 130), (2, 20_001, 2), *[(130, 1000, 130), (300, 300, 64), (2, SHARED, 2)] * LONG)
 
 
@@ -220,7 +220,7 @@ CONVOLUTIONS: Final = (
     ((3, 33, 12, 13), (33, 1, 3, 3), ((1, 1), (1, 1), (1, 1), 33)),
     ((12, 3, 31, 47), (17, 3, 2, 2), ((1, 1), (1, 0), (1, 1), 1)),
     ((35, 5, 8, 7), (20, 5, 5, 4), ((1, 1), (0, 0), (1, 1), 1)),
-)  # fmt: skip
+)
 
 
 def convolutions(op: Op, rng: Any) -> Iterator[Case]:
@@ -231,7 +231,7 @@ def convolutions(op: Op, rng: Any) -> Iterator[Case]:
             y = (x[0], w[0], *[(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in ends])
             shapes, size = {
                 "convolution": ((x, w, w[:1]), y[2:]), "convolution_input": ((y, w), x[2:]), "convolution_weight": ((x, y), w[2:]),
-            }[op.name]  # fmt: skip
+            }[op.name]
             inputs, _ = normal(*shapes)(rng, dtype_of(dtype))
             rows = () if op.name == "convolution_weight" else (0,)
             yield Case(f"{dtype} {x} and {w}", inputs, (stride, padding, dilation, groups, size), rows=rows)
@@ -257,7 +257,7 @@ def pools(op: Op, rng: Any) -> Iterator[Case]:
                 counts = (3, 4) if window[6] == 2 and not maxima else tuple(
                     [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in
                      zip((h, w), window[:2], window[2:4], window[4:6], window[6:] if maxima else (1, 1))]
-                )  # fmt: skip
+                )
                 planes, lengths = ((*counts,), (h, w)) if op.name == "avg_unpool" else ((h, w), counts)
                 x = draw(op, dtype_of(dtype), (5, 3, *planes), rng)
                 yield Case(f"{dtype} {h} x {w}, {window}", (special(rng, x) if maxima else x,), (window, lengths), rows=(0,))
@@ -327,7 +327,7 @@ SIZED: Final[dict[str, Sized]] = {
     "truncate": lambda rng, dtype, n: normal((n, 3), params=(np.dtype(np.int8),))(rng, dtype),
     "uniform": drawn(None, -1.0, 3.0), "normal": drawn(None, 1.0, 3.0), "truncated_normal": drawn(None, 0.0, 1.0, -2.0, 2.0),
     "bernoulli": drawn(0.3), "randint": drawn(np.dtype(np.int32), -5, 100), "permutation": drawn(count=True),
-}  # fmt: skip
+}
 
 
 def sized(op: Op, rng: Any) -> Iterator[Case]:
@@ -342,7 +342,7 @@ def sized(op: Op, rng: Any) -> Iterator[Case]:
 
 BY_KIND: Final[dict[str, Callable[[Op, Any], Iterator[Case]]]] = {
     "unary": elementwise, "binary": elementwise, "select": elementwise, "reduce": reductions, "rows": row_ops,
-}  # fmt: skip
+}
 
 
 MAKERS: Final = {
@@ -352,4 +352,4 @@ MAKERS: Final = {
     **dict.fromkeys(("convolution", "convolution_input", "convolution_weight"), convolutions),
     **dict.fromkeys(("max_pool", "max_pool_indices", "avg_pool", "avg_unpool"), pools),
     "channel_norm": channels, "attention": attentions,
-}  # fmt: skip
+}

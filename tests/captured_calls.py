@@ -177,7 +177,7 @@ FUNCTIONS: dict[str, Callable[[Any], Function]] = {
     ),
     "inside a vmap": lambda w: lambda x: pb.vmap(lambda row: doubled(pb.checkpoint(lambda u: pb.sin(u @ w) * row)(row)))(x),
     "inside a grad": lambda w: pb.grad(lambda x: pb.sum(doubled(x) * pb.checkpoint(lambda u: pb.tanh(u @ w))(x))),
-}  # fmt: skip
+}
 
 
 def parameter(seed: int = 3) -> Any:

@@ -24,7 +24,7 @@ UNREPEATABLE = (
     "nextafter", "place", "to_device", *(
         "cholesky", "solve", "solve_triangular", "det", "slogdet", "cofactors", "qr", "eigh", "eigvalsh", "svd", "svdvals", "pinv",
     ) * (devices.default_device() != "cpu"),
-)  # fmt: skip
+)
 ROWS, CLASSES = 12, 4
 
 

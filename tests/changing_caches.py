@@ -72,7 +72,7 @@ h = h + p$ * 0.25
 p$.assign(p$ + 1)
 --
 p$
-""", IN_PLACE)  # fmt: skip
+""", IN_PLACE)
 
 MADE: Final = parts("""
 == a Parameter made inside
@@ -130,7 +130,7 @@ s$.kept = h
 h = s$.apply(s$.kept) + s$.by
 --
 scale$ = NUMBER
-""", UPDATES)  # fmt: skip
+""", UPDATES)
 
 CACHES: Final = parts("""
 == functools.cache

@@ -242,4 +242,4 @@ h = h * optim.schedules.Cosine(0.1, steps=10)(3)
 == a generator of pullback made inside
 --
 h = h + pb.random.Generator(3).normal((3,))
-""", UPDATES, may_raise=True)  # fmt: skip
+""", UPDATES, may_raise=True)

@@ -16,7 +16,7 @@ from changing_state import ACCUMULATORS, LAYERS, OPTIMIZERS
 TABLES: Final = (  # weights and tables; None stands for `fact`
     (8, None), (3, LAYERS), (2, OPTIMIZERS), (1, ACCUMULATORS), (1, BUFFERS), (2, MADE), (2, CACHES), (1, COUNTERS), (2, CARRIED),
     (1, HOST),
-)  # fmt: skip
+)
 PRELUDE: Final = """
 import collections, copy, dataclasses, enum, functools, gc, math, random, types
 import numpy as np
@@ -107,7 +107,7 @@ def f(ARGUMENTS, gain=0.5):
     BODY
 --
 f.__defaults__ = (0.75,)
-""")}  # fmt: skip
+""")}
 END: Final = -1  # the number of what belongs to no part
 RESULTS: Final = ("h", "(h, pb.sum(h))", "{'h': h, 'all': [pb.mean(h), h[..., 0]]}")
 

@@ -108,4 +108,4 @@ CASES: Final[dict[str, Case]] = {
                       lambda x, z: np.where(abs(x - z) < 0.7, (x - z) ** 2 / 1.4, abs(x - z) - 0.35), (A, POSITIVE)),
     "binary_cross_entropy": Case(F.binary_cross_entropy,
                                  lambda p, z: -(z * np.log(p) + (1 - z) * np.log(1 - p)).mean(), (SHARES, SHARES[::-1].copy())),
-}  # fmt: skip
+}

@@ -365,7 +365,7 @@ STICKY = (
     "cudaErrorIllegalInstruction", "cudaErrorInvalidPc", "cudaErrorHardwareStackError", "cudaErrorAssert",
     "cudaErrorLaunchTimeout", "cudaErrorECCUncorrectable", "cudaErrorContextIsDestroyed", "CUDA_ERROR_ILLEGAL_ADDRESS",
     "CUDA_ERROR_LAUNCH_FAILED", "CUDA_ERROR_MISALIGNED_ADDRESS",
-)  # fmt: skip
+)
 _lost: list[str] = []
 
 

@@ -53,7 +53,7 @@ ACTIVATIONS = {
     "selu": 1.0507009873554805 * np.where(X > 0, X, 1.6732632423543772 * np.expm1(X)), "softsign": X / (1 + np.abs(X)),
     "softshrink": X - np.clip(X, -0.5, 0.5), "hardshrink": np.where(np.abs(X) > 0.5, X, 0), "tanhshrink": X - np.tanh(X),
     "softplus": np.where(X > 20, X, np.log1p(np.exp(X))), "softmax": scipy.special.softmax(X, -1), "log_softmax": LOGS,
-}  # fmt: skip
+}
 CLASSES = {kind: name for kind in nn.__all__ for name in ACTIVATIONS if kind.lower() == name.replace("_", "")}
 
 
@@ -257,7 +257,7 @@ LAYERS: dict[str, Row] = {
     "nn.Identity": (layer(), X),
     "nn.Sequential": (lambda kind: [kind()(3), kind(nn.Tanh(), nn.ReLU())(pb.tensor(X))], [3, np.maximum(np.tanh(X), 0)]),
     "nn.Buffer": (lambda kind: [kind(X), kind(X).trainable, kind(X).name], [X, False, None]),
-}  # fmt: skip
+}
 
 D = X - Y
 PER_LOSS = {

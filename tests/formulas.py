@@ -195,7 +195,7 @@ FORMULAS: dict[str, tuple[Any, Next]] = {
     "adam": (Adam, adam), "lion": (Lion, lion), "adabelief": (AdaBelief, adabelief), "yogi": (Yogi, yogi), "adan": (Adan, adan),
     "rprop": (Rprop, rprop), "optimistic": (Optimistic, optimistic), "adagrad": (Adagrad, adagrad), "signum": (Signum, signum),
     "lamb": (LAMB, lamb), "lars": (LARS, lars), "fromage": (Fromage, fromage),
-}  # fmt: skip
+}
 REDUCING = ("lamb", "lars", "fromage")
 
 

@@ -69,7 +69,7 @@ def matrix(data: int, layout: dict[Any, Any], transposed: int) -> Any:
 def multiply(
     _h: int, product: int, alpha: int, a: int, la: int, b: int, lb: int, beta: int, c: int, lc: int, d: int, ld: int,
     algorithm: int, workspace: int, bytes_: int, stream: int,
-) -> int:  # fmt: skip
+) -> int:
     what = objects[product]
     wide = np.float64 if what["compute"] == 70 else np.float32
     scalar = ctypes.c_double if wide is np.float64 else ctypes.c_float

@@ -44,4 +44,4 @@ def solve_triangular(rng: Any) -> None:
 
 LINALG: dict[str, Call] = {
     "cholesky": cholesky, "solve": solve, "solve_triangular": solve_triangular,
-}  # fmt: skip
+}

@@ -133,7 +133,7 @@ GIVEN: Final[dict[str, Case]] = {
     "cosine_similarity": (F.cosine_similarity, (A, B)),
     "normalize": (F.normalize, (A,)),
     "pairwise_distance": (F.pairwise_distance, (A, B)),
-}  # fmt: skip
+}
 
 
 def arrays_of(function: Any) -> list[str]:
@@ -154,4 +154,4 @@ def public() -> dict[str, Any]:
 
 CASES: Final[dict[str, Case]] = {
     **{name: (f, (A, B)[: len(arrays_of(f))]) for name, f in public().items() if name not in GIVEN}, **GIVEN,
-}  # fmt: skip
+}

@@ -87,7 +87,7 @@ def _wood(x):
             10 * (x[1] - x[0] ** 2), 1 - x[0], 90**0.5 * (x[3] - x[2] ** 2), 1 - x[2], 10**0.5 * (x[1] + x[3] - 2),
             (x[1] - x[3]) / 10**0.5,
         ]
-    )  # fmt: skip
+    )
 
 
 KOWALIK = _c([0.1957, 0.1947, 0.1735, 0.1600, 0.0844, 0.0627, 0.0456, 0.0342, 0.0323, 0.0235, 0.0246])
@@ -277,4 +277,4 @@ PROBLEMS = [
     Problem("Linear, rank 1", _rank_one, [1] * 10, (20 * 19 / (2 * (2 * 20 + 1)),)),
     Problem("Linear, rank 1 with zeros", _rank_one_zero, [1] * 10, ((20**2 + 3 * 20 - 6) / (2 * (2 * 20 - 3)),)),
     Problem("Chebyquad", _chebyquad, [k / 9 for k in range(1, 9)], (3.51687e-3,)),
-]  # fmt: skip
+]

@@ -69,7 +69,7 @@ MODELS = {
     "Rat42": lambda b, x: b[0] / (1 + pb.exp(b[1] - b[2] * x)),
     "Rat43": lambda b, x: b[0] / (1 + pb.exp(b[1] - b[2] * x)) ** (1 / b[3]),
     "Roszman1": lambda b, x: b[0] - b[1] * x - pb.atan(b[2] / (x - b[3])) / pi, "Thurber": _cubics,
-}  # fmt: skip
+}
 
 
 class Problem(NamedTuple):

@@ -88,7 +88,7 @@ class ByInterface(Array):
         return {
             "shape": self.shape, "typestr": self.dtype.str, "data": (self.pointer, False), "version": 3, "strides": None,
             "stream": self.library.stream,
-        }  # fmt: skip
+        }
 
 
 class ByOldInterface(Array):

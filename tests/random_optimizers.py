@@ -20,7 +20,7 @@ COUNT: Final = int(os.environ.get("PULLBACK_OPTIMIZERS", "40"))
 Shape = tuple[int, ...]
 SHAPES: Final[tuple[Shape, ...]] = (
     (), (1,), (3,), (7,), (300,), (0,), (4, 3), (3, 4), (2, 9), (17, 5), (1, 1), (1, 6), (0, 3), (2, 3, 4), (2, 1, 3, 2), (2, 0, 3),
-)  # fmt: skip
+)
 LARGE: Final[Shape] = (8200,)  # more weights than are computed together by a formula
 DTYPES: Final = ("float16", "bfloat16", "float32", "float64")
 SPECIAL: Final = (0.0, -0.0, 1e-40, -1e-7, 65504.0, np.inf, -np.inf, np.nan)
@@ -78,16 +78,16 @@ CLASSES: Final[tuple[Any, ...]] = (
     optim.SGD, optim.SGD, optim.RMSprop, optim.RMSprop, optim.Adagrad, optim.Adadelta, optim.Adam, optim.AdamW, optim.Adamax,
     optim.NAdam, optim.RAdam, optim.Lion, optim.LAMB, optim.Adafactor, optim.Muon, optim.Muon, optim.ScheduleFreeSGD,
     optim.ScheduleFreeAdamW, Signs, Switched, Normed,
-)  # fmt: skip
+)
 AUXILIARIES: Final[tuple[Any, ...]] = (
     optim.SGD, optim.RMSprop, optim.Adagrad, optim.Adadelta, optim.Adam, optim.AdamW, optim.Adamax, optim.NAdam, optim.RAdam,
     optim.Lion, optim.LAMB,
-)  # fmt: skip
+)
 FLAGS: Final[dict[Any, tuple[str, ...]]] = {
     optim.SGD: ("nesterov",), optim.RMSprop: ("centered",), optim.Adam: ("amsgrad",), optim.AdamW: ("amsgrad",),
     optim.NAdam: ("decoupled_weight_decay",), optim.RAdam: ("decoupled_weight_decay",),
     optim.Muon: ("nesterov", "bias_correction", "flatten"),
-}  # fmt: skip
+}
 VALUES: Final[dict[str, tuple[float, ...]]] = {
     "lr": (0.1, 0.03, 0.01), "lr_scale": (0.5, 2.0, 1.0, 0.0), "momentum": (0.9, 0.5, 0.8), "dampening": (0.0, 0.3),
     "weight_decay": (0.0, 0.02, 0.1), "alpha": (0.9, 0.99, 0.6), "lr_decay": (0.0, 0.1), "rho": (0.9, 0.8),
@@ -95,7 +95,7 @@ VALUES: Final[dict[str, tuple[float, ...]]] = {
     "r": (0, 0.5, 1), "weight_lr_power": (2, 1, 0), "beta2_decay": (-0.8, -0.5), "d": (1.0, 2.0), "beta": (0.9, 0.5),
     "shares": (0.9, 0.5), "clip_value": (0.3, 1.0),
     "ema": (0.9, 0.5, 0.0),
-}  # fmt: skip
+}
 COEFFICIENTS: Final = ((3.4445, 3.4), (-4.775, -4.7), (2.0315, 2.0))
 
 
@@ -125,7 +125,7 @@ def simple_schedule(rng: Any, base: float) -> Any:
         S.WarmupStableDecay(base, 6, 1, 3, 0.01 * base, 0.1 * base, 0.5), S.Table([base, 0.5 * base, 0.75 * base]),
         S.Lambda(base, lambda t: 1 / (1 + t), 4), S.Multiplicative(base, lambda t: 0.9, 4),
         S.ReduceOnPlateau(base, 0.5, 0), S.ReduceOnPlateau(base, 0.3, 1, 0.01, "max", "abs", 1, 0.1 * base),
-    ))  # fmt: skip
+    ))
 
 
 def schedule(rng: Any, base: float) -> Any:
@@ -164,7 +164,7 @@ def constraint(rng: Any, shape: Shape) -> Any:
     return choose(rng, (
         C.NonNegative(), C.Box(-0.5, 0.75), C.Box(0.1, 2), C.Box(-np.inf, 0.3), C.MaxNorm(0.8, axes), C.UnitNorm(axes),
         C.Simplex(axis), shrunk, None,
-    ))  # fmt: skip
+    ))
 
 
 LAYOUTS: Final[dict[str, Callable[[Any], Any]]] = {
@@ -193,7 +193,7 @@ class Configuration:
 
     def __init__(
         self, seed: int, dtype: str | None = None, plain: bool = False, classes: Any = CLASSES, stacked: bool = False
-    ) -> None:  # fmt: skip
+    ) -> None:
         rng = np.random.default_rng((seed, 71))
         self.seed, self.steps = seed, int(rng.integers(3, 8))
         self.cls: Any = choose(rng, classes)
@@ -245,7 +245,7 @@ class Configuration:
                 "ns_steps": choose(rng, (1, 2, 5)), "adjust_lr_fn": choose(rng, (None, "original", "match_rms_adamw")),
                 "dtype": choose(rng, ("float32", "bfloat16")), "auxiliary": kind,
                 "auxiliary_options": {"lr": rate(rng, members), **self._rule(rng, kind, members)},
-            }  # fmt: skip
+            }
             matrices = [name for name, shape in zip(self.names, self.shapes) if len(shape) == 2]
             if len(matrices) > 1 and rng.random() < 0.3:
                 self.options["auxiliary_names"] = [matrices[0]]
@@ -338,7 +338,7 @@ class Configuration:
         kind = choose(rng, (
             "lr", "lr_scale", "hyper", "hyper", "group", "group", "clip_norm", "clip_value", "clip_adaptive", "gradient_scale",
             "ema", "assign", "constraint", "mode", "remove", "auxiliary",
-        ))  # fmt: skip
+        ))
         if kind == "lr":
             events.append(("set", "lr", rate(rng, self.members)))
         elif kind in ("lr_scale", "ema"):

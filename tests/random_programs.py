@@ -34,12 +34,12 @@ UNARY: Final[tuple[Callable[[Any], Any], ...]] = (
     lambda u: -u, lambda u: u * 0.5 + 1, lambda u: pb.exp(-u * u), lambda u: pb.log1p(u * u),
     lambda u: pb.sqrt(1 + u * u), lambda u: pb.clip(u, -0.5, 0.75), lambda u: 2.0 - u,
     lambda u: pb.astype(pb.astype(u, pb.float32), u.dtype), lambda u: pb.stop_gradient(u) * u,
-)  # fmt: skip
+)
 BINARY: Final[tuple[Callable[[Any, Any], Any], ...]] = (
     lambda u, v: u + v, lambda u, v: u - v, lambda u, v: pb.tanh(u * v), lambda u, v: u / (1.5 + v * v), pb.maximum, pb.minimum,
     lambda u, v: pb.where(u > v, u, v * 2), lambda u, v: pb.where(v >= 0, u, 0.5), lambda u, v: pb.hypot(u, 1 + v),
     lambda u, v: pb.logaddexp(u, v), lambda u, v: pb.tanh(u * u * 0.5 + v),
-)  # fmt: skip
+)
 
 
 def unary(rng: Any, shapes: list[Shape]) -> Step:
@@ -75,7 +75,7 @@ def view(rng: Any, shapes: list[Shape]) -> Step | None:
         lambda u: u[lead], lambda u: pb.expand_dims(u, axis=axis), lambda u: pb.reshape(u, (-1,) if u.size else (0, 2)),
         lambda u: pb.broadcast_to(u, (2, *shape)), lambda u: pb.roll(u, 1, axis=axis), lambda u: pb.squeeze(u[None], axis=0),
         lambda u: u[(slice(None),) * axis + (slice(0),)],
-    )), [i]  # fmt: skip
+    )), [i]
 
 
 def along(rng: Any, shapes: list[Shape]) -> Step | None:
@@ -86,7 +86,7 @@ def along(rng: Any, shapes: list[Shape]) -> Step | None:
     sums = (
         lambda u: pb.tanh(pb.sum(u, axis=axis, keepdims=keep)), lambda u: pb.tanh(pb.sum(u)),
         lambda u: pb.prod(pb.tanh(u), axis=axis),
-    )  # fmt: skip
+    )
     if axis is None or not shapes[i][axis]:
         return choose(rng, sums), [i]
     at = rng.integers(-shapes[i][axis], shapes[i][axis], int(rng.integers(0, 4)))
@@ -98,7 +98,7 @@ def along(rng: Any, shapes: list[Shape]) -> Step | None:
         lambda u: pb.take(u, at, axis=axis), lambda u: u[first], lambda u: u.at[first].set(0.25),
         lambda u: u.at[first].multiply(2.0), lambda u: pb.tanh(u.at[first].add(u[first])), lambda u: pb.repeat(u, 2, axis=axis),
         lambda u: pb.take_along_axis(u, pb.argsort(u, axis=axis), axis=axis),
-    )), [i]  # fmt: skip
+    )), [i]
 
 
 def product(rng: Any, shapes: list[Shape]) -> Step | None:
@@ -125,7 +125,7 @@ def draw(rng: Any, shapes: list[Shape]) -> Step:
     return choose(rng, (
         lambda u: pb.nn.functional.dropout(u, 0.3), lambda u: u + pb.random.normal(u.shape, dtype=u.dtype),
         lambda u: u * pb.random.uniform(u.shape, dtype=u.dtype), lambda u: pb.where(pb.random.bernoulli(u.shape, 0.5), u, -u),
-    )), [i]  # fmt: skip
+    )), [i]
 
 
 class Program:

@@ -34,4 +34,4 @@ def linear_recurrence(rng: Any) -> None:
 
 RECURRENT: dict[str, Call] = {
     **{name: recurrent(name) for name in ("rnn", "lstm", "gru")}, "linear_recurrence": linear_recurrence,
-}  # fmt: skip
+}

@@ -62,7 +62,7 @@ SHORT: Final = (
     Training("2-16-16-2", "lamb", "float32"), Training("2-16-16-2", "adafactor", "bfloat16", "norm"),
     Training("2-16-16-2", "muon", "float32", "dropout"), Training("2-16-16-2", "schedule-free", "float64"),
     Training("2-16-16-2", "formula", "float32", "norm"),
-)  # fmt: skip
+)
 WITH_EVERY_NET: Final = ("sgd", "adam", "adamw", "lion")  # the others train the first net only, to save time
 ALL: Final = tuple(
     [

@@ -14,7 +14,7 @@ COUNTS = ("adds", "multiplies", "fmas", "special")
 DTYPES = (
     "float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64",
     "uint8", "uint16", "uint32", "uint64", "bool", "",
-)  # fmt: skip
+)
 BYTES = ("bytes_read", "bytes_written")
 ON_GPU = devices.default_device() == "cuda"
 MODULE: Any = gpu.need().kernels if ON_GPU else native.module
@@ -41,7 +41,7 @@ class _Launch(ctypes.Structure):
     _fields_ = [
         ("kernel", ctypes.c_char_p), ("arithmetic", ctypes.c_int64), ("outputs", ctypes.c_int64), ("operands", ctypes.c_int64),
         ("formula", _Formula), ("executed", _Work), ("seen", _Seen), ("operand", _Operand * 6),
-    ]  # fmt: skip
+    ]
 
 
 def counts() -> bool:

@@ -37,7 +37,7 @@ class Mutant:
 OPPOSITE: dict[type, str] = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==", ast.Is: "is not", ast.IsNot: "is",
     ast.In: "not in", ast.NotIn: "in", ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.FloorDiv: "*", ast.Mod: "//",
-}  # fmt: skip
+}
 # the weights of kinds of mutants on the same line; 1 for the other kinds
 OFTEN = {"guard": 4, "default": 3, "deleted": 2, "swap": 0.25}
 LEAVES = (ast.Raise, ast.Return, ast.Continue, ast.Break)
@@ -160,7 +160,7 @@ WORDS = {
     " < ": " <= ", " <= ": " < ", " > ": " >= ", " >= ": " > ", " == ": " != ", " != ": " == ", " && ": " || ", " || ": " && ",
     " + ": " - ", " - ": " + ", " * ": " + ", " / ": " * ", "std::min": "std::max", "std::max": "std::min", "true": "false",
     "false": "true",
-}  # fmt: skip
+}
 ELSEWHERE = {"bindings", "count", "cuda", "cudasim"}  # folders that get no mutants
 SWITCH = """#pragma once
 #include <cstdlib>

@@ -38,7 +38,7 @@ QUICK = [
         "scatters", "flop_counts", "ranges",
     )],
     *[f"tests/any_backend/test_{name}.py" for name in ("slopes", "nn", "losses", "optim", "segments")],
-]  # fmt: skip
+]
 SECONDS = 25.0  # seconds of tests per mutant
 LIMIT = 600.0  # seconds after which a mutant counts as hanging
 

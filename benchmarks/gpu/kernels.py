@@ -21,10 +21,10 @@ EVERYWHERE = "everywhere"
 
 MARK = "pullback_next_step"
 METRICS = {"us": "gpu__time_duration.sum", "registers": "launch__registers_per_thread", "blocks": "launch__grid_size",
-           "threads": "launch__block_size"}  # fmt: skip
+           "threads": "launch__block_size"}
 MORE = {"dram_percent": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
         "sm_percent": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
-        "warps_percent": "sm__warps_active.avg.pct_of_peak_sustained_active"}  # fmt: skip
+        "warps_percent": "sm__warps_active.avg.pct_of_peak_sustained_active"}
 MICROSECONDS = {"nsecond": 1e-3, "ns": 1e-3, "usecond": 1.0, "us": 1.0, "second": 1e6, "s": 1e6}  # microseconds per unit of ncu
 REPLAYS = 200
 
@@ -68,7 +68,7 @@ def plan(precision: str, net: Any, simulated: bool) -> dict[str, Any]:
     return {
         "nodes": explained.graph_nodes or len(plan), "launches": explained.launches, "arena_bytes": explained.arena_bytes,
         "replay_us": replay, "sum_us": total, "sum_over_replay": total / replay["median"], "plan": plan, "by_kernel": launches,
-    }  # fmt: skip
+    }
 
 
 def plans(simulated: bool) -> None:

@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 # Maps the package name of each wheel to the module that the wheel provides.
 BUILDS = {"pybind11": "pybind11", "scikit-build-core": "scikit_build_core", "pathspec": "pathspec", "packaging": "packaging",
-          "scipy-openblas32": "scipy_openblas32"}  # fmt: skip
+          "scipy-openblas32": "scipy_openblas32"}
 RUNS = {"ml_dtypes": "ml_dtypes", "optree": "optree", "safetensors": "safetensors", "tqdm": "tqdm", "rich": "rich",
         "markdown-it-py": "markdown_it", "mdurl": "mdurl", "pygments": "pygments",
-        "typing-extensions": "typing_extensions"}  # fmt: skip
+        "typing-extensions": "typing_extensions"}
 TESTS = {"pytest": "pytest", "iniconfig": "iniconfig", "pluggy": "pluggy", "pytest-xdist": "xdist", "execnet": "execnet",
-         "hypothesis": "hypothesis", "sortedcontainers": "sortedcontainers", "mpmath": "mpmath"}  # fmt: skip
+         "hypothesis": "hypothesis", "sortedcontainers": "sortedcontainers", "mpmath": "mpmath"}
 WHEELS = BUILDS | RUNS | TESTS
 
 DOWNLOAD = (

@@ -59,7 +59,7 @@ def row(name: str, op: Callable[..., Any], operands: tuple[Any, ...], effort: ti
     return {
         "name": name, "nodes": between / (MANY - FEW), "us_a_launch": (times[1]["median"] - times[0]["median"]) / (MANY - FEW),
         "us_of_few": times[0], "us_of_many": times[1],
-    }  # fmt: skip
+    }
 
 
 def main() -> None:

@@ -191,7 +191,7 @@ MAKE: dict[str, Callable[[Single], Made]] = {
     "softmax": unary(lambda x: F.softmax(x, axis=-1)), "log_softmax": unary(lambda x: F.log_softmax(x, axis=-1)),
     "layer_norm": layer_norm, "sum_rows": unary(lambda x: pb.sum(x, axis=-1)), "sum_columns": unary(lambda x: pb.sum(x, axis=0)),
     "cross_entropy": cross_entropy, "layer_norm_gradient": layer_norm_gradient,
-}  # fmt: skip
+}
 
 
 def error_of(single: Single, op: Callable[..., Any], operands: tuple[Any, ...]) -> float | None:

@@ -77,7 +77,7 @@ class Results:
     def __init__(
         self, path: Path, gpu: str, command: str, simulated: bool, copies: Sequence[Path] = (),
         conditions: Callable[[], Mapping[str, Any]] = dict,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.path, self.copies, self._conditions = path, tuple(copies), conditions
         self._lock = threading.RLock()
         self._begin = time.monotonic()

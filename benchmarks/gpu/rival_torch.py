@@ -248,7 +248,7 @@ MAKE: dict[str, Callable[[Single], Callable[[], Any]]] = {
     "softmax": unary(lambda x: F.softmax(x, -1)), "log_softmax": unary(lambda x: F.log_softmax(x, -1)),
     "layer_norm": layer_norm, "sum_rows": unary(lambda x: x.sum(-1)), "sum_columns": unary(lambda x: x.sum(0)),
     "cross_entropy": cross_entropy, "layer_norm_gradient": layer_norm_gradient,
-}  # fmt: skip
+}
 
 
 def prepare_single(case: Mapping[str, Any], simulated: bool) -> Prepared:

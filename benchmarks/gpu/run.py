@@ -63,7 +63,7 @@ class Place:
         return out | {
             "PYTHONPATH": os.pathsep.join(paths), "PATH": os.pathsep.join([python, out.get("PATH", ""), *compiler]),
             "PYTHONUNBUFFERED": "1", "CUDA_MODULE_LOADING": "LAZY", "PULLBACK_CACHE_DIR": str(self.work / "cache"),
-        }  # fmt: skip
+        }
 
     def script(self, name: str, *arguments: str) -> list[str]:
         """Returns the command that runs one of the scripts in this folder."""

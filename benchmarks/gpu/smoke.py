@@ -40,7 +40,7 @@ def native(simulated: bool) -> None:
         name="native kernels", module=Path(found.kernels.__file__).name, simulated=found.simulated,
         driver_runtime=found.kernels.versions(),
         cpu=cpu.simd_level(), memory=pb.cuda.memory(), families=list(FAMILIES), sanitized=order_for_sanitizer(),
-    )  # fmt: skip
+    )
 
 
 def results_on(place: str, name: str, length: int, told: bool = False) -> Results:
@@ -133,7 +133,7 @@ def family(name: str, simulated: bool) -> None:
         name=name, calls=len(wanted), results=sum([len(found) for found in got.values() if isinstance(found, list)]),
         worst=worst_difference(got, wanted), wrong=lines[:MOST_TOLD], seconds=round(seconds, 2),
         cpu_seconds=round(time.perf_counter() - begin - seconds, 2), **({"not_run": sorted(ABSENT)} if ABSENT else {}),
-    )  # fmt: skip
+    )
     for line in lines:
         print(f"WRONG {line}", flush=True)
     if wrong:

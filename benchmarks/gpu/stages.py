@@ -208,7 +208,7 @@ def _started(command: Sequence[str], environment: Mapping[str, str], folder: Pat
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=dict(environment), cwd=folder,
         start_new_session=True, text=True, errors="replace",
-    )  # fmt: skip
+    )
     try:
         yield process
     finally:

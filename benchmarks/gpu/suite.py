@@ -40,13 +40,13 @@ RISK = (
     "/device/", "data|loader", "linalg", "exchange|torch_|clients", "everywhere|exactness|training|resume",
     "clipping|loss_scaler|amp", "optim|adafactor|lamb|muon|update|gates|plateau|schedule|rules|accumulator",
     "fuzz|random_|ops|corners|sizes",
-)  # fmt: skip
+)
 ENVIRONMENT = {
     "PULLBACK_DEVICE": "cuda",
     "PULLBACK_CUDA_SYNC": "1",  # an error appears at the op that caused it
     "PULLBACK_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",  # the processes share the CPU
     "CUPY_ACCELERATORS": "",  # the first use of an accelerator compiles for seconds
-}  # fmt: skip
+}
 PART = 25.0  # seconds on a device; files that take longer are split into parts of about this length
 SECONDS_PER_TEST = 15 * 162 / 12_548  # of one process: 12,548 tests took 162 s in 15 processes on an H100
 LEAST_LIMIT = 60.0  # seconds that every test may take
@@ -155,7 +155,7 @@ def estimate(durations: Mapping[str, Any], processes: int, root: Path = ROOT) ->
         "files": len({task.file for task in listed}), "tasks": len(listed), "recorded_on": durations["recorded_on"],
         "recorded_seconds": round(sum([row["seconds"] for row in durations["files"].values()])),
         "more_seconds_per_test_on_a_gpu": round(seconds_more(durations), 3),
-    }  # fmt: skip
+    }
 
 
 def most_workers() -> int:

@@ -136,7 +136,7 @@ def steps(times: Times, simulated: bool = False) -> str:
     """Returns the table of training steps: each way beside the same way of the rivals."""
     head = ("Adam step", "products in", "eager", "torch", "one step a call", "torch, one CUDA graph", "`jax.jit`",
             f"{STEPS} steps a call, each", f"torch, one graph of {STEPS}", "JAX `lax.scan`, its best", "pullback / torch",
-            "pullback / JAX")  # fmt: skip
+            "pullback / JAX")
     out = []
     for s in steps_of(times, simulated):
         cells = [s.eager, s.torch_eager, s.one, s.torch_one, s.jax_one, s.several, s.torch_several, s.jax_several]
@@ -148,7 +148,7 @@ def steps(times: Times, simulated: bool = False) -> str:
 def short_steps(times: Times) -> str:
     """Returns the measured rows of that table without eager steps."""
     head = ("Adam step, products in", "one step a call", "torch", "JAX", f"{STEPS} steps a call, each", "torch", "JAX",
-            "pullback / torch", "pullback / JAX")  # fmt: skip
+            "pullback / torch", "pullback / JAX")
     out = []
     for s in steps_of(times):
         cells = [s.one, s.torch_one, s.jax_one, s.several, s.torch_several, s.jax_several]
@@ -182,7 +182,7 @@ def verdicts(data: Mapping[str, Any], times: Times) -> str:
 def compiled(times: Times) -> str:
     """Returns the table of steps whose loss and gradient torch.compile has fused, or a sentence."""
     head = ("Adam step, products in", f"{COMPILED}, one step a call", "pullback / it", f"{COMPILED}, {STEPS} steps a call, each",
-            "pullback / it")  # fmt: skip
+            "pullback / it")
     out = []
     for s in steps_of(times):
         if s.compiled_one or s.compiled_several:
@@ -325,7 +325,7 @@ def page(found: Sequence[Mapping[str, Any]]) -> str:
             f"## {data['gpu']}, {data['date']}", "### Training steps", verdicts(data, times), steps(times), "### torch.compile",
             compiled(times), "### Single kernels", single_kernels(times), "### Checks", checks(data), "### Conditions",
             conditions(data),
-        ]  # fmt: skip
+        ]
     return "\n\n".join(parts if found else [*parts, "No GPU has been measured yet."]) + "\n"
 
 

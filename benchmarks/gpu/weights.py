@@ -96,7 +96,7 @@ def _by_classes(model: Any, opt: Any, draw: Callable[[], Any], steps: int) -> di
 
 OTHERS: dict[str, Callable[[str, int], dict[str, Any]]] = {
     "convolutions and batch norm": convolutions, "GRU 5-33": gru, "GPT of 2 blocks": gpt,
-}  # fmt: skip
+}
 
 
 def main() -> None:

@@ -135,7 +135,7 @@ class Convolutions(NamedTuple):
         shapes = {
             "0.weight": (a, 1, 5, 5), "0.bias": (a,), "3.weight": (b, a, 5, 5), "3.bias": (b,),
             "7.weight": (10, self.flat), "7.bias": (10,),
-        }  # fmt: skip
+        }
         inputs = {"0": 25, "3": 25 * a, "7": self.flat}
         return uniform(shapes, {name: 1 / math.sqrt(inputs[name[0]]) for name in shapes})
 
@@ -161,7 +161,7 @@ class Recurrent(NamedTuple):
         shapes = {
             "rows.weight_ih_l0": (3 * h, self.inputs), "rows.weight_hh_l0": (3 * h, h), "rows.bias_ih_l0": (3 * h,),
             "rows.bias_hh_l0": (3 * h,), "classes.weight": (10, h), "classes.bias": (10,),
-        }  # fmt: skip
+        }
         return uniform(shapes, dict.fromkeys(shapes, 1 / math.sqrt(h)))
 
     def batches(self, count: int) -> tuple[Any, Any]:
@@ -193,7 +193,7 @@ class Decoder(NamedTuple):
                     "norm1.weight": (w,), "norm2.weight": (w,), "attention.in_proj_weight": (3 * w, w),
                     "attention.out_proj.weight": (w, w), "up.weight": (4 * w, w), "down.weight": (w, 4 * w),
                 }.items()
-            }  # fmt: skip
+            }
         shapes["norm.weight"] = (w,)
         draw = lambda shape: np.ones(shape, np.float32) if len(shape) == 1 else rng.normal(0, 0.02, shape).astype(np.float32)
         return {name: draw(shape) for name, shape in shapes.items()}

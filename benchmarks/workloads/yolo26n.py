@@ -53,7 +53,7 @@ MATRICES: list[Shape] = [
     *c3k2(256 + 128, 128, "c3k"), *c3k2(128 + 128, 64, "c3k"), conv(64, 64, 3), *c3k2(64 + 128, 128, "c3k"),
     conv(128, 128, 3), *c3k2(128 + 256, 256, "attention"),
     *HEAD, *HEAD,  # one for training with many matches per object, and one with one match
-]  # fmt: skip
+]
 
 
 def check() -> None:

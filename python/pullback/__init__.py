@@ -12,7 +12,7 @@ from . import config, debug, tree, typing
 from .check import check_gradients
 from .tensors.creation import (
     asarray, empty, empty_like, from_dlpack, full, full_like, ones, ones_like, tensor, zeros, zeros_like,
-)  # fmt: skip
+)
 from .debug import debug_nans
 from .tensors.devices import cuda, use_device
 from .exports import adopt as _adopt, exported as _exported
@@ -23,12 +23,12 @@ from .tensors.ranges import arange, eye, linspace
 from .tensors.dtypes import (
     bool_ as bool, can_cast, finfo, float16, float32, float64, iinfo, int8, int16, int32, int64, isdtype, result_type, uint8,
     uint16, uint32, uint64,
-)  # fmt: skip
+)
 from .errors import (
     ArgumentError, AxisError, CaptureError, ConvergenceWarning, DeviceError, DTypeError, FileFormatError, GradientCheckError,
     LinAlgError, NonFiniteError, OutOfMemoryError, PrecisionWarning, PullbackError, ShapeError, StaleValueError, TapeError,
     UnconnectedError, VmapError, ZeroGradientWarning,
-)  # fmt: skip
+)
 from .ops.composed import deg2rad, fmax, fmin, fmod, heaviside, logit, rad2deg, sinc, xlog1py, xlogy
 from .ops.conversion import astype, copy, stop_gradient
 from .ops.diagonals import diag, diagonal, trace
@@ -41,7 +41,7 @@ from .ops.linalg import einsum, inner, kron, matmul, outer, tensordot, vecdot
 from .ops.movement import concat, meshgrid, pad, repeat, roll, stack, tile, tril, triu
 from .ops.nan_reductions import (
     nanargmax, nanargmin, nancumprod, nancumsum, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar,
-)  # fmt: skip
+)
 from .ops.operators import attach as _attach
 from .ops.quantiles import median, nanmedian, nanpercentile, nanquantile, percentile, quantile
 from .ops.reduce import all, any, argmax, argmin, count_nonzero, max, mean, min, prod, sum, trapezoid
@@ -51,7 +51,7 @@ from .ops.segment import segment_logsumexp, segment_max, segment_mean, segment_m
 from .ops.shape import (
     broadcast_arrays, broadcast_to, expand_dims, flip, matrix_transpose, moveaxis, permute_dims, reshape, rot90, split, squeeze,
     swapaxes, transpose, unfold, unstack,
-)  # fmt: skip
+)
 from .ops.sort import argsort, searchsorted, sort, topk, unique_all, unique_counts, unique_inverse, unique_values
 from .ops.variance import std, var
 from .transforms.tape import GradientTape
@@ -82,7 +82,7 @@ _LATE = {
     ".transforms.jvp": ("hvp", "jvp", "linearize"), ".transforms.memo": ("memo",),
     ".transforms.per_example": ("per_example_grad", "per_example_norm", "weighted_grad"), ".transforms.scan": ("scan",),
     ".solve": ("solve",), ".transforms.vjp": ("grad", "value_and_grad", "vjp"), ".transforms.vmap": ("vmap",),
-}  # fmt: skip
+}
 _HOME = {name: module for module, names in _LATE.items() for name in names}
 
 

@@ -86,7 +86,7 @@ def _command(commands: Any, name: str, help: str, description: str, examples: Se
     return commands.add_parser(
         name, help=help, description=description, formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="\n".join([f"example{'s' if len(examples) > 1 else ''}:", *[f"  {example}" for example in examples]]), **options,
-    )  # fmt: skip
+    )
 
 
 # ---- info
@@ -136,7 +136,7 @@ def _add_example(names: Any, name: str, example: Example) -> None:
         parser.add_argument(
             f"--{option.name.replace('_', '-')}", type=type(option.default), default=option.default, choices=option.choices or None,
             help=f"{option.help} (default {option.default})",
-        )  # fmt: skip
+        )
     parser.add_argument("--seed", type=int, default=0, help="of weights and random numbers (default 0)")
     parser.add_argument("--device", default=None, help="cpu (default), cuda, cuda:1 ...")
     parser.add_argument("--out", default=f"runs/{name}", help=f"folder of the files (default runs/{name})")

@@ -54,7 +54,7 @@ def _facts() -> list[tuple[str, str]]:
         ("CPU cache", native.cache_limit()),
         ("threads", str(module.thread_count()) if module is not None else "NumPy's"),
         ("ops", f"{native_count} native, {views} views without a kernel, {others} by reference (pullback info --ops)"),
-    ]  # fmt: skip
+    ]
 
 
 def _reproducible() -> str:

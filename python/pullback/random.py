@@ -12,6 +12,6 @@ from .ops.random import (
     state_dict,
     truncated_normal,
     uniform,
-)  # fmt: skip
+)
 
 __all__ = _exported(globals())

@@ -21,7 +21,7 @@ MOST_HEADER = 100_000_000  # the format's limit in bytes
 DTYPES = {  # the format's codes
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32", "I16": "int16",
     "I8": "int8", "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
-}  # fmt: skip
+}
 
 
 def read(path: Path) -> bytes:

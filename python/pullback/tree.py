@@ -160,7 +160,7 @@ def _register(kind: Any) -> None:
 
     optree.register_pytree_node(
         kind, taken_apart, put_together, namespace=_NAMESPACE, path_entry_type=optree.GetAttrEntry
-    )  # fmt: skip
+    )
 
 
 def unflatten(spec: Any, leaves: Sequence[Any]) -> Any:

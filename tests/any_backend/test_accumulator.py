@@ -160,7 +160,7 @@ def test_a_missing_gradient_is_zero_and_none_if_it_is_always_missing(captured: b
     for first, second, expected in (
         ("a", "ab", [4.0, 2.0, None]), ("ab", "ab", [4.0, 4.0, None]), ("a", "a", [4.0, None, None]), ("", "a", [2.0, None, None]),
         ("a", "ab", [4.0, 2.0, None]), ("", "", [None, None, None]), ("ab", "ab", [4.0, 4.0, None]),
-    ):  # fmt: skip
+    ):
         assert (adds[first](g), adds[second](g)) == (False, True)
         assert [x if x is None else host(x).tolist()[0] for x in take()] == expected
 
@@ -343,7 +343,7 @@ def test_a_copy_goes_on_alike_and_apart(how: Callable[[Any], Any]) -> None:
         ({"every": 0}, "every=0; it must be a number of gradients"), ({"every": 2.0}, "every=2"), ({"every": True}, "every=True"),
         ({"reduce": "max"}, "reduce='max'; use 'mean' or 'sum'"), ({"stale": None}, "stale=None; use 'error' or 'drop' or 'decay'"),
     ],
-)  # fmt: skip
+)
 def test_wrong_arguments(options: Any, words: str) -> None:
     with pytest.raises(pb.PullbackError, match=words):
         small(**options)
@@ -368,7 +368,7 @@ G = [1.0, 2.0]
         ([G], {"step": 2}, pb.PullbackError, "step=2; it must be.*from 0 to the present one, which is 1"),
         ([G], {"step": -1}, pb.PullbackError, "step=-1"), ([G], {"step": 1.0}, pb.PullbackError, r"step=1\.0"),
     ],
-)  # fmt: skip
+)
 def test_wrong_gradients_change_nothing(grads: Any, options: Any, error: type[Exception], words: str) -> None:
     _, acc = small(every=2)
     acc.step = 1

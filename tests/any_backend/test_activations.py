@@ -19,7 +19,7 @@ CASES = [
     ("mish", {}), ("selu", {}), ("celu", {}), ("celu", {"alpha": 0.5}), ("softsign", {}),
     ("softshrink", {}), ("softshrink", {"lambd": 1.2}), ("hardshrink", {}), ("hardshrink", {"lambd": 0.0}), ("tanhshrink", {}),
     ("threshold", {"threshold": 0.3, "value": -5.0}), ("elu", {"alpha": 0.7}), ("softplus", {"beta": 2.0}),
-]  # fmt: skip
+]
 EACH = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{name} {list(options.values())}" for name, options in CASES])
 KINKS = (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 3.0, -3.0, 6.0, 0.3, 1.2, -1.2, -0.4, 1.7)
 # PyTorch's derivative of hardswish at 3 is that of the left side, 1.5, and pullback's that of the right side.
@@ -106,7 +106,7 @@ def test_a_layer_applies_its_function(name: str, options: Any) -> None:
         (lambda x: F.celu(x, 0.0), "alpha must not be 0"), (lambda x: F.hardtanh(x, "a"), "min_val='a' is not a real number"),
         (lambda x: F.threshold(x, None, 1.0), "threshold=None"),
     ],
-)  # fmt: skip
+)
 def test_meaningless_options_are_refused(call: Any, words: str) -> None:
     with pytest.raises(pb.PullbackError, match=words):
         call(pb.ones(3))
@@ -150,7 +150,7 @@ def test_binary_cross_entropy_is_torchs(torch: Any, reduction: str) -> None:
     agrees_with_torch(
         torch, lambda x: nn.binary_cross_entropy(x, z, weight=w, reduction=reduction),
         lambda x: theirs(x, torch.tensor(z), weight=torch.tensor(w), reduction=reduction), p,
-    )  # fmt: skip
+    )
     ends = np.array([0.0, 1.0, 0.0, 1.0])
     wanted = theirs(torch.tensor(ends), torch.tensor(ends[::-1].copy()), reduction=reduction).numpy()
     np.testing.assert_allclose(host(nn.binary_cross_entropy(pb.tensor(ends), ends[::-1].copy(), reduction=reduction)), wanted)

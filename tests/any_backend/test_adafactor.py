@@ -133,7 +133,7 @@ def test_members_are_solo_runs(clip_norm: float | None) -> None:
     options = {
         "lr": rng.uniform(0.01, 0.1, members), "weight_decay": rng.uniform(0, 0.1, members), "d": rng.uniform(1, 2, members),
         "beta2_decay": rng.uniform(-0.9, -0.5, members), "eps": (None, rng.uniform(1e-3, 1e-1, members)),
-    }  # fmt: skip
+    }
     stacked = [pb.Parameter(x) for x in start]
     solo = [[pb.Parameter(x[m]) for x in start] for m in range(members)]
     together = optim.Adafactor(stacked, **options, clip_norm=clip_norm)

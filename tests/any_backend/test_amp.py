@@ -133,7 +133,7 @@ def everything_but_products(x: Any, labels: Any) -> list[Any]:
             F.cross_entropy(x, labels), F.cross_entropy(x, labels, label_smoothing=0.1), F.mse(x, x * x), F.l1(x, x * x),
             pb.sum(x), pb.mean(x, axis=0), pb.var(x), pb.std(x, axis=1), pb.prod(x, axis=1), pb.cumulative_sum(x, axis=1),
             pb.logsumexp(x, axis=1), pb.max(x, axis=1), pb.exp(x) / (1 + x * x), pb.where(x > 0, x, x * 0.1),
-        ]  # fmt: skip
+        ]
         total = sum([(y * y).sum() for y in found], pb.tensor(0.0))
     return [*found, tape.gradient(total, [x])[0]]
 

@@ -14,11 +14,11 @@ METHODS: dict[str, Any] = {
     "set": lambda a, i, v: a.__setitem__(i, v), "add": lambda a, i, v: np.add.at(a, i, v),
     "max": lambda a, i, v: np.maximum.at(a, i, v), "min": lambda a, i, v: np.minimum.at(a, i, v),
     "multiply": lambda a, i, v: np.multiply.at(a, i, v),
-}  # fmt: skip
+}
 VALUES = {
     "int": 7, "list": [7, 2], "tuple": (0, 3), "bool": True, "numpy": np.int64(7), "listed": [np.int64(5), 1],
     "tensor": [pb.tensor(5), 1],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("value", VALUES)

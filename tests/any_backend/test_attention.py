@@ -208,7 +208,7 @@ def test_nan_and_infinity_stay_in_their_rows() -> None:
 
 def test_arrays_without_elements() -> None:
     for lead, heads, queries, keys, width, out in ((2, 2, 0, 3, 4, 4), (2, 2, 3, 0, 4, 4), (0, 2, 3, 3, 4, 4), (2, 0, 3, 3, 4, 4),
-                                                   (2, 2, 3, 3, 0, 4), (2, 2, 3, 3, 4, 0)):  # fmt: skip
+                                                   (2, 2, 3, 3, 0, 4), (2, 2, 3, 3, 4, 0)):
         q, k, v = normal(lead, heads, queries, width), normal(lead, heads, keys, width), normal(lead, heads, keys, out)
         g = normal(lead, heads, queries, out)
         y, *gs = gradients(attend, q, k, v, g=g)

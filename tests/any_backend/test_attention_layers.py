@@ -41,7 +41,7 @@ def pair_of(torch: Any, dtype: str, *sizes: int, **options: Any) -> tuple[Any, A
         ("float64", {}, 1e-10), ("float32", {"batch_first": True}, 1e-4), ("float64", {"bias": False, "batch_first": True}, 1e-10),
         ("float64", {"kdim": 5, "vdim": 7}, 1e-10),
     ],
-)  # fmt: skip
+)
 def test_values_and_gradients_are_those_of_torch(dtype: str, options: Any, bound: float) -> None:
     torch = pytest.importorskip("torch")
     theirs, ours = pair_of(torch, dtype, 12, 3, **options)

@@ -90,7 +90,7 @@ def test_a_query_without_keys_has_the_tangent_zero() -> None:
 
 def test_arrays_without_elements_have_tangents_without_elements() -> None:
     for lead, heads, queries, keys, width, out in ((2, 2, 0, 3, 4, 4), (2, 2, 3, 0, 4, 4), (0, 2, 3, 3, 4, 4), (2, 0, 3, 3, 4, 4),
-                                                   (2, 2, 3, 3, 0, 4), (2, 2, 3, 3, 4, 0)):  # fmt: skip
+                                                   (2, 2, 3, 3, 0, 4), (2, 2, 3, 3, 4, 0)):
         xs = [np.ones((lead, heads, n, d)) for n, d in ((queries, width), (keys, width), (keys, out))]
         found = pushed([*xs, None], [*xs, None], False)
         assert found.shape == (lead, heads, queries, out)

@@ -291,7 +291,7 @@ def test_a_bilinear_layer_begins_as_torchs(torch: Any) -> None:
 @pytest.mark.parametrize(("name", "sizes", "options"), [
     ("LayerNorm", ((3, 5),), {}), ("LayerNorm", (5,), {"bias": False}), ("LayerNorm", (5,), {"elementwise_affine": False}),
     ("RMSNorm", ((3, 5),), {}), ("RMSNorm", (5,), {"eps": 1e-3}), ("RMSNorm", (5,), {"elementwise_affine": False}),
-], ids=str)  # fmt: skip
+], ids=str)
 def test_norms_of_rows_begin_and_behave_as_torchs(torch: Any, name: str, sizes: Any, options: Any) -> None:
     ours, theirs = pair(torch, name, sizes, options)
     assert repr(ours) == repr(theirs)

@@ -188,7 +188,7 @@ def test_a_kink_is_not_an_error_and_does_not_hide_one(monkeypatch: pytest.Monkey
     functions = {
         "relu": pb.relu, "abs": pb.abs, "maximum": lambda x: pb.maximum(x, 0.0), "max": lambda x: pb.max(x, axis=1),
         "sort": pb.sort, "floor": lambda x: pb.floor(x) * x, "sqrt": pb.sqrt, "remainder": lambda x: x % 1.0,
-    }  # fmt: skip
+    }
     for name, f in functions.items():
         with pb.GradientTape() as tape:
             loss = pb.sum(f(zeros))

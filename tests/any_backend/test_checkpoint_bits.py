@@ -16,7 +16,7 @@ UNARY: list[Callable[[Any], Any]] = [
     pb.tanh, pb.sin, lambda x: x * x, lambda x: x[::-1], lambda x: x.T, lambda x: x + x[:1], lambda x: pb.softmax(x, axis=0),
     lambda x: pb.where(x > 0, x, 0.1 * x), lambda x: pb.concat([x[3:], x[:3]]), lambda x: pb.reshape(x, (SIDE, SIDE)),
     lambda x: pb.stop_gradient(x), lambda x: x[:], lambda x: 0.5 * x,
-]  # fmt: skip
+]
 BINARY: list[Callable[[Any, Any], Any]] = [operator.add, operator.sub, operator.mul, lambda x, y: x @ y * 0.2, pb.maximum]
 
 

@@ -16,7 +16,7 @@ def test_other_values_in_the_second_computation_are_refused() -> None:
     for f in (
         lambda x: x * draw((20, 30)), lambda x: pb.sum(x * (draw((20, 30)) < 0.5)), lambda x: x * random.random(),
         lambda x: x[: random.randint(1, 10**9) % 20 + 1],
-    ):  # fmt: skip
+    ):
         loss = lambda x, f=f: pb.sum(pb.checkpoint(f)(x))
         with pytest.raises(pb.TapeError, match=r"returned other values when .* draw random numbers from pb.random"):
             [pb.grad(loss)(x) for _ in range(3)]  # two slices may have the same length

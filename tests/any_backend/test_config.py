@@ -329,7 +329,7 @@ def test_a_captured_function_is_recorded_again_for_the_other_mode() -> None:
     for mode, captures, replays in (
         ("machine", 1, 0), ("machine", 1, 1), ("everywhere", 2, 1), ("everywhere", 2, 2), ("machine", 2, 3), ("machine", 2, 4),
         ("everywhere", 2, 5),
-    ):  # fmt: skip
+    ):
         pb.config.reproducible = mode  # pyright: ignore
         f(x)
         assert (f.stats().captures, f.stats().replays) == (captures, replays), mode

@@ -34,7 +34,7 @@ GEOMETRIES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] =
     "many pixels": ((3, 2, 33, 40), (20, 2, 3, 3), {"padding": 1}),
     "tall": ((1, 1, 400, 9), (2, 1, 5, 3), {"padding": (2, 1)}),
     "small images": ((50, 3, 2, 3), (4, 3, 2, 2), {"padding": 1}),
-}  # fmt: skip
+}
 TRANSPOSED: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "plain": ((2, 3, 4, 5), (3, 4, 3, 2), {}),
     "stride": ((2, 3, 4, 5), (3, 4, 3, 3), {"stride": 2, "padding": 1, "output_padding": 1}),
@@ -326,7 +326,7 @@ def test_initial_weights() -> None:
         (lambda x, w: nn.Conv2d(0, 4, 3), pb.ShapeError, "in_channels=0"),
         (lambda x, w: nn.Conv2d(3, 4, 3, groups=2), pb.ShapeError, "groups=2"),
     ],
-)  # fmt: skip
+)
 def test_errors_say_what_does_not_fit(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call(pb.ones((2, 3, 6, 7)), pb.ones((4, 3, 3, 3)))

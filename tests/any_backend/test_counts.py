@@ -32,7 +32,7 @@ NAMES: Final[dict[str, Any]] = {
     "M": pb.tensor(np.eye(3) + 0.5), "I": pb.tensor([0, 2, 1]), "V": pb.tensor(np.arange(48.0).reshape(2, 4, 6)),
     "P": pb.tensor(np.arange(192.0).reshape(2, 4, 4, 6)), "W": pb.ones((4, 4, 3), dtype="float64"),
     "W2": pb.ones((4, 2, 3, 3), dtype="float64"),
-}  # fmt: skip
+}
 TEXTS: Final = """
 pb.zeros((<3>, <2>))
 pb.ones(<3>)
@@ -262,7 +262,7 @@ TAKERS: Final = (
     "pb.segment_sum(s, I)", "pb.grad(lambda a: 1.0)(s)", "pb.vmap(lambda a: a)(s)", "pb.jvp(lambda a: a, (s,), (s,))", "pb.hash(s)",
     "pb.capture(lambda a: a)(s)", "pb.checkpoint(lambda a: a)(s)", "pb.tree.map(lambda a: a, s)", "pb.tree.leaves(s)",
     "pb.save('/nonexistent', s)", "data.Loader(s, batch_size=2)",
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("text", TAKERS)

@@ -85,7 +85,7 @@ def test_an_order_that_is_no_number_is_refused(order: Any) -> None:
     ((0.0, 1.0, 5.0, 9.0), r"\[5\.0, 9\.0\] holds 3e-07 of the distribution, .* float32 .* dtype=pb\.float64 reaches further"),
     ((0.0, 1.0, -9.0, -8.0), r"holds 6e-16 of the distribution"),
     ((0.0, 1.0, 40.0, float("inf")), r"holds 0 of the distribution"),
-])  # fmt: skip
+])
 def test_a_truncated_normal_says_which_of_its_numbers_is_none(arguments: tuple[Any, ...], words: str) -> None:
     with pytest.raises(pb.PullbackError, match=words):
         pb.random.truncated_normal(3, *arguments)

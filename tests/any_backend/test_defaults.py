@@ -64,14 +64,14 @@ UNARY = {
     **dict.fromkeys(words("abs asinh atan ceil cos cosh exp exp2 expm1 floor isfinite isinf isnan negative positive round"), A),
     **dict.fromkeys(words("sign signbit sin sinh square tan tanh trunc asin acos atanh nan_to_num"), A),
     **dict.fromkeys(words("log log10 log1p log2 reciprocal sqrt"), P), "acosh": Q, "bitwise_invert": I, "logical_not": T,
-}  # fmt: skip
+}
 BINARY = {
     **dict.fromkeys(
         words("add atan2 copysign divide equal floor_divide greater greater_equal hypot isclose less less_equal logaddexp maximum "
         "minimum multiply nextafter not_equal remainder subtract"), (A, B)), "pow": (P, B),
     **dict.fromkeys(words("bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift"), (I, J)),
     **dict.fromkeys(words("logical_and logical_or logical_xor"), (T, ~T[::-1])),
-}  # fmt: skip
+}
 
 
 def _lengths(*lengths: int) -> bytes:
@@ -236,7 +236,7 @@ ROWS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "tree.map": (lambda f: f(lambda x, y: x + y, [1, (2, None)], [3, (4, None)]), [4, (6, None)]),
     "tree.unflatten": (lambda f: f(pb.tree.flatten({"b": [1, 2], "a": (3,)})[1], [7, 8, 9]), {"a": (7,), "b": [8, 9]}),
     **LAYERS, **LOSSES, **RULES,
-}  # fmt: skip
+}
 
 # These names need more than a row, such as a file or a subclass. The named test calls them with their defaults.
 ELSEWHERE = {
@@ -244,7 +244,7 @@ ELSEWHERE = {
     "nn.Module": "test_nn", "optim.Optimizer": "test_optim",
     "optim.to_torch": "test_torch_state", "optim.from_torch": "test_torch_state", "data.Digits": "test_data",
     "data.Text": "test_gpt",
-}  # fmt: skip
+}
 
 
 def _inside(context: Any, f: Callable[[], Any]) -> Any:
@@ -293,7 +293,7 @@ def public() -> dict[str, Any]:
     """Returns every public callable by its name, except errors, which test_errors enumerates."""
     spaces = {"pb": pb, "nn": nn, "F": nn.functional, "init": nn.init, "optim": optim, "schedules": optim.schedules,
               "constraints": optim.constraints, "tree": pb.tree, "linalg": pb.linalg, "random": pb.random, "amp": pb.amp,
-              "data": pb.data, "config": pb.config, "debug": pb.debug}  # fmt: skip
+              "data": pb.data, "config": pb.config, "debug": pb.debug}
     functions = [name for name, f in vars(type(pb.cuda)).items() if name[0] != "_" and inspect.isfunction(f)]
     found = {f"cuda.{name}": getattr(pb.cuda, name) for name in functions}
     for label, space in spaces.items():

@@ -24,7 +24,7 @@ SQUARE = {
     "zero": np.zeros((3, 3)), "identity": np.eye(3), "two equal": np.diag([2.0, 2, 1]), "one zero": np.diag([3.0, 1, 0]),
     "two zeros": np.diag([1.0, 0, 0]), "opposite": np.diag([1.0, -1, 2]), "rotated": np.eye(3) + np.outer([1, 2, 2], [1, 2, 2]),
     "apart": np.diag([1.0, 2, 4]), "ones": np.ones((3, 3)),
-}  # fmt: skip
+}
 OBLONG = {name: np.vstack([x, np.zeros((1, 3))]) for name, x in SQUARE.items()}
 Values = Callable[[Any], Any]
 
@@ -89,7 +89,7 @@ def test_the_product_of_its_factors_has_the_derivative_of_the_matrix_or_nan(name
 SMOOTH: dict[str, tuple[Values, Any]] = {
     "log": (pb.log, lambda x: scipy.linalg.logm(x)), "shifted": (lambda w: w - 1, lambda x: x - np.eye(3)),
     "square": (pb.square, lambda x: x @ x), "exp": (pb.exp, scipy.linalg.expm),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
@@ -117,7 +117,7 @@ SUMS: dict[str, tuple[Values, Callable[[Any], Any], Callable[[Any, Any], Any]]] 
     "logarithm": (
         lambda s: pb.sum(pb.log(s)), np.linalg.inv, lambda x, t: -np.linalg.inv(x) @ t @ np.linalg.inv(x)
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("values", ["eigvalsh", "eigh", "svdvals", "svd"])
@@ -230,7 +230,7 @@ FUNCTIONS: dict[str, tuple[Values, Callable[[Any], Any]]] = {
     "exp": (pb.exp, scipy.linalg.expm), "log": (pb.log, scipy.linalg.logm), "sqrt": (pb.sqrt, scipy.linalg.sqrtm),
     "reciprocal": (lambda w: 1 / w, np.linalg.inv), "cube": (lambda w: w**3, lambda x: x @ x @ x),
     "cos": (pb.cos, scipy.linalg.cosm), "constant": (lambda w: pb.ones_like(w), lambda x: np.eye(len(x))),
-}  # fmt: skip
+}
 GAPS = [0.0, 1e-16, 1e-12, 1e-9, 1e-7, 1e-5, 1e-3, 0.1]
 
 

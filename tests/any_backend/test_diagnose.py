@@ -197,7 +197,7 @@ def first_nan(f: Any, *values: Any) -> str | None:
         (lambda x: pb.sin(x * math.inf) * 0 + x, "sin"), (lambda x: pb.log(x * 0) / pb.log(x * 0), "divide"),
         (lambda x: pb.reshape(x * math.inf - x * math.inf, (-1,)), "subtract"), (lambda x: pb.asin(x) ** 0, None),
     ],
-)  # fmt: skip
+)
 def test_the_line_of_the_first_nan_is_named(f: Any, op: str | None) -> None:
     words = first_nan(f, [-1.0, 4.0])
     if op is None:

@@ -49,7 +49,7 @@ CODE: list[Any] = [
     lambda x: np.cumprod(x * M),
     lambda x: np.outer(M, x), lambda x: np.vdot(x * M, M), lambda x: np.trace(x * M), lambda x: np.linspace(x[0], 5, 3),
     lambda x: np.ones(4) < x, lambda x: np.arange(4) ** x, lambda x: 1 - x, lambda x: np.flip(x[None], axis=1),
-]  # fmt: skip
+]
 
 
 def flat(y: Any) -> list[Any]:
@@ -90,7 +90,7 @@ def test_numpy_code_is_differentiated() -> None:
         (lambda t: np.reshape(t, (2, 2), order="F"), r"np\.reshape: order="),
         (lambda t: np.pad(t, 1, mode="mean"), r"np\.pad: mode="),
     ],
-)  # fmt: skip
+)
 def test_what_pullback_has_not_is_a_type_error_that_says_how_to_go_on(code: Any, name: str) -> None:
     with pytest.raises(TypeError, match=name + r".*(numpy\(\)|pb\.)"):
         code(pb.tensor(X))

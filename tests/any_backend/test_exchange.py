@@ -123,14 +123,14 @@ class _Tensor(ctypes.Structure):
         ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
         ("dtype", _DType), ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
         ("byte_offset", ctypes.c_uint64),
-    ]  # fmt: skip
+    ]
 
 
 class _Versioned(ctypes.Structure):
     _fields_ = [
         ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
         ("flags", ctypes.c_uint64), ("tensor", _Tensor),
-    ]  # fmt: skip
+    ]
 
 
 READ_ONLY, BFLOAT, UNSIGNED = 1, 4, 1

@@ -281,7 +281,7 @@ def test_memory_behind_pointers_is_counted_by_its_owner() -> None:
     kept = [
         (over(array(256)),), (over(whole), over(Pointed(Pointed.Pointer(whole.data.mem), base=whole))),
         (over(shared), over(Pointed(shared.data))), (over(Pointed(outside.data)),),
-    ]  # fmt: skip
+    ]
     tape.nodes = [(None, i, [0], [(1, None, values, None)], (), None, 0, ()) for i, values in enumerate(kept)]  # type: ignore[misc]
     del whole, shared, kept
     assert blocks() == [[(256, True)], [(512, True)] * 2, [(1024, True)] * 2, [(2048, False)]]

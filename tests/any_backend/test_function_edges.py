@@ -185,7 +185,7 @@ def test_arrays_with_a_mask_are_refused() -> None:
         lambda: pb.tensor([masked[0], masked[1]]), lambda: pb.full(3, masked[1]),
         lambda: pb.Parameter(x).assign(masked), lambda: pb.data.Loader((masked,), batch_size=1), lambda: np.add(x, masked),
         lambda: pb.capture(lambda a: a * 2)(masked), lambda: x[ids], lambda: pb.take(x, ids), lambda: pb.one_hot(ids, 3),
-    ]  # fmt: skip
+    ]
     for call in calls:
         with pytest.raises(pb.DTypeError, match="the mask of a masked array"):
             call()
@@ -254,7 +254,7 @@ def test_quantiles_of_nothing_of_one_element_and_of_a_tensor_q() -> None:
         (lambda t: pb.inner(t, t[:, :2]), pb.ShapeError, "different lengths"),
         (lambda t: pb.tensordot(t, t, axes="ab"), pb.ShapeError, "not an integer or a pair"),
     ],
-)  # fmt: skip
+)
 def test_what_fits_nothing_is_refused_in_words(call: Any, error: Any, words: str) -> None:
     with pytest.raises(error, match=words):
         call(pb.ones((3, 3)))
@@ -325,7 +325,7 @@ def test_diagonals_beyond_the_matrix_are_numpys(k: int) -> None:
         (pb.trace(pb.tensor(cube), k, 2, 0), np.trace(cube, k, 2, 0)),
         (pb.rot90(pb.tensor(cube), k, (2, 0)), np.rot90(cube, k, (2, 0))),
         (pb.diag(pb.tensor([True, False]), k), np.diag([True, False], k)),
-    ):  # fmt: skip
+    ):
         assert got.dtype == wanted.dtype
         np.testing.assert_array_equal(host(got), wanted)
 
@@ -338,7 +338,7 @@ def test_products_take_scalars_and_any_rank() -> None:
     for u, v, axes in (
         (a, b, (0, 1)), (a, b, (1, -1)), (a.T, b, np.array([1, 1])), (a, b, np.array([[0, 1], [1, 2]])), (a, b, ([1], [2])),
         (a, b.T, np.int64(1)), (a, b, 0),
-    ):  # fmt: skip
+    ):
         np.testing.assert_allclose(
             host(pb.tensordot(pb.tensor(u), pb.tensor(v), axes=axes)), np.tensordot(u, v, axes=axes), rtol=1e-13
         )

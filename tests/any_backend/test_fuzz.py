@@ -47,7 +47,7 @@ def fault_of(name: str, f: Callable[..., Any], positional: list[Any], named: dic
 UNLIKE: Final = {
     "arange", "argsort", "asarray", "empty", "empty_like", "full_like", "nan_to_num", "searchsorted", "tensor", "unique_values",
     "linalg.cholesky", "linalg.eigvalsh", "linalg.pinv",  # NumPy reads one triangle, and counts other singular values as zero.
-}  # fmt: skip
+}
 
 
 def known_difference(name: str, positional: list[Any], named: dict[str, Any]) -> bool:
@@ -126,7 +126,7 @@ VIEWS: Final = {
     "asarray", "astype", "broadcast_arrays", "broadcast_to", "expand_dims", "flip", "from_dlpack", "linalg.matrix_transpose",
     "matrix_transpose", "meshgrid", "moveaxis", "permute_dims", "reshape", "rot90", "split", "squeeze", "swapaxes", "transpose",
     "unfold", "unstack",
-}  # fmt: skip
+}
 
 
 def parameters_of(x: Any, made: dict[int, Any]) -> Any:

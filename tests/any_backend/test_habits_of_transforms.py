@@ -201,7 +201,7 @@ def test_positions_are_numpys_integers_too(kind: Any) -> None:
 CONSTANTS: dict[str, Any] = {
     "jvp": lambda c: pb.jvp(lambda x, c: x, (X, c), (X, None)), "vjp": lambda c: pb.vjp(lambda x, c: x, X, c),
     "linearize": lambda c: pb.linearize(lambda x, c: x, X, c), "hvp": lambda c: pb.hvp(lambda x, c: cubes(x), (X, c), (X, None)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("constant", [2, "mean", pb.tensor([1])], ids=["int", "str", "tensor"])

@@ -98,7 +98,7 @@ def test_python_numbers_and_strings() -> None:
     for name, dtype, data, shape in (  # in the order of names
         ("f", "float64", struct.pack("<d", 0.5), ()), ("i", "int64", struct.pack("<q", 3), ()),
         ("np", "float32", struct.pack("<f", 2), ()), ("s", "str", text, (5,)), ("t", "bool", b"\1", ()),
-    ):  # fmt: skip
+    ):
         for word in (name, dtype):
             wanted.update(struct.pack("<q", len(word)) + word.encode())
         wanted.update(struct.pack(f"<{1 + len(shape)}q", len(shape), *shape) + data)
@@ -136,7 +136,7 @@ def test_names_shapes_dtypes_and_each_value_count() -> None:
     last = x.copy()
     last[-1] = np.nextafter(x[-1], np.float32(0))
     trees = [{"a": x}, {"b": x}, {"a": x.reshape(2, 3)}, {"a": x.astype(np.int32)}, {"a": x.view(np.int32)}, {"a": last}, x, [x],
-             {"a": x, "b": x}, [x, x], {"a": [x]}, {}]  # fmt: skip
+             {"a": x, "b": x}, [x, x], {"a": [x]}, {}]
     assert len({pb.hash(tree) for tree in trees}) == len(trees)
     assert pb.hash({}) == pb.hash([None]) == hashlib.sha256(b"").hexdigest()
 
@@ -222,7 +222,7 @@ def test_it_needs_no_kernels() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment(PULLBACK_BACKEND="reference", PULLBACK_DEVICE="cpu"), capture_output=True,
         text=True, check=True,
-    )  # fmt: skip
+    )
     assert done.stdout.strip() == written({"x": np.arange(5.0), "y": np.array([1, 2])})
 
 
@@ -238,7 +238,7 @@ def test_it_needs_no_kernels() -> None:
         (np.complex64(1), 'the argument has type complex64 and dtype complex64;'), ([nn.Linear], 'the leaf "0" has type type;'),
         (nn.Linear, 'the argument has type type;'), ({"s": "\ud800"}, 'the leaf "s" has type str with an unpaired surrogate;'),
     ],
-)  # fmt: skip
+)
 def test_other_leaves_are_an_error_that_names_the_path(tree: Any, words: str) -> None:
     with pytest.raises(TypeError, match=f"hash: .*{words}.*Convert it, or leave it out") as caught:
         pb.hash(tree)

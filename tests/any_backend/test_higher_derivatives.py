@@ -62,11 +62,11 @@ UNARY: dict[str, Any] = {
     "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)), "softplus": lambda x: mpmath.log1p(mpmath.exp(x)),
     "silu": lambda x: x / (1 + mpmath.exp(-x)), "gelu": lambda x: x * mpmath.erfc(-x * mpmath.mpf(ROOT_HALF)) / 2,
     "gelu_tanh": lambda x: x / (1 + mpmath.exp(-mpmath.mpf(SLOPE) * (x + mpmath.mpf(CUBE) * x**3))),
-}  # fmt: skip
+}
 INSIDE = {  # docs/derivatives.md covers the ends of the domains, where derivatives are infinite.
     **dict.fromkeys(("sqrt", "rsqrt", "log", "log2", "log10"), (0, math.inf)), "reciprocal": (0, math.inf),
     **dict.fromkeys(("asin", "acos", "atanh", "erfinv"), (-1, 1)), "log1p": (-1, math.inf), "acosh": (1, math.inf),
-}  # fmt: skip
+}
 POINTS = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 1e-8, -1e-8, 1e-30, 20.0, -20.0]
 
 
@@ -87,7 +87,7 @@ LIMITS = {  # the derivatives of first to third order at -inf and at inf
     "erf": ((0, 0, 0), (0, 0, 0)), "erfc": ((0, 0, 0), (0, 0, 0)), "exp": ((0, 0, 0), (math.inf,) * 3),
     "atan": ((0, 0, 0), (0, 0, 0)), "asinh": ((0, 0, 0), (0, 0, 0)), "relu": ((0, 0, 0), (1, 0, 0)), "elu": ((0, 0, 0), (1, 0, 0)),
     "abs": ((-1, 0, 0), (1, 0, 0)), "sin": ((math.nan,) * 3,) * 2, "cos": ((math.nan,) * 3,) * 2,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", LIMITS)
@@ -108,7 +108,7 @@ BINARY: dict[str, tuple[Any, list[tuple[float, float]]]] = {
     "logaddexp": (lambda *ab: log_sum(*ab), list(itertools.product((0.0, -0.5, 1e-8, 300.0), repeat=2))),
     "atan2": (mpmath.atan2, [(a, b) for a, b in itertools.product(GRID, GRID) if a or b > 0]),
     "hypot": (mpmath.hypot, [(a, b) for a, b in itertools.product((0.0, 1.0, -3.0), repeat=2) if a or b]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", BINARY)
@@ -185,7 +185,7 @@ def test_after_a_kink_there_is_no_curvature(v: float) -> None:
         pb.relu, pb.abs, lambda x: pb.maximum(x, v), lambda x: pb.minimum(v, x), lambda x: pb.clip(x, -1.0, 1.0),
         lambda x: pb.copysign(x, -1.0), pb.sign, lambda x: pb.max(pb.stack([x, v + 0 * x])), lambda x: x % 1.0,
         lambda x: pb.leaky_relu(x, 0.1), lambda x: pb.where(x > v, x, 2 * x), lambda x: nn.functional.l1(x, pb.tensor(v)),
-    ]  # fmt: skip
+    ]
     for f in pieces:
         for order in (2, 3):
             for modes in MODES:

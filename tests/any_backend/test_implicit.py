@@ -281,7 +281,7 @@ def test_a_derivative_without_convergence_has_a_warning(solver: str) -> None:
     words = {
         "root": "root: .*length of f.x. is", "least_squares": "evaluations is exceeded, and the optimality is",
         "batch": "1 of 2 problems did not converge. The first is number 0: The",
-    }  # fmt: skip
+    }
     with pytest.warns(pb.ConvergenceWarning, match=words[solver]):
         pb.grad(total)(a, 2)
     with pytest.warns(pb.ConvergenceWarning):

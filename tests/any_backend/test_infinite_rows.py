@@ -47,14 +47,14 @@ FUNCTIONS: dict[str, tuple[Any, Any, Any]] = {
     "segment_logsumexp": (lambda x: in_segments(pb.segment_logsumexp, x), log_sum, lambda x: np.exp(log_softmax(x))),
     "softmax": (pb.softmax, lambda x: np.exp(log_softmax(x)), softmax_jacobian),
     "log_softmax": (pb.log_softmax, log_softmax, log_softmax_jacobian),
-}  # fmt: skip
+}
 for _label in range(2):
     FUNCTIONS[f"cross entropy of class {_label}"] = (
         lambda x, k=_label: nn.cross_entropy(pb.reshape(x, (-1, x.shape[-1])), pb.full((x.size // x.shape[-1],), k, dtype="int64"),
                                              reduction="none").reshape(x.shape[:-1]),
         lambda x, k=_label: -log_softmax(x)[k],
         lambda x, k=_label: -log_softmax_jacobian(x)[k],
-    )  # fmt: skip
+    )
 SUMS = ("logsumexp", "logaddexp", "logcumsumexp", "segment_logsumexp")
 POINTS = [x for n in (2, 3) for x in itertools.product((-INF, 0.0, 1.0, INF), repeat=n) if not np.isfinite(x).all()]
 
@@ -194,7 +194,7 @@ def test_the_rows_of_a_matrix_do_not_see_each_other() -> None:
         mixed = x.copy()
         mixed[::3, 0], mixed[1::3] = INF, -INF
         for f in (pb.softmax, pb.log_softmax, lambda t: pb.logsumexp(t, axis=1, keepdims=True),
-                  lambda t: nn.cross_entropy(t, pb.zeros((len(t),), dtype="int64"), reduction="none")):  # fmt: skip
+                  lambda t: nn.cross_entropy(t, pb.zeros((len(t),), dtype="int64"), reduction="none")):
             for g in (f, pb.grad(lambda t, f=f: pb.sum(pb.where(pb.isfinite(f(t)), f(t), 0.0)))):
                 alike = host(g(pb.tensor(x)))[2::3]
                 assert host(g(pb.tensor(mixed)))[2::3].tobytes() == alike.tobytes(), (n, dtype)

@@ -15,11 +15,11 @@ SIGNED = [name for name in INTEGERS if name[0] == "i"]
 NEGATIVE: dict[str, Any] = {
     "int": -1, "numpy": np.int64(-3), "narrow": np.int8(-1), "list": [-1, 2], "nested": [[1], [-2]], "array": np.array([2, -1]),
     "listed": [np.int64(-1), True],
-}  # fmt: skip
+}
 CALLS: dict[str, Any] = {
     "**": lambda a, b: a**b, "pow": pb.pow, "numpy": np.power,
     "vmap": lambda a, b: pb.vmap(lambda x: x**b)(pb.expand_dims(a, axis=0)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -108,7 +108,7 @@ def test_divmod_is_numpys() -> None:
         for got, wanted in (
             (divmod(pb.tensor(x), pb.tensor(y)), np.divmod(x, y)), (divmod(pb.tensor(x), 2), np.divmod(x, 2)),
             (divmod(9, pb.tensor(y)), np.divmod(9, y)),
-        ):  # fmt: skip
+        ):
             for part, numpys in zip(got, wanted):
                 np.testing.assert_array_equal(host(part), numpys)
 
@@ -152,7 +152,7 @@ DIVISIONS: dict[str, Any] = {
     "//": (lambda a, b: a // b, np.floor_divide), "%": (lambda a, b: a % b, np.remainder),
     "divmod": (lambda a, b: pb.stack(list(divmod(a, b))), lambda a, b: np.stack(np.divmod(a, b))),
     "fmod": (pb.fmod, np.fmod),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", DIVISIONS)

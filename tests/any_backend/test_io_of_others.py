@@ -201,7 +201,7 @@ def test_a_cache_of_links_is_loaded(tmp_path: Any) -> None:
         "../model-00002-of-00002.safetensors", "parts/../../x", "/etc/passwd", "\\\\server\\x", "..\\x", "C:\\x", "C:x", "", ".",
         "x\0y", None, 3, ["x"], "parts",
     ],
-)  # fmt: skip
+)
 def test_an_index_reads_regular_files_of_its_folder_only(file: Any, tmp_path: Any) -> None:
     shards(tmp_path)
     path = shards(tmp_path / "model", {"c": file})

@@ -165,7 +165,7 @@ def test_the_memory_of_a_chunk_stays_in_the_budget(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "BUDGET_BYTES", 10 * (4 * 100 * 8))  # room for two kept values, and for both ends
     x = RNG.standard_normal(100)
     close(pb.jacobian(lambda x: pb.sin(pb.tanh(pb.exp(x))), mode="reverse")(pb.tensor(x)),
-          np.diag(np.cos(np.tanh(np.exp(x))) * (1 - np.tanh(np.exp(x)) ** 2) * np.exp(x)), rtol=1e-9)  # fmt: skip
+          np.diag(np.cos(np.tanh(np.exp(x))) * (1 - np.tanh(np.exp(x)) ** 2) * np.exp(x)), rtol=1e-9)
     assert sizes == [10] * 10
 
 

@@ -103,7 +103,7 @@ def test_lamb_of_half_precision_and_missing_gradients() -> None:
 def schedule_free(
     p: Any, grads: list[Any], lr: float, momentum: float = 0.9, betas: tuple[float, float] | None = None, eps: float = 1e-8,
     weight_decay: float = 0.0, warmup_steps: int = 0, r: float = 0.0, weight_lr_power: float = 2.0,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Any, Any]:
     """Returns y and x after the steps, in the three sequences of Defazio et al. 2024, Algorithm 1."""
     x = y = z = p
     v, total, most = np.zeros_like(p), 0.0, 0.0
@@ -237,7 +237,7 @@ def test_a_state_that_was_saved_in_evaluation_mode_is_exact(weights_last: bool, 
     (lambda e: {**e, "q": e["parameter0"]}, "the evaluation has entries for"),
     (lambda e: {**e, "parameter0": {"y": e["parameter0"]["y"]}}, 'the evaluation of "parameter0" has entries for'),
     (lambda e: {**e, "parameter0": {**e["parameter0"], "y": pb.ones(3)}}, 'the evaluation of "parameter0" has shape'),
-])  # fmt: skip
+])
 def test_a_damaged_evaluation_changes_nothing(change: Any, words: str) -> None:
     opt = trained(optim.ScheduleFreeSGD([pb.Parameter(p) for p in start("float64")], lr=0.1), gradients("float64", 2))
     opt.eval()

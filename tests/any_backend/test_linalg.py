@@ -169,7 +169,7 @@ def test_gradients_of_least_squares_take_no_square_of_the_number_of_equations() 
         (lambda: L.svd(np.full((2, 2), np.nan)), "NaN or infinite"),
         (lambda: L.eigh(np.full((2, 2), np.inf)), "NaN or infinite"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_matrix_is_named(f: Any, words: str) -> None:
     with pytest.raises(pb.LinAlgError, match=words):
         f()

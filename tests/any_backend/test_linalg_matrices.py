@@ -105,7 +105,7 @@ def test_the_layout_of_the_operands_makes_no_difference(rows: int) -> None:
         lambda x: pb.asarray(np.asfortranarray(x)), lambda x: pb.asarray(np.repeat(x, 2, axis=-1))[..., ::2],
         lambda x: pb.flip(pb.asarray(np.flip(x, 0).copy()), axis=0),
         lambda x: pb.matrix_transpose(pb.asarray(x.swapaxes(-1, -2).copy())),
-    ]  # fmt: skip
+    ]
     for f in (L.cholesky, L.qr, L.eigh, L.eigvalsh, L.svd, L.svdvals, L.pinv, L.det, L.slogdet, lambda x: L.solve(x, b)):
         wanted = f(x)
         for layout in layouts:
@@ -156,7 +156,7 @@ DERIVATIVES: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[Any, 
     "pinv": (L.pinv, lambda t, x: t.linalg.pinv(x), (A[:, :3],)),
     "lstsq": (lambda a, b: L.lstsq(a, b).solution, lambda t, a, b: t.linalg.lstsq(a, b).solution, (A[:, :, :2], B)),
     "nuclear norm": (lambda x: L.matrix_norm(x, ord="nuc"), lambda t, x: t.linalg.matrix_norm(x, ord="nuc"), (A,)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", DERIVATIVES)
@@ -241,7 +241,7 @@ OF_INTEGERS: dict[str, Any] = {
     "uint8": [[16, 16], [255, 3]], "int8": [[-128, 1], [100, 100]], "int16": [[300, 400], [-32768, 7]],
     "int32": [[50000, 50000], [-(2**31), 2]], "uint32": [[2**32 - 1, 1], [2, 3]], "int64": [[2**32, 1], [2, -(2**40)]],
     "uint64": [[2**33, 1], [2**42, 3]], "uint16": [[2, 2], [65535, 1]],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("dtype", OF_INTEGERS)
@@ -270,7 +270,7 @@ def test_norms_of_matrices_of_integers_are_those_of_floats(dtype: str, order: An
     one = lambda t: L.matrix_norm(t, ord=order)
     for found, there in [
         (L.norm(x, order), wanted[0]), (one(batch), wanted), (pb.vmap(one)(pb.tensor(batch)), wanted)
-    ]:  # fmt: skip
+    ]:
         assert found.dtype == pb.float32
         np.testing.assert_allclose(host(found), there, rtol=FEW_ULPS, atol=FEW_ULPS * size if order in ("nuc", 2, -2) else 0)
 
@@ -283,7 +283,7 @@ def test_norms_of_integers_can_be_captured(order: Any) -> None:
         wide = np.array(values, float)
         for found, wanted in zip(step(pb.tensor(values, dtype="int8")), [np.linalg.norm(wide.ravel(), order), np.linalg.norm(
             wide, "fro" if order == 2 else order
-        )]):  # fmt: skip
+        )]):
             np.testing.assert_allclose(host(found), wanted, rtol=FEW_ULPS)
     assert step.stats().replays > 0
 
@@ -298,7 +298,7 @@ def test_axes_of_a_norm_may_be_any_sequence(axis: Any) -> None:
 @pytest.mark.parametrize(("shape", "arguments"), [
     ((2, 3, 4), (2,)), ((2, 3, 4), ("fro",)), ((2, 3, 4), (None, (0, 1, 2))), ((2, 3, 4), (2, ())), ((2, 3, 4), (2, (0, 0))),
     ((2, 3, 4), (2, (1, -2))), ((), (2,)),
-])  # fmt: skip
+])
 def test_norms_that_numpy_refuses_are_refused(shape: Any, arguments: Any) -> None:
     """A norm is one of vectors along one axis, or of matrices over two different axes."""
     with pytest.raises(ValueError, match=r"Improper number of dimensions|Duplicate axes"):

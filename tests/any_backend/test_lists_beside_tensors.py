@@ -49,7 +49,7 @@ def test_the_dtype_is_that_of_an_op_on_the_tensor_and_a_number() -> None:
         ("int8", [1, 2], "int8"), ("int64", [0.5, 1], "float32"), ("bool", [1, 2], "int64"), ("bool", [True, False], "bool"),
         ("float16", [1, 0.5], "float16"), ("bfloat16", [0.1, 2], "bfloat16"), ("uint64", [2**64 - 1, 0], "uint64"),
         ("float64", [np.float32(0.1), 0.1], "float64"), ("float32", [np.float64(0.1), 0.1], "float32"), ("int16", (), "int16"),
-    ]:  # fmt: skip
+    ]:
         x = pb.ones(2 if numbers else (2, 0), dtype=dtype)
         assert pb.where(pb.tensor(True), x, numbers).dtype == wanted
         assert pb.stack([x, numbers if numbers else [numbers] * 2]).dtype == wanted
@@ -97,7 +97,7 @@ LAYERS = {
     "Conv2d": (lambda: pb.nn.Conv2d(1, 2, 2, dtype="float64"), (1, 1, 3, 3)),
     "MultiheadAttention": (lambda: pb.nn.MultiheadAttention(4, 2, dtype="float64"), (3, 1, 4)),
     "MultiHeadAttention": (lambda: pb.nn.MultiHeadAttention(4, 2, dtype="float64"), (1, 3, 4)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -114,5 +114,5 @@ def test_transforms_with_lists_beside() -> None:
     f = lambda x: pb.sum(pb.maximum(x * w, [0.3, 0.1]) @ w)
     g = lambda x: pb.sum(pb.maximum(x * np.array(w), np.array([0.3, 0.1])) @ np.array(w))
     for run in (lambda f: pb.vmap(pb.grad(f))(x), lambda f: pb.hessian(f)(x[0]), lambda f: pb.jvp(f, (x[0],), (x[1],)),
-                lambda f: pb.capture(pb.vmap(f))(x), lambda f: pb.vmap(pb.capture(f))(x)):  # fmt: skip
+                lambda f: pb.capture(pb.vmap(f))(x), lambda f: pb.vmap(pb.capture(f))(x)):
         same(run(f), run(g))

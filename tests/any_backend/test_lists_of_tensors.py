@@ -71,7 +71,7 @@ NUMBERS = {"full": lambda a: pb.full(3, a), "full_like": lambda a: pb.full_like(
            "normal": lambda a: pb.random.Generator(0).normal((4,), a, a * a, dtype=pb.float64),
            "normal of lists": lambda a: pb.random.Generator(0).normal((2,), [a, 1.0], [1.0, a], dtype=pb.float64),
            "uniform": lambda a: pb.random.Generator(0).uniform((4,), -a, a, dtype=pb.float64),
-           "truncated_normal": lambda a: pb.random.Generator(0).truncated_normal((4,), a, a, dtype=pb.float64)}  # fmt: skip
+           "truncated_normal": lambda a: pb.random.Generator(0).truncated_normal((4,), a, a, dtype=pb.float64)}
 
 
 @pytest.mark.parametrize("name", NUMBERS)
@@ -95,7 +95,7 @@ def test_numbers_that_are_tensors_give_what_numbers_give() -> None:
         (pb.arange(pb.tensor(5, dtype="int16")), pb.arange(5, dtype="int16")),
         (pb.linspace(pb.tensor(0), pb.tensor(1), 5), pb.linspace(0, 1, 5)),
         (pb.pad(pb.ones((2, 2)), 1, constant_values=[a, 1.0]), pb.pad(pb.ones((2, 2)), 1, constant_values=[0.3, 1.0])),
-    ]:  # fmt: skip
+    ]:
         assert found.dtype == wanted.dtype
         np.testing.assert_array_equal(host(found), host(wanted))
 
@@ -107,7 +107,7 @@ def test_the_dtype_is_that_of_an_op_on_the_tensors_and_numbers() -> None:
         ([single, np.ones((), "f8")], pb.float64), ([single, double], pb.float64), ([pb.tensor(1), 2.5], pb.float32),
         ([pb.tensor(True), 2], pb.int64), ([pb.tensor(np.uint8(1)), 255], pb.uint8),
         ([pb.tensor(1.0, dtype="bfloat16"), 1], pb.bfloat16),
-    ]:  # fmt: skip
+    ]:
         assert pb.tensor(items).dtype == wanted
         assert pb.tensor(items, dtype="float64").dtype == pb.float64
     with pytest.raises(pb.DTypeError, match="256"):

@@ -148,7 +148,7 @@ def test_captured_steps_have_the_same_bits(name: str) -> None:
 
 LIMITS: tuple[Any, ...] = (
     constraints.NonNegative(), constraints.UnitNorm(0), constraints.MaxNorm(0.5, 1), constraints.Simplex(0), lambda p: p * 0.5
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("masters", [False, True])

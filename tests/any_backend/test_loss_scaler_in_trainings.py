@@ -207,7 +207,7 @@ def test_arguments() -> None:
     for name, values in {
         "init_scale": (0, -1, np.inf, np.nan, 1e39, 1e-40, "2", None, True), "growth_factor": (1.0, 0.5, np.inf, "2"),
         "backoff_factor": (0.0, 1.0, -0.5, None), "growth_interval": (0, 2.5, -1, 2**25, np.nan, "9"),
-    }.items():  # fmt: skip
+    }.items():
         for value in values:
             refused(f"LossScaler: {name}=", lambda name=name, value=value: pb.amp.LossScaler(**{name: value}))
     refused("enabled", lambda: pb.amp.LossScaler(enabled=True), TypeError)  # type: ignore[call-arg]

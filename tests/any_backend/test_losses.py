@@ -128,7 +128,7 @@ def test_half_precision_is_rounded_once(torch: Any, dtype: str, reduction: str) 
         (nn.cross_entropy(x, labels, **smoothed), f.cross_entropy(wide_x, numbers, **smoothed)),
         (nn.cross_entropy(x, labels, weight=w, **smoothed), f.cross_entropy(wide_x, numbers, wide_w, **smoothed)),
         (nn.cross_entropy(x, z, weight=w, **smoothed), f.cross_entropy(wide_x, wide_z, wide_w, **smoothed)),
-    ]:  # fmt: skip
+    ]:
         assert got.dtype.name == dtype
         rounded = pb.tensor(wanted.numpy()).astype(dtype).astype("float64")
         np.testing.assert_allclose(got.astype("float64").numpy(), rounded.numpy(), rtol=2e-2 if dtype == "bfloat16" else 2e-3)
@@ -153,7 +153,7 @@ def test_class_numbers_may_be_of_any_integer_dtype(torch: Any, dtype: str, weigh
 INTEGERS: dict[str, tuple[Any, Any]] = {
     "int8": ([[100, -120], [7, 90]], [[-100, 120], [3, -90]]), "uint8": ([[0, 255], [3, 3]], [[1, 0], [3, 5]]),
     "int16": ([300, -32000], [0, 32000]), "uint32": ([0, 3], [1, 2**31]), "int64": ([2**33, 0], [0, 2**33]),
-}  # fmt: skip
+}
 
 
 @REDUCTIONS

@@ -24,7 +24,7 @@ CALLS = [
     "x[:1].squeeze(0)",
     "x.copy()", "x.flatten()", "x.dot(x[0, 0])", "x[0].dot(x[1])", "x.dot(x)", "x.transpose(2, 0, 1)", "x.reshape(3, 6)",
     "x.astype('float64')", "x.nonzero()[1]", "x.tolist()", "x[0, 0, 0].item()", "x.swapaxes(1, 2).ravel()",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -44,7 +44,7 @@ def test_sort_returns_the_sorted_tensor_because_tensors_are_immutable() -> None:
 
 ELEMENTWISE = [
     name for module, names in METHODS.items() if module is pb.ops.elementwise for name in names.split() if name != "clip"
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
@@ -70,7 +70,7 @@ def test_a_tensor_has_every_method_that_arrays_of_both_libraries_have() -> None:
     both = {name for name in {*dir(np.ndarray)} & {*dir(torch.Tensor)} if name[0] != "_"}
     assert {name for name in both if not hasattr(pb.Tensor, name)} == {
         "conj", "data", "imag", "put", "real", "resize", "view"
-    }  # fmt: skip
+    }
     assert both - {*dir(pb.ones(1))} == both & {*hints("Tensor")}
 
 

@@ -148,7 +148,7 @@ def test_an_active_bound_is_exact() -> None:
     (0.5, 2.0), (np.full(2, 0.5), 2.0), [(0.5, 2.0), (0.5, None)], ([0.5, 0.5], None), [(0.5, None), (0.5, None)],
     (pb.full((2,), 0.5), [2.0, None]), (np.array([0.5, 0.5]), np.array([2.0, 3.0])), [np.array([0.5, 0.5]), np.array([2.0, 3.0])],
     ([0.5, None], (0.5, None)), np.array([0.5, 2.0]),
-])  # fmt: skip
+])
 def test_forms_of_bounds(bounds: Any) -> None:
     result = pb.solve.minimize(
         lambda x: pb.sum((x - pb.tensor([0.0, 1.0], pb.float64)) ** 2), np.array([9.0, 9.0]), bounds=bounds

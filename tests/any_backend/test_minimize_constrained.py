@@ -75,7 +75,7 @@ def test_a_constraint_that_is_not_finite_at_the_start_is_named() -> None:
     good, bad = lambda x: x, lambda x: pb.log(x - 1.5)
     cases: list[tuple[str, Any]] = [
         ("ineq", {"ineq": bad}), ("eq", {"eq": bad, "ineq": good}), (r"ineq\[1\]", {"ineq": [good, bad]}),
-    ]  # fmt: skip
+    ]
     for name, given in cases:
         with pytest.raises(pb.ArgumentError, match=rf"^augmented_lagrangian: the constraint {name} is nan at the start"):
             pb.solve.augmented_lagrangian(f, [1.0, 1.0], **given)

@@ -74,7 +74,7 @@ REFUSED = {
     "a bound in words": ({"bounds": (0, "1")}, pb.DTypeError, "bounds must be made of real numbers, and has a str: '1'"),
     "pairs in words": ({"bounds": [(0, None), (0, "1")]}, pb.DTypeError, "bounds must be made of real numbers"),
     "objects for a loss": ({"f": lambda x: {1.0}}, pb.DTypeError, "minimize: the value of f: a set is not made of numbers"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -99,7 +99,7 @@ BY_THE_LAGRANGIAN = {
     "bounds crossed": ({"bounds": (1, 0)}, "cross"),
     "no tolerance": ({"tol": 0}, "tol=0 must"),
     "integers": ({"params": np.array([1])}, "int64"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BY_THE_LAGRANGIAN)

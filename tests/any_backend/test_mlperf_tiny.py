@@ -63,7 +63,7 @@ NETWORKS = {
         [Convolution(1, 64, 40, 125), *4 * [Convolution(1, 64, 9, 125), Convolution(64, 64, 1, 125)]],
         12, 120, 0,
     ),
-}  # fmt: skip
+}
 each_network = pytest.mark.parametrize("name", NETWORKS)
 
 

@@ -236,7 +236,7 @@ def test_missing_gradients_are_captured_and_counted() -> None:
     eager, captured = made(), made()
     opts = (eager, captured)
     steps = [pb.capture(lambda *grads, only=only: captured.step([g if i in only else None for i, g in enumerate(grads)]))
-             for only in (MATRICES, OTHERS, (0, 1, 2, 6))]  # fmt: skip
+             for only in (MATRICES, OTHERS, (0, 1, 2, 6))]
     for grads in gradients(eager.parameters, 4):
         for step, only in zip(steps, (MATRICES, OTHERS, (0, 1, 2, 6))):
             eager.step([g if i in only else None for i, g in enumerate(grads)])

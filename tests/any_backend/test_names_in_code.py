@@ -179,7 +179,7 @@ CASES: dict[str, tuple[str, str, str, str]] = {
     "unknown counters": ("def f(self, i):\n self.w[i] += 1\n self.w[1:2] += 1\n self.m().n += 1\n i += 1",
         "self.w i self.m", "", ""),
     "read in order to write another": ("def f(self): self.a = self.n + 1", "self self.n", "self.a", ""),
-}  # fmt: skip
+}
 
 
 def text(chain: Chain) -> str:

@@ -145,7 +145,7 @@ PAIRS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     ),
     "layer_norm": (F.layer_norm, of_torch(TF.layer_norm, (6,))),
     "rms_norm": (F.rms_norm, of_torch(TF.rms_norm, (6,))),
-}  # fmt: skip
+}
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

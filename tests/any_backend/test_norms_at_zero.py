@@ -21,10 +21,10 @@ LENGTHS: dict[str, Callable[[Any], Any]] = {
     "hypot": lambda x: pb.hypot(x[0], x[1]), "std": pb.std, "std of a sample": lambda x: pb.std(x, correction=1),
     "nanstd": pb.nanstd, "cube": lambda x: L.vector_norm(x, ord=3), "root": lambda x: L.vector_norm(x, ord=0.5),
     "distance": lambda x: nn.functional.pairwise_distance(x[None], 0 * x[None], eps=0.0)[0],
-}  # fmt: skip
+}
 AROUND: dict[str, Callable[[Any], Any]] = {
     "itself": lambda r: r, "square": lambda r: r**2, "cos": pb.cos, "Gaussian": lambda r: pb.exp(-0.5 * r**2),
-}  # fmt: skip
+}
 T = np.array([1.0, 0.5])
 
 
@@ -128,7 +128,7 @@ def test_two_batches_of_which_one_has_the_operand_and_both_the_cotangent(name: s
         "normalize": lambda v: pb.sum(pb.nn.functional.normalize(v[None])[0] * v),
         "std": pb.std, "hypot": lambda v: pb.hypot(v[0], v[1]),
         "cosine_similarity": lambda v: pb.nn.functional.cosine_similarity(v[None], v[::-1][None] + 1.0)[0],
-    }[name]  # fmt: skip
+    }[name]
     rows, factors = pb.tensor([[3.0, 4.0], [5.0, 12.0]], dtype="float64"), pb.linspace(1.0, 2.0, count, dtype="float64")
     one = lambda row, factor: pb.grad(lambda v: f(v) * factor)(row)
     found = pb.vmap(lambda row: pb.vmap(lambda factor: one(row, factor))(factors))(rows)

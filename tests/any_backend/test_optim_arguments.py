@@ -237,7 +237,7 @@ def test_patterns_of_groups() -> None:
     assert found == {
         "head.*": (0.1, 0.9, ["head.b"]), "head.* and *.w": (0.2, 0.5, ["head.w"]), "*.w": (0.2, 0.5, ["body.w"]),
         "*.w and blocks[0].w": (0.2, 0.25, ["blocks[0].w"]),
-    }  # fmt: skip
+    }
     assert [*found] == ["head.*", "head.* and *.w", "*.w", "*.w and blocks[0].w"]
     with pytest.raises(pb.PullbackError, match=r"names no parameter.*write \[\[\] for a bracket"):
         optim.SGD(opt.parameters, groups={"blocks[0].*": {"lr": 0.1}})
@@ -295,7 +295,7 @@ PARAMS = [pb.Parameter(np.ones((2, 2)), name="w")]
         (lambda: optim.Accumulator(nn.Linear(2, 2)), pb.PullbackError, r"Module: optim\.Accumulator\(model\.parameters\(\)\)\."),
         (lambda: optim.SGD([{"params": "weight"}]), pb.PullbackError, r'group 0: a str.*Module: \{"params": model\.parameters'),
     ],
-)  # fmt: skip
+)
 def test_wrong_arguments_are_answered_in_words(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call()

@@ -283,7 +283,7 @@ OWN: dict[str, Any] = {
     "momentum": np.linspace(0.1, 0.9, MEMBERS),
     "betas": (np.linspace(0.1, 0.95, MEMBERS), np.linspace(0.5, 0.999, MEMBERS)), "eps": np.geomspace(1e-9, 1e-2, MEMBERS),
     "dampening": np.linspace(0.0, 0.8, MEMBERS),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)

@@ -62,7 +62,7 @@ def cases() -> dict[str, tuple[list[pb.Parameter], Loss, tuple[Any, ...]]]:
         "a product with itself": (p(dense)[2:3], lambda q, x: pb.sum(pb.tanh(pb.relu(x) @ (q[0].mT @ q[0]))), (pairs,)),
         "products": ([plain], lambda q, v: pb.sum(pb.square(pb.tanh(v[:2] @ q[0]) @ q[0].mT)), (triples,)),
         "elementwise": ([scale], lambda q, v: pb.sum(pb.exp(0.1 * q[0] * v) * q[0]), (rng.standard_normal((BATCH, 4)),)),
-    }  # fmt: skip
+    }
 
 
 CASES = list(cases())
@@ -159,7 +159,7 @@ USES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "a product with the transpose": lambda w, x, i: product(w, x, turned=True),
     "a layer": lambda w, x, i: layer(w, x),
     "a checkpoint": lambda w, x, i: pb.checkpoint(lambda v: pb.sum(pb.tanh(v[i] * x[0])) + pb.sum(v * v))(w),
-}  # fmt: skip
+}
 SHAPES = [(4,), (4, 3), (3, 4), (4, 4), (4, 1), (4, 2, 3), (3, 1, 2)]  # Some lengths equal that of the batch.
 
 
@@ -254,7 +254,7 @@ def test_structures_and_several_arguments() -> None:
 ZEROS: dict[str, Any] = {
     "unused": lambda q, v: pb.sum(v), "a constant": lambda q, v: 3, "sign": lambda q, v: pb.sum(pb.sign(q) * v),
     "numbers": lambda q, v: pb.sum(v) * q.tolist()[0],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

@@ -86,7 +86,7 @@ def test_adaptive_means_are_torchs(torch: Any, size: Any) -> None:
     ("AvgPool2d", {"kernel_size": 3, "padding": 1, "count_include_pad": False}, (2, 3, 9, 8)),
     ("AvgPool2d", {"kernel_size": 3, "divisor_override": 2}, (2, 3, 9, 8)),
     ("AdaptiveAvgPool2d", {"output_size": (3, 5)}, (2, 3, 9, 8)),
-], ids=str)  # fmt: skip
+], ids=str)
 def test_modules_are_torchs(torch: Any, name: str, options: Any, shape: Any) -> None:
     x, ours, theirs = normal(*shape), getattr(nn, name)(**options), getattr(torch.nn, name)(**options)
     np.testing.assert_allclose(host(ours(pb.tensor(x))), theirs(torch.tensor(x)).numpy(), rtol=1e-12)

@@ -28,7 +28,7 @@ CALLS = {
     "asarray": (V, np.float64), "round": (A,), "reshape": (A, (4, 6)), "outer": (V, V), "where": (M > 0, M, 0.0),
     "broadcast_to": (V, (2, 3)), "linspace": (0.0, 1.0, 5), "isclose": (A, A + 1e-3, 1e-2, 1e-2), "linalg.norm": (A, 2, 1),
     "matrix_transpose": (A,), "permute_dims": (A, (2, 0, 1)), "unstack": (A,), "vecdot": (A, A),
-}  # fmt: skip
+}
 
 
 def ours(x: Any) -> Any:
@@ -59,7 +59,7 @@ def test_positions_are_those_of_numpy(case: str) -> None:
 
 TORCHS = {
     "softmax": (0,), "log_softmax": (1,), "logsumexp": (2,), "topk": (2, 1), "cumsum": (1,), "cumprod": (2,), "diff": (2, 1),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", TORCHS)
@@ -107,7 +107,7 @@ def test_a_draw_in_the_order_of_numpys_arguments_is_refused(zero: Any) -> None:
         for draw, *parameters in (
             (random.normal, 1), (random.normal, 1, 10), (random.normal, 0.0, 1.0), (random.uniform, 1), (random.uniform, 1, 10),
             (random.truncated_normal, 1), (random.truncated_normal, 1, -2, 2), (random.bernoulli, 0.5),
-        ):  # fmt: skip
+        ):
             words = rf"{draw.__name__}: the shape is 0.*The shape comes first, as one argument: .*{draw.__name__}\(shape, "
             with pytest.raises(pb.ShapeError, match=words):
                 draw(zero, *parameters)

@@ -151,7 +151,7 @@ def _products(run: Callable[[], object]) -> dict[str, int]:
 VISITS: list[Callable[[Any], object]] = [
     lambda _: None, lambda net: net.parameters(), lambda net: net.eval(), lambda net: net.encoder.state_dict(),
     lambda net: optim.SGD(net.parameters()), lambda net: copy.deepcopy(net.encoder).parameters(),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("visit", VISITS)
@@ -187,7 +187,7 @@ def test_paths_are_those_of_the_network_that_is_called() -> None:
         (lambda: nn.GroupNorm(2, 6), (4, 6, 3, 3)), (lambda: nn.InstanceNorm2d(6, affine=True), (4, 6, 3, 3)),
         (lambda: nn.LayerNorm(6), (8, 6)), (lambda: nn.RMSNorm(6), (8, 6)),
     ],
-)  # fmt: skip
+)
 def test_a_norm_has_one_op_forward_and_backward(make: Callable[[], Any], shape: tuple[int, ...], captured: bool) -> None:
     net, x = make(), pb.tensor(np.random.default_rng(0).standard_normal(shape), dtype="float32")
 

@@ -123,7 +123,7 @@ def test_what_makes_a_tensor_is_charged_to_its_own_op_and_line() -> None:
         "zeros_like": lambda: pb.zeros_like(X), "ones_like": lambda: pb.ones_like(X), "full_like": lambda: pb.full_like(X, 2.0),
         "normal": lambda: pb.random.normal((3,)), "assign": lambda: p.assign(p * 2), "optimizer": lambda: optim.Adam([p]),
         "arange": lambda: pb.arange(3), "eye": lambda: pb.eye(3), "tangent": lambda: pb.jvp(lambda x: x * 2, (X,), (X,)),
-    }  # fmt: skip
+    }
     for name, make in makers.items():
         with pb.profile() as prof:
             make()

@@ -184,7 +184,7 @@ def test_numbers_of_every_dtype_are_shown() -> None:
         "half": pb.tensor(0.5, dtype="float16"), "brain": pb.tensor(2.0, dtype="bfloat16"), "wide": np.float64(1 / 3), "n": 7,
         "many": pb.tensor([1.0, 2.0]), "one": pb.tensor([[4.0]]), "nan": float("nan"), "yes": True, "whole": pb.tensor(2**40),
         "array": np.array([3, 4]),
-    }  # fmt: skip
+    }
     bar, text = made(batches=range(4))
     for _ in bar:
         bar.update(**values)

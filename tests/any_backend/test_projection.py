@@ -68,7 +68,7 @@ def test_numbers_that_are_not_finite() -> None:
     start = np.concatenate([start, [[-inf, 1.0], [-inf, -inf]]])
     for limit, zero, last in (
         (c.MaxNorm(1, 1), [0, 0], [0.3, -0.4]), (c.UnitNorm(1), [0, 0], [0.6, -0.8]), (c.Simplex(1), [0.5, 0.5], [0.85, 0.15]),
-    ):  # fmt: skip
+    ):
         for dtype in ("float32", "float64"):
             p = pb.Parameter(start, dtype=dtype, constraint=limit)
             optim.SGD([p], 0.1).step([pb.zeros(start.shape, dtype=dtype)])
@@ -91,7 +91,7 @@ def test_norms_near_the_bound_are_compared_in_float64(axes: Any) -> None:
             assert (np.sqrt((host(p).astype(np.longdouble) ** 2).sum(axis=axes)) <= bound).all()
             kept = norms <= bound
             np.testing.assert_array_equal(np.moveaxis(host(p), axes, range(-len(axes), 0))[kept],
-                                          np.moveaxis(x, axes, range(-len(axes), 0))[kept])  # fmt: skip
+                                          np.moveaxis(x, axes, range(-len(axes), 0))[kept])
 
 
 def test_an_axis_may_be_a_number_of_numpy() -> None:

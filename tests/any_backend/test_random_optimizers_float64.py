@@ -26,7 +26,7 @@ THEIRS = {
     optim.SGD: ("nesterov",), optim.RMSprop: ("centered",), optim.Adagrad: ("initial_accumulator_value",), optim.Adadelta: (),
     optim.Adam: ("amsgrad",), optim.AdamW: ("amsgrad",), optim.Adamax: (), optim.NAdam: ("decoupled_weight_decay",),
     optim.RAdam: ("decoupled_weight_decay",), optim.Adafactor: (),
-}  # fmt: skip
+}
 
 
 class Oracle:

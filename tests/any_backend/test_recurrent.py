@@ -329,7 +329,7 @@ def test_projections_after_each_layer_are_those_of_torch() -> None:
         (lambda: nn.GRU(5, 7)(pb.ones((2, 3, 5)), (pb.ones((1, 3, 7)),) * 2), pb.PullbackError, "give one tensor h"),
         (lambda: nn.LSTMCell(5, 7)(pb.ones((3, 5)), (pb.ones((3, 7)), pb.ones(7))), pb.ShapeError, r"c has shape \(7,\)"),
     ],
-)  # fmt: skip
+)
 def test_wrong_calls_are_answered(call: Any, error: Any, words: str) -> None:
     with pytest.raises(error, match=f"(?s){words}"):
         call()

@@ -99,7 +99,7 @@ def test_bias_corrections_are_computed_in_float64() -> None:
 OPTIONS: dict[str, Any] = {
     "lr": optim.schedules.Cosine(0.01, 6), "groups": {"p1": {"lr": 0.02}, "p0": {"lr_scale": 0.5}}, "clip_norm": 3.0,
     "clip_value": 0.2, "ema": 0.9,
-}  # fmt: skip
+}
 
 
 @needs_kernels
@@ -142,7 +142,7 @@ def test_members_are_solo_runs_bit_for_bit(rule: str, clip_norm: float | None) -
     rates, shapes = [0.01, 0.02, 0.005], ((3, 9, 4), (3, 5), (3,))
     together = made(rule, shapes=shapes, lr=rates, clip_norm=clip_norm)
     alone = [FORMULAS[rule][0]([pb.Parameter(host(p)[m]) for p in together.parameters], lr=rate, clip_norm=clip_norm)
-             for m, rate in enumerate(rates)]  # fmt: skip
+             for m, rate in enumerate(rates)]
     for k, grads in enumerate(random_gradients(together, 5)):
         given: list[Any] = [None if k == 2 and i == 1 else g for i, g in enumerate(grads)]
         together.step(given)

@@ -75,7 +75,7 @@ PAIRS: dict[str, tuple[Any, Any]] = {
         s.Product(s.Exponential(0.1, factor=0.99), s.Linear(1.0, steps=30, start=0.2, end=1.0), s.Step(1.0, every=50, factor=0.5)),
         lambda o: lr.ChainedScheduler([lr.ExponentialLR(o, 0.99), lr.LinearLR(o, 0.2, 1.0, 30), lr.StepLR(o, 50, 0.5)]),
     ),
-}  # fmt: skip
+}
 OURS: dict[str, Any] = {
     "Schedule": s.Schedule(0.1),
     "WarmupCosine": s.WarmupCosine(0.1, steps=150, warmup=40, end=0.001),

@@ -43,7 +43,7 @@ def test_unconnected_three_ways() -> None:
         (lambda h: pb.tensor(h.tolist()), r"tolist\(\)"), (pb.stop_gradient, "stop_gradient"),
         (lambda h: pb.from_dlpack(np.from_dlpack(h)), r"__dlpack__\(\)"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.usefixtures("on_cpu")
 def test_the_line_where_the_path_was_cut_is_named(leave: Any, how: str) -> None:
     x = pb.Parameter(2.0)
@@ -165,7 +165,7 @@ def test_a_hook_does_not_hide_that_a_source_is_unconnected() -> None:
     ("op", "name"),
     [(pb.sign, "sign"), (pb.round, "round"), (lambda x: pb.floor_divide(x, 2.0), "floor_divide"), (lambda x: x > 1, "greater"),
      (lambda x: pb.copysign(pb.ones(3), x), "copysign"), (pb.argmax, "argmax"), (lambda x: x.astype("int32"), "astype")],
-)  # fmt: skip
+)
 def test_a_gradient_that_is_zero_everywhere_warns_with_op_and_line(op: Any, name: str) -> None:
     x = pb.Parameter([1.0, 2.0, 3.0], name="x")
     with pb.GradientTape() as tape:

@@ -53,7 +53,7 @@ def test_a_function_as_the_start_is_told() -> None:
     for name, words in (
         ("least_squares", r"write least_squares\(residual_fn, x0\)"), ("root", r"write root\(f, x0\)"),
         ("minimize", r"write minimize\(f, params\)"), ("augmented_lagrangian", r"write augmented_lagrangian\(f, params\)"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(pb.DTypeError, match=f"is a function, and must be the start. The two are exchanged: {words}"):
             getattr(solve, name)(np.ones(2), f)
         with pytest.raises(pb.DTypeError, match="is a function, and must be the start"):

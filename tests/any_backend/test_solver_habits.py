@@ -31,7 +31,7 @@ F64: Any = pb.float64
             },
         ),
     ],
-)  # fmt: skip
+)
 def test_keywords_of_scipy_are_answered(solver: str, words: dict[str, str]) -> None:
     for name, word in words.items():
         with pytest.raises(TypeError, match=rf"^{solver}\(\) got an unexpected keyword argument '{name}': .*{word}"):
@@ -56,7 +56,7 @@ def test_the_start_by_its_name_in_scipy_is_answered() -> None:
         ("max_damping", "between 1e-15 and 1e15"), ("method", 'solver= here: "auto"'), ("max_iter", "takes one step"),
         ("gtol", "takes one step"), ("attempts", "trials="), ("x_scale", 'scaling="columns"'), ("args", "lm.step"),
     ],
-)  # fmt: skip
+)
 def test_keywords_of_levenberg_marquardt_are_answered(keyword: str, word: str) -> None:
     with pytest.raises(TypeError, match=rf"LevenbergMarquardt\(\) got an unexpected keyword argument '{keyword}': .*{word}"):
         solve.LevenbergMarquardt([pb.Parameter([1.0])], **{keyword: 1})
@@ -110,7 +110,7 @@ def test_results_answer_the_names_of_other_libraries() -> None:
         (solve.least_squares(lambda x: x, [1.0]), "nit", "it is .nfev here"), (solve.root(lambda x: x, [1.0]), "root", "it is .x"),
         (solve.augmented_lagrangian(lambda x: pb.sum(x**2), [1.0]), "v", ".eq and .ineq"),
         (solve.LevenbergMarquardt([pb.Parameter([1.0])]), "zero_grad", "computes derivatives by itself"),
-    ]  # fmt: skip
+    ]
     for value, name, words in cases:
         with pytest.raises(AttributeError) as caught:
             getattr(value, name)

@@ -94,7 +94,7 @@ def test_a_function_that_falls_for_ever_has_no_minimum(method: str, dtype: str) 
     falling = [
         lambda x: -pb.sum(x * x), lambda x: x[0] * x[1], lambda x: -pb.sum(pb.log(x)), lambda x: -pb.sqrt(pb.sum(x)),
         lambda x: -pb.sum(pb.exp(x)), lambda x: -pb.sum(x), lambda x: pb.sum(x * x - x**4), lambda x: -1 / x[0],
-    ]  # fmt: skip
+    ]
     for f in falling:
         found = pb.solve.minimize(f, np.array([3.0, 3.1], dtype), method, maxiter=1000, maxfun=3000).result()
         assert not found.success

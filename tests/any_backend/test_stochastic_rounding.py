@@ -370,7 +370,7 @@ def test_masters_and_random_rounding_exclude_each_other_and_float32_weights_need
     with pytest.raises(pb.PullbackError, match="stochastic_rounding"):
         optim.Muon([pb.Parameter(np.ones((3, 3)))], auxiliary_options={"stochastic_rounding": True})
     opts = [optim.AdamW([pb.Parameter(np.ones(5), dtype=dtype) for dtype in ("float32", "float64")], **options)
-            for options in ({}, {"stochastic_rounding": True})]  # fmt: skip
+            for options in ({}, {"stochastic_rounding": True})]
     for opt in opts:
         opt.step([pb.full(5, 0.3, dtype=dtype) for dtype in ("float32", "float64")])
     same(opts[0].parameters, opts[1].parameters)

@@ -56,7 +56,7 @@ def test_the_loss_of_a_sure_class(classes: int, dtype: str) -> None:
             np.testing.assert_allclose(float(value), float(loss.sum()), rtol=20 * EPS[dtype])
             np.testing.assert_allclose(got.numpy(), gradient, rtol=30 * EPS[dtype])
     np.testing.assert_allclose(pb.vmap(pb.grad(lambda x, k: nn.cross_entropy(x, k)))(pb.tensor(x), pb.tensor(labels)).numpy(),
-                               gradient, rtol=30 * EPS[dtype])  # fmt: skip
+                               gradient, rtol=30 * EPS[dtype])
 
 
 @pytest.mark.parametrize("classes", CLASSES)

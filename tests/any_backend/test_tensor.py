@@ -33,7 +33,7 @@ def same(got: Any, wanted: Any, rtol: float = 1e-12) -> None:
         (np.float64(2), "float64"), (np.arange(3), "int64"), (np.ones(2, np.float16), "float16"), ((1.0, 2.0), "float32"),
         ([np.float64(1.0), np.float64(2.0)], "float64"), ([], "float32"), (np.zeros((0, 3), np.int8), "int8"),
     ],
-)  # fmt: skip
+)
 def test_python_numbers_become_the_default_dtypes_and_arrays_keep_theirs(obj: Any, dtype: str) -> None:
     t = pb.tensor(obj)
     assert t.dtype == dtype
@@ -249,7 +249,7 @@ INDICES: list[Any] = [
     np.array([True, False, True]), (0, np.array([True, False, True, True])), A > 0,
     (..., [1, 0]), (0, [1, 2], slice(None), ), ([1], 0, [2]),
     (slice(1), None, [0, 1]), [], np.zeros((0,), int), (np.int64(1), 2), slice(5, 9), (slice(0, 0), 1),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("index", INDICES, ids=range(len(INDICES)))
@@ -327,7 +327,7 @@ FUNCTIONS: list[tuple[Any, Any]] = [
     (lambda x: x % 0.3, lambda x: x % 0.3),
     (lambda x: abs(-x) ** 1.5, lambda x: np.abs(x) ** 1.5), (lambda x: 2.0**x, lambda x: 2.0**x),
     (lambda x: ~(x > 0), lambda x: ~(x > 0)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("ours", "theirs"), FUNCTIONS, ids=range(len(FUNCTIONS)))

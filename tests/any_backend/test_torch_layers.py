@@ -24,7 +24,7 @@ def images(n: Any, flatten: Any) -> Any:
         n.BatchNorm2d(4), n.MaxPool2d(3, 2, 1), n.GroupNorm(2, 4), n.ReLU(), n.AvgPool2d(2, ceil_mode=True),
         n.InstanceNorm2d(4, affine=True, track_running_stats=True), n.AdaptiveAvgPool2d((2, 1)), flatten, n.LayerNorm(8),
         n.Linear(8, 6), n.BatchNorm1d(6, momentum=None), n.Linear(6, 3),
-    )  # fmt: skip
+    )
 
 
 def lines(n: Any, flatten: Any) -> Any:

@@ -59,7 +59,7 @@ def test_none_is_an_empty_node_of_every_transform() -> None:
 
 def test_none_is_an_empty_node_of_a_loop_and_of_per_example_gradients() -> None:
     last, each = pb.scan(lambda c, x: ({"a": c["a"] + x["x"], "n": None}, {"y": c["a"], "n": None}),
-                         {"a": pb.tensor(0.0), "n": None}, {"x": W, "n": None})  # fmt: skip
+                         {"a": pb.tensor(0.0), "n": None}, {"x": W, "n": None})
     same((last, each), ({"a": pb.tensor(3.0), "n": None}, {"y": pb.tensor([0.0, 1.0]), "n": None}))
     assert pb.scan(lambda c, x: (c, None), W, None, length=2)[1] is None
     product, x = (lambda p, x: pb.sum(p["b"][0] * x)), pb.ones((3, 2))
@@ -121,12 +121,12 @@ def test_a_tangent_may_be_none_where_a_value_is() -> None:
         (Pair(W, (W, object())), r"argument 0\.second\[1\] is a object"), ([W, np.arange(2)], r"argument 0\[1\] has dtype int64"),
         (nn.Linear(2, 1), r"argument 0 is a Linear.*module\.parameters\(\)"), (["a"], r"argument 0\[0\] is a str"),
     ],
-)  # fmt: skip
+)
 def test_errors_name_the_way_to_a_leaf(argument: Any, words: str) -> None:
     for name, ask in {
         "grad": pb.grad(lambda p: 0.0), "vjp": lambda p: pb.vjp(lambda p: p, p), "jvp": lambda p: pb.jvp(lambda p: p, (p,), (p,)),
         "jacobian": pb.jacobian(lambda p: p), "per_example_norm": lambda p: pb.per_example_norm(lambda p, x: x)(p, W),
-    }.items():  # fmt: skip
+    }.items():
         with pytest.raises((pb.TapeError, pb.DTypeError), match=f"^{name}: {words}"):
             ask(argument)
 
@@ -162,7 +162,7 @@ INSIDE = {  # functions of the module that other modules call and `dir(pb.tree)`
     "structure": (lambda f: f([1, (2,)]) == f([3, (4,)]) != f([3, [4]]), True),
     "shown": (lambda f: f([1, (2,)]), "[*, (*,)]"),
     "prefix_leaves": (lambda f: f([0, 1], *reversed(tree.flatten([1, (2, 3)])), "axes"), [0, 1, 1]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", INSIDE)
@@ -180,7 +180,7 @@ class Point(NamedTuple):
 TREES: list[Any] = [
     W, [W, W], (W,), [], {"b": W, "a": [W, None]}, Point(W, (1.0, 2)), Pair(W, {"k": 3.0}), [Pair(Point(1, None), [W])], None,
     [None], collections.OrderedDict(b=1.0, a=2.0), [[[W]], ()], "text", [nn.Linear(2, 1)],
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("given", TREES, ids=lambda x: str(x)[:30])

@@ -220,7 +220,7 @@ def test_axes_and_structures() -> None:
     rng = np.random.default_rng(1)
     a, b = rng.standard_normal((2, 5)), rng.standard_normal((5, 3))
     got = pb.vmap(lambda pair, k: {"dot": pair["a"][0] * k + pair["b"], "k": k}, in_axes=({"a": 1, "b": 0}, None),
-                  out_axes={"dot": 1, "k": 0})({"a": pb.tensor(a), "b": pb.tensor(b)}, 2.0)  # fmt: skip
+                  out_axes={"dot": 1, "k": 0})({"a": pb.tensor(a), "b": pb.tensor(b)}, 2.0)
     close(got["dot"], (a[0][:, None] * 2 + b).T)
     assert got["k"].shape == (5,)
     close(pb.vmap(lambda x, *, y: x + y)(pb.tensor(b), y=pb.tensor(b)), 2 * b)
@@ -269,7 +269,7 @@ def test_indices_of_each_example() -> None:
     f = pb.vmap(lambda i, j: pb.tensor(table)[i, j])
     close(f(pb.tensor(i), pb.tensor(j)), table[i, j])
     close(pb.vmap(lambda x, i: x.at[i].set(0.0))(pb.tensor(table), pb.tensor(i[:4] % 3)),
-          np.stack([np.where(np.arange(3)[:, None] == k % 3, 0.0, x) for x, k in zip(table, i)]))  # fmt: skip
+          np.stack([np.where(np.arange(3)[:, None] == k % 3, 0.0, x) for x, k in zip(table, i)]))
 
 
 def test_an_index_out_of_range_of_one_example_is_found_and_reads_no_other_example() -> None:

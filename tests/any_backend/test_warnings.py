@@ -272,7 +272,7 @@ def _text_of_zero(make: Callable[[], Any]) -> str:
     (lambda x: pb.quantile(x, 0.3), ["quantile", "the derivative of sort"]), (lambda x: pb.sum(pb.cummax(x).values), ["cummax"]),
     (lambda x: pb.linalg.vector_norm(x, ord=1), ["vector_norm"]), (lambda x: pb.nn.l1(x, pb.zeros(3)), ["the derivative of abs"]),
     (lambda x: pb.segment_max(x, [0, 0, 0])[0], ["the derivative of segment_max"]),
-])  # fmt: skip
+])
 def test_the_warning_of_a_second_derivative_names_the_public_function_and_its_line(
     f: Callable[[Any], Any], names: list[str]
 ) -> None:

@@ -66,7 +66,7 @@ def test_a_cotangent_of_zero_times_nan_is_nan_where_the_page_of_derivatives_says
     for f, args, which in (
         (pb.matmul, (ODD, EVEN), 1), (lambda a, b: pb.einsum("ij,jk->ik", a, b), (ODD, EVEN), 1), (F.linear, (ODD, EVEN), 1),
         (F.conv1d, (image, kernel), 1), (F.layer_norm, (ODD,), 0),
-    ):  # fmt: skip
+    ):
         found = gradients_of_nothing(f, *args)
         assert np.isnan(found[which]).any(), f
     seen = np.isfinite(ODD)

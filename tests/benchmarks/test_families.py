@@ -43,7 +43,7 @@ NO_LAUNCHES = {
     "set_matmul_precision", "set_phase", "set_scope", "set_thread_count", "simulated", "simulator", "stream", "sum_pullback",
     "synchronize", "thread_count", "trim", "trim_cache", "update_counts", "update_plan", "upload", "usable_cpus", "use_device",
     "versions", "wait_for", "wait_for_all", "watch_calls", "why_not",
-}  # fmt: skip
+}
 # Functions that no function of pullback calls, except in tests.
 NOT_CALLED = {"nonzero_flat", "random_keys"}
 # CUDA kernels that no family launches on the simulated device, and why.
@@ -141,7 +141,7 @@ def test_families_in_the_mode_everywhere_require_the_last_bit(smoke: Any, famili
     (np.float32([1, 2]), np.float32([1, np.nan])), (np.float32([1, np.inf]), np.float32([1, 3])), (np.int64([1]), np.int64([2])),
     (np.float32([1, 2]), np.float64([1, 2])), (np.float32([1, 2]), np.float32([[1, 2]])), (np.bool_([True]), np.bool_([False])),
     (np.float32([1, np.inf]), np.float32([1, -np.inf])),
-], ids=["NaN", "infinity", "integers", "dtype", "shape", "bools", "sign of infinity"])  # fmt: skip
+], ids=["NaN", "infinity", "integers", "dtype", "shape", "bools", "sign of infinity"])
 def test_other_kinds_of_wrong_results_are_told(x: Any, y: Any, smoke: Any) -> None:
     for factor in (1.0, 250.0, 0.0):
         assert len(list(smoke.wrong_results({"a": [y]}, {"a": [x]}, factor))) == 1
@@ -154,7 +154,7 @@ def test_calls_that_fail_and_results_that_are_missing_are_told(smoke: Any) -> No
     found = list(smoke.wrong_results({"a": "ValueError: no", "c": [x], "d": [x]}, wanted, 1.0))
     assert [(case, wrong["error"][:20]) for case, _, wrong in found] == [
         ("a", "ValueError: no"), ("b", "it was not reached"), ("c", "1 results, not 2"),
-    ]  # fmt: skip
+    ]
 
 
 @needs_kernels
@@ -184,7 +184,7 @@ def test_a_family_whose_arguments_cannot_be_made_is_told(smoke: Any, families: A
     found = list(smoke.wrong_results(got, {"a": got["a"], "b": got["a"]}, 1.0))
     assert [(case, wrong["error"][:18]) for case, _, wrong in found] == [
         ("the arguments after a", "ShapeError: matmul"), ("b", "it was not reached"),
-    ]  # fmt: skip
+    ]
 
 
 PLANTED = """
@@ -313,7 +313,7 @@ def test_families_run_in_the_given_order_with_a_row_before_and_after_each() -> N
     assert done.returncode == 0, done.stderr
     assert [(row["name"], "begins" in row) for row in rows_of(done)] == [
         ("pools", True), ("pools", False), ("radix_sort", True), ("radix_sort", False),
-    ]  # fmt: skip
+    ]
     assert all(row["results"] > 2 for row in rows_of(done) if "begins" not in row)
 
 
@@ -368,4 +368,4 @@ def test_the_soak_runs_every_case() -> None:
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
     assert set(rows_of(done)[-1]["cases"]) == {
         "sort", "select", "scatter", "reduce", "conv", "attention", "recurrent", "update",
-    }  # fmt: skip
+    }

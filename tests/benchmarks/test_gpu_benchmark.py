@@ -235,7 +235,7 @@ def test_everything_that_is_missing_is_told_at_once_with_the_line_that_fetches_i
     text = machine.table([
         need("nvcc 13 or newer", None, "the build", True), need("numpy", "2", "", True), need("optree", None, "pullback", True),
         need("hypothesis", None, "the tests", False),
-    ])  # fmt: skip
+    ])
     assert "nvcc 13 or newer   MISSING, for the build (FATAL)" in text
     assert "hypothesis         MISSING, for the tests\n" in text
     assert text.endswith("-d .whl optree hypothesis")

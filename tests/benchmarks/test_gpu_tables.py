@@ -54,7 +54,7 @@ def test_the_tables_say_what_was_measured_and_what_was_not(scripts: Scripts, tmp
         made("pullback", 21.04, **step, way="captured"), made("torch", 42.08, **step, way="captured"),
         made("pullback", 20.0, **several), made("jax", 25.0, **several), made("jax", 16.0, **several, variant="unroll=16"),
         made("jax", 18.0, **several, variant="XLA unrolls loops"),
-    ])  # fmt: skip
+    ])
     write_results(tmp_path, "2026-01-03", [made("pullback", 1.0, **step, way="captured")], simulated=True)
     found = table.newest_first(tmp_path)
     text = table.section(found)
@@ -64,12 +64,12 @@ def test_the_tables_say_what_was_measured_and_what_was_not(scripts: Scripts, tmp
     nothing = "not measured"
     assert cells_of(text, "784-128-10") == [
         "MLP 784-128-10, batch 64, bfloat16", "21 µs", "42.1 µs", nothing, "20 µs", nothing, "16 µs (unroll=16)", "", "1.25",
-    ]  # fmt: skip
+    ]
     page = table.page(found[:1])
     assert cells_of(page, "784-128-10", "bfloat16") == [
         "MLP 784-128-10, batch 64", "bfloat16", nothing, nothing, "21 µs", "42.1 µs", nothing, "20 µs", nothing,
         "16 µs (unroll=16)", "", "1.25",
-    ]  # fmt: skip
+    ]
     assert page.count(nothing) > 100
 
 
@@ -90,7 +90,7 @@ def test_a_row_is_only_called_tf32_if_tf32_kernels_ran(scripts: Scripts, tmp_pat
     text = table.section(table.newest_first(tmp_path))
     assert [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| MLP")] == [
         f"{small}, float32", f"{small}, tf32 (pullback: float32)", f"{large}, float32", f"{large}, tf32",
-    ]  # fmt: skip
+    ]
 
 
 def test_bandwidth_is_a_share_of_the_best_rate_of_any_kernel(scripts: Scripts, tmp_path: Path) -> None:

@@ -179,12 +179,12 @@ def test_is_expected(): assert 0
         "x/test_some.py": text, "y/test_same.py": "def test_passes(shared): assert shared == 5\n",
         "y/test_none.py": "import pytest\npytest.skip('not here', allow_module_level=True)\n",
         "y/test_not.py": "import not_there\n",
-    }  # fmt: skip
+    }
     ran = go(files)
     assert ran.files() == {
         ("tests/x/test_some.py", "1/1"): (1, 2, 2), ("tests/y/test_same.py", "1/1"): (1, 0, 0),
         ("tests/y/test_none.py", "1/1"): (0, 0, 1), ("tests/y/test_not.py", "1/1"): (0, 1, 0),
-    }  # fmt: skip
+    }
     failed = ran.failures()
     assert "wrong" in failed["tests/x/test_some.py::test_fails"]
     assert "not_there" in failed["tests/y/test_not.py"]

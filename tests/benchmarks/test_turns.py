@@ -78,7 +78,7 @@ def test_a_library_that_ends_costs_its_own_rows_and_comes_back(turns: Any, capsy
         ("broken", "pullback"): "ValueError: this cannot be made", ("broken", "torch"): "ValueError: this cannot be made",
         ("dies", "torch"): "the process ended with status 7", ("dies", "pullback"): "measured",
         ("net", "pullback"): "measured", ("net", "torch"): "measured",
-    }  # fmt: skip
+    }
     assert len(rows) == len(found)
 
 
@@ -109,7 +109,7 @@ def test_each_form_of_jax_that_may_not_end_has_a_process(scripts: Scripts) -> No
     assert processes == {
         ("pullback", ""): {""}, ("torch", ""): {""}, ("jax", ""): {"", "GRU unroll=8"}, ("jax", "unroll=16"): {"unroll=16"},
         ("jax", "XLA unrolls loops"): {"XLA unrolls loops"}, ("jax", "XLA captures loops"): {"XLA captures loops"},
-    }  # fmt: skip
+    }
 
 
 def test_what_no_time_is_left_for_is_told(turns: Any, capsys: Any) -> None:

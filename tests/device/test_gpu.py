@@ -30,7 +30,7 @@ def in_a_process(code: str, **variables: str) -> Any:
     return subprocess.run(
         [sys.executable, "-c", "import numpy as np, pullback as pb\n" + code], env=environment(PULLBACK_DEVICE="cuda", **variables),
         capture_output=True, text=True,
-    )  # fmt: skip
+    )
 
 
 def test_tensors_come_back_as_they_went() -> None:
@@ -81,13 +81,13 @@ def test_more_bytes_than_there_are_addresses() -> None:
 @pytest.mark.parametrize(("version", "words"), [
     ("12080", "the NVIDIA driver is too old: it knows CUDA 12.8, and 13.0 or later is needed; install a newer driver"),
     ("0", "no NVIDIA driver was found"),
-])  # fmt: skip
+])
 def test_a_driver_that_does_not_do(version: str, words: str) -> None:
     code = "print(pb.cuda.is_available(), pb.cuda.why_not())\nassert pb.exp(pb.tensor(0.0)).item() == 1\npb.zeros(2, device='cuda')"
     done = subprocess.run(
         [sys.executable, "-c", "import pullback as pb\n" + code], env=environment(PULLBACK_DEVICE="cpu", CUDASIM_DRIVER=version),
         capture_output=True, text=True,
-    )  # fmt: skip
+    )
     assert done.stdout.strip() == f"False {words}"
     assert re.search(f"DeviceError: .*{words}", done.stderr), done.stderr
 

@@ -56,7 +56,7 @@ def batches(count: int, lead: tuple[int, ...] = ()) -> list[tuple[Any, Any]]:
     return [
         (rng.standard_normal((*lead, 6, 7)).astype(np.float32), rng.integers(0, 3, (*lead, 6)))
         for _ in range(count)
-    ]  # fmt: skip
+    ]
 
 
 def test_arguments_and_results_at_new_addresses_need_few_graphs() -> None:
@@ -147,7 +147,7 @@ def test_rows_of_one_array_are_given_where_they_lie() -> None:
 @pytest.mark.parametrize("fail", [
     "cudaStreamBeginCapture=900", "cudaStreamEndCapture=901", "cudaGraphInstantiate=801", "cudaMalloc=2",
     "cudaGraphExecKernelNodeSetParams=1",
-])  # fmt: skip
+])
 def test_without_a_graph_kernels_are_launched_one_by_one(fail: str, monkeypatch: pytest.MonkeyPatch) -> None:
     eager, _ = training()
     wanted = [[t.numpy() for t in eager(pb.tensor(x), pb.tensor(y))] for x, y in batches(9)]
@@ -200,7 +200,7 @@ def in_a_process(code: str, **variables: str) -> subprocess.CompletedProcess[str
     return subprocess.run(
         [sys.executable, "-c", head + code], env=environment(PULLBACK_DEVICE="cuda", **variables), capture_output=True, text=True,
         timeout=120,
-    )  # fmt: skip
+    )
 
 
 def test_graphs_can_be_turned_off() -> None:
@@ -383,6 +383,6 @@ for k in range(12):
 print(hashlib.sha256(b"".join(p.numpy().tobytes() for p in model.parameters())).hexdigest())
 """
     runs = [in_a_process(code, PULLBACK_CUDA_CACHE_BYTES=size, PULLBACK_CUDA_SYNC="0", CUDASIM_SEED=seed)
-            for size, seed in (("0", "0"), ("1000000000", "0"), ("1000000000", "3"))]  # fmt: skip
+            for size, seed in (("0", "0"), ("1000000000", "0"), ("1000000000", "3"))]
     assert len({run.stdout for run in runs}) == 1, [run.stderr for run in runs]
     assert len(runs[0].stdout.strip()) == 64, runs[0].stderr

@@ -153,7 +153,7 @@ def test_a_preview_changes_nothing_on_the_device() -> None:
         schedules.Polynomial(0.1, 5, 0.0, 1.7), schedules.Cosine(0.1, 5), schedules.WarmupCosine(0.1, 5, 0.0, 2),
     ],
     ids=lambda rate: type(rate).__name__,
-)  # fmt: skip
+)
 def test_a_schedule_gives_the_bits_of_the_cpu(rate: Any) -> None:
     here, there = [optim.SGD(parameters(d, "float64", [(3,)]), rate) for d in ("cpu", "cuda")]
     for step in range(7):

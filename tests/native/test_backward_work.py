@@ -63,7 +63,7 @@ FUSED = {
     # op: launches for the first input, the second, and both: one kernel per input, and one for the cotangent of the sum
     "multiply": (2, 2, 3), "divide": (2, 2, 3), "pow": (2, 2, 3), "maximum": (2, 2, 3), "minimum": (2, 2, 3), "atan2": (2, 2, 3),
     "logaddexp": (2, 2, 3), "hypot": (2, 2, 3), "add": (1, 1, 1), "subtract": (1, 2, 2),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FUSED)

@@ -19,7 +19,7 @@ pytestmark = needs_kernels
 DTYPES = (*FLOATS, *INTEGERS, "bool")
 NUMBERS: tuple[Any, ...] = (
     3, 0, -1, 300, 2**40, 2**63, 2.5, True, False, np.uint8(3), np.int64(3), np.float32(2.5), np.float64(2.5), np.bool_(True),
-)  # fmt: skip
+)
 INPUTS = {"unary": 1, "binary": 2, "select": 3, "reduce": 1}
 PUBLIC = [op for op in ops() if op.kind.name in INPUTS and hasattr(pb, op.name)]
 SWEPT = [op for op in PUBLIC if op.native]
@@ -29,7 +29,7 @@ BUILT: dict[str, Callable[..., Any]] = {
     "isclose": lambda x: pb.isclose(x, x), "tril": lambda x: pb.tril(x), "std": pb.std,
     "cumulative_sum": lambda x: pb.cumulative_sum(x, axis=0), "argsort": pb.argsort, "sort": pb.sort,
     "diff": pb.diff, "round": lambda x: pb.round(x, -1), "nanmax": pb.nanmax,
-}  # fmt: skip
+}
 
 
 def _draws(dtype: str, count: int = 2) -> list[pb.Tensor]:
@@ -104,7 +104,7 @@ def test_the_mean_of_a_thresholded_image_is_captured() -> None:
 @pytest.mark.parametrize("f", [
     lambda x, m: x + 3, lambda x, m: x * True, lambda x, m: x // 2, lambda x, m: m + m, lambda x, m: m * True,
     lambda x, m: pb.abs(m), lambda x, m: pb.where(m, x, 1), lambda x, m: pb.isnan(x), lambda x, m: pb.count_nonzero(x),
-])  # fmt: skip
+])
 def test_a_profile_counts_the_arithmetic_of_eager_code(f: Callable[..., Any]) -> None:
     x, m = pb.tensor(np.arange(12, dtype=np.uint8)), pb.tensor(np.arange(12) % 2 == 0)
     captured = pb.capture(f)
@@ -125,7 +125,7 @@ COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_e
 OF_TWO = (
     *COMPARISONS, "add", "subtract", "multiply", "maximum", "minimum", "floor_divide", "remainder", "logical_and", "logical_or",
     "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift",
-)  # fmt: skip
+)
 OF_ONE = ("abs", "negative", "square", "sign", "logical_not", "bitwise_invert", "isnan", "isinf", "isfinite")
 NUMPYS = {"bitwise_left_shift": "left_shift", "bitwise_right_shift": "right_shift", "bitwise_invert": "invert"}
 COUNT_OF_PROGRAMS = 40

@@ -89,7 +89,7 @@ TAKEN: dict[str, Callable[[Any], Any]] = {
     "copy of a mask": lambda x: pb.where(pb.tensor(MASK), x, 0.0),
     "in a dict": lambda x: x * NESTED["b"],
     "Parameter": lambda x: x * pb.Parameter(W),
-}  # fmt: skip
+}
 
 # What Python or NumPy reads.
 READ: dict[str, Callable[[Any], Any]] = {
@@ -124,7 +124,7 @@ READ: dict[str, Callable[[Any], Any]] = {
     "integers in a list of a narrow dtype": lambda x: x * pb.tensor([N, N], dtype="int8"),
     "operand and numbers of a loop": lambda x: x * W + sum(k for k in W),
     "operand and numbers of a method": lambda x: x * W + W.max(),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", [*TAKEN, *READ])
@@ -205,7 +205,7 @@ def test_large_arrays_of_which_ops_take_copies_are_read_in_place() -> None:
     programs = [
         lambda x: x[0, 0] * pb.tensor(large), lambda x: x[0, 0] * pb.asarray(large, dtype="float64"),
         lambda x: x[0, 0] * pb.tensor([large, large]),
-    ]  # fmt: skip
+    ]
     for f in programs:
         large[:] = 1.0
         assert follows(f, lambda: large.__setitem__(0, 5.0)).stats().captures == 1

@@ -290,7 +290,7 @@ def test_random_numbers_of_pullback() -> None:
 @pytest.mark.parametrize("read", [
     lambda x: x if pb.sum(x) > 0 else -x, lambda x: x * float(x[0, 0]), lambda x: x[x > 0], lambda x: x * x.numpy().max(),
     lambda x: [print(x), x][1], lambda x: x[: int(x[0, 0]) + 1],
-], ids=["if", "float", "mask", "numpy", "print", "slice"])  # fmt: skip
+], ids=["if", "float", "mask", "numpy", "print", "slice"])
 def test_values_that_are_read_on_the_host(read: Callable[[Any], Any]) -> None:
     with pytest.raises(pb.CaptureError, match="line"):
         pb.capture(read)(X)

@@ -107,7 +107,7 @@ CASES: list[Callable[..., Any]] = [
     scaled, read_after, old_value_read_before_the_write, new_value_read_after_another_write, two_writes, one_value_for_two,
     exchanged, reversed_elements, shifted_elements, first_element_repeated, view_of_the_old_value, returned, broadcast_value,
     sum_of_the_new_value,
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("n", [5, 1_000, 20_000])

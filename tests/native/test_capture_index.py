@@ -31,7 +31,7 @@ FORMS: dict[str, Callable[..., Any]] = {
     "list, list": lambda x, i, j, k: x[[0, -1], [1, 2]], ":, list": lambda x, i, j, k: x[:, [0, -1]],
     "list of bools": lambda x, i, j, k: x[[True, False, True]], ":, bools": lambda x, i, j, k: x[:, [True, False, True, True]],
     "bools, j": lambda x, i, j, k: x[[True, True, True], j], "tuple": lambda x, i, j, k: x[(slice(None), i, j)],
-}  # fmt: skip
+}
 
 
 def _indices(seed: int, dtype: str = "int64") -> list[pb.Tensor]:
@@ -87,7 +87,7 @@ def test_a_write_at_an_index_is_that_of_eager_code(form: str, method: str) -> No
 @pytest.mark.parametrize(("form", "which", "bad"), [
     (":, j", 1, 4), (":, j", 1, -5), ("i, j", 0, 3), ("i, j", 1, 4), ("i, j", 1, -5), ("i, :, j", 1, 5), ("k, :, j", 2, -4),
     (":, k", 2, 4),
-])  # fmt: skip
+])
 def test_an_index_out_of_range_is_found_in_a_replay(form: str, which: int, bad: int) -> None:
     """An index past the end of its axis must not read the next row."""
     captured = pb.capture(FORMS[form])
@@ -103,7 +103,7 @@ def test_an_index_out_of_range_is_found_in_a_replay(form: str, which: int, bad: 
 
 @pytest.mark.parametrize("f", [
     lambda x, i: x[i], lambda x, i: x[:, i], lambda x, i: pb.take(x, i, axis=0), lambda x, i: x.at[i].set(0.0),
-])  # fmt: skip
+])
 def test_examples_of_a_batch_are_indexed_from_the_end_in_replays(f: Any) -> None:
     captured = pb.capture(lambda x, i: pb.vmap(f)(x, i))
     x = _x(0)[..., :4]
@@ -143,7 +143,7 @@ MASKED: dict[str, Callable[..., Any]] = {
     "middle, ...": lambda at, m, v: at[:, m[0, :, 0] > 0, ...],
     "..., middle, :": lambda at, m, v: at[..., m[0, :, 0] > 0, :],
     "0-d": lambda at, m, v: at[m[0, 0, 0] > 0],
-}  # fmt: skip
+}
 VALUES: dict[str, Any] = {"number": 1.5, "zero": 0.0, "0-d": np.array(-0.5), "of one": np.array([2.0])}
 
 
@@ -232,7 +232,7 @@ def test_values_outside_a_mask_do_not_become_nan_on_the_way() -> None:
 @pytest.mark.parametrize("f", [
     lambda x, m: x[m], lambda x, m: x[:, m[0]], lambda x, m: x[m[:, 0], 0], lambda x, m: x.at[m].set(pb.ones(2)),
     lambda x, m: x[m[0, 0]],
-])  # fmt: skip
+])
 def test_a_mask_whose_result_has_a_shape_that_depends_on_values_is_refused_with_where(f: Any) -> None:
     mask = pb.tensor([[True, False], [False, True]])
     f(pb.ones((2, 2)), mask)
@@ -303,7 +303,7 @@ BEYOND = np.array([2**64 - 1], np.uint64)  # as int64 it is -1
         lambda x, i: x[i], lambda x, i: x[0, i], lambda x, i: x[:, i], lambda x, i: x[i, i], lambda x, i: x[::2, i, None],
         lambda x, i: x.at[0, i].set(9.0), lambda x, i: x.at[i].add(9.0), lambda x, i: pb.vmap(lambda r: r[i])(x),
     ],
-)  # fmt: skip
+)
 def test_an_unsigned_index_beyond_int64_is_out_of_range(read: Callable[..., Any]) -> None:
     x, f = pb.tensor(np.arange(6.0).reshape(2, 3)), pb.capture(read)
     with pytest.raises(IndexError):

@@ -84,7 +84,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Callable[[int], Any], ...]]] = 
     "cumulative": (lambda x: pb.cumulative_sum(x, axis=1) + pb.cumulative_prod(x, axis=1), (X,)),
     "repeat": (lambda x: pb.repeat(x, 2, axis=0), (X,)),
     "tril": (lambda x: pb.tril(x) + pb.triu(x, k=1), (X,)),
-}  # fmt: skip
+}
 
 
 def with_gradient(f: Callable[..., Any], *xs: Any) -> Any:

@@ -194,7 +194,7 @@ def test_transforms_inside_replay() -> None:
         pb.grad(pb.checkpoint(f)), pb.grad(lambda x: f(pb.nn.functional.dropout(x, 0.5))),
         pb.grad(pb.checkpoint(lambda x: f(pb.nn.functional.dropout(x, 0.5)))),
         lambda x: pb.per_example_grad(lambda v, row: pb.sum(v * row) ** 2)(pb.ones((3,), dtype=pb.float64), pb.stack([x, 3 * x])),
-    ]  # fmt: skip
+    ]
     for case in cases:
         captured = pb.capture(case)
         for k in range(3):
@@ -360,7 +360,7 @@ def test_what_a_replay_did_before_its_error_is_accounted_for(on_cpu: None) -> No
 
 @pytest.mark.parametrize("f", [
     lambda x, b: x + b, lambda x, b: x * pb.exp(b), lambda x, b: pb.tanh(b - x), lambda x, b: nn.mse(x, b), lambda x, b: b * 2.0,
-])  # fmt: skip
+])
 def test_buffers_are_operands_of_native_kernels(f: Any) -> None:
     value = np.linspace(-1, 1, 5, dtype=np.float32)
     x, buffer = pb.tensor(value[::-1].copy()), nn.Buffer(value)

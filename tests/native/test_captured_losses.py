@@ -178,7 +178,7 @@ def test_a_squared_error_and_its_gradient_are_one_kernel(reduction: str) -> None
 HEADS = [  # rows, terms of a product, classes, with a bias
     (1, 1, 2, True), (7, 5, 2, True), (64, 128, 10, True), (33, 256, 32, False), (9, 257, 3, True), (1024, 16, 10, True),
     (5, 700, 10, True), (3, 1300, 31, False), (2, 2048, 10, True), (2, 2049, 10, True), (1025, 8, 4, True), (6, 20, 33, True),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

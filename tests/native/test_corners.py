@@ -326,7 +326,7 @@ def test_negative_indices_of_a_narrow_dtype_reach_the_end_of_a_long_axis(dtype: 
     (("float32", "float64", None), "float64"), (("float64", "float32", "float32"), "float64"),
     (("int32", "float32", None), "float32"), (("float32", "float32", "float64"), "float64"),
     (("int64", "float16", "int8"), "float16"),
-])  # fmt: skip
+])
 def test_a_layer_of_mixed_dtypes_is_in_their_common_one(dtypes: tuple[Any, ...], wanted: str) -> None:
     rng = np.random.default_rng(0)
     arrays = [None if d is None else rng.integers(-4, 5, n).astype(d) for d, n in zip(dtypes, ((2, 3), (4, 3), (4,)))]

@@ -90,7 +90,7 @@ def test_the_least_limit_of_the_own_groups_counts(name: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(("quota", "cpus"), {
     "150000 100000": 2, "140000 100000": 1, "20000 100000": 1, "800000 400000": 2,
     "max 100000": 10**6, "100000 0": 10**6, "": 10**6,
-}.items())  # fmt: skip
+}.items())
 def test_the_processors_are_no_more_than_the_quota_of_the_own_groups(quota: str, cpus: int, tmp_path: Path) -> None:
     machine = native.module.usable_cpus(tree(tmp_path / "empty", "not a group"))
     assert machine == min(len(os.sched_getaffinity(0)), 256)

@@ -76,7 +76,7 @@ def test_a_norm_is_one_launch_each_way_with_the_work_of_layer_norm(kind: str) ->
     A row takes 2 multiplications more, to see whether its deviations are within the rounding of its mean.
     """
     layer: Any = {"batch": lambda: nn.BatchNorm2d(4, track_running_stats=False), "group": lambda: nn.GroupNorm(2, 4),
-                  "instance": lambda: nn.InstanceNorm2d(4, affine=True)}[kind]()  # fmt: skip
+                  "instance": lambda: nn.InstanceNorm2d(4, affine=True)}[kind]()
     n, rows = 3 * 4 * 5 * 6, {"batch": 4, "group": 3 * 2, "instance": 3 * 4}[kind]
     forward, backward = profile(layer, 3, 4, 5, 6)
     assert (forward.flops, forward.special_ops, forward.launches) == (8 * n - rows + 2 * rows, 3 * rows, 1)

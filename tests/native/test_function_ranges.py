@@ -42,7 +42,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "square": lambda x: x * x, "reciprocal": lambda x: 1 / x, "silu": lambda x: x / (1 + mp.exp(-x)),
     "gelu": lambda x: x * mp.erfc(-x / mp.sqrt(2)) / 2, "mish": lambda x: x * mp.tanh(softplus(x)),
     "deg2rad": lambda x: x * mp.pi / 180, "rad2deg": lambda x: x * 180 / mp.pi,
-}  # fmt: skip
+}
 ULPS = {"digamma": 8.0}  # 4 for the other functions; digamma has a zero between every two poles, where its terms cancel
 
 

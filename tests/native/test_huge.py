@@ -78,7 +78,7 @@ def test_a_shape_that_no_memory_holds_is_named() -> None:
     (lambda: pb.random.permutation(-1), "x=-1 is negative"),
     (lambda: pb.diff(ROW, n=-1), "n=-1 is negative"),
     (lambda: pb.arange(float("inf")), "no finite number of elements"),
-])  # fmt: skip
+])
 def test_counts_that_make_no_sense_are_named(ask: Callable[[], Any], words: str) -> None:
     with pytest.raises(pb.ShapeError, match=words):
         ask()
@@ -114,7 +114,7 @@ def test_scatters_take_more_axes_than_numpys() -> None:
     lambda flag: pb.topk(ROW, 1, largest=flag),
     lambda flag: pb.pad(ROW > 0, 64, value=flag),
     lambda flag: pb.sum(ROW, keepdims=flag),
-])  # fmt: skip
+])
 def test_a_flag_without_a_truth_value_is_told_in_words(ask: Callable[[Any], Any]) -> None:
     with pytest.raises((TypeError, ValueError)):
         ask(np.array([True, False]))

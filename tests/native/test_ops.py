@@ -25,7 +25,7 @@ from conftest import (
     ops,
     rng_for,
     takes,
-)  # fmt: skip
+)
 from pullback.autodiff.node import Edge
 from pullback.autodiff.primitive import OPS, ZERO, Op
 from pullback.backends import native as native_backend, reference
@@ -39,7 +39,7 @@ SIZES = (0, 1, 15, 16, 17, 1023, 1024, 1025, 5000)
 SPECIAL = (
     0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0,
     1e-30, -1e-30, 1e30, -1e30, 88.9, -104.5, 1000.0, -1000.0,
-)  # fmt: skip
+)
 DRAWS = [op for op in ops() if op.names[0] == "state"]  # random numbers have separate tests
 ALL = [op for op in ops() if op not in DRAWS]
 BY_ITS_DTYPE = ("nextafter",)  # depends on the dtype itself, so float64 cannot give the expected result
@@ -108,7 +108,7 @@ def layouts(x: Any) -> dict[str, Any]:
     return {
         "contiguous": x, "transposed": np.asfortranarray(x), "stepped": stepped, "negative": np.ascontiguousarray(x[every])[every],
         "repeated": np.broadcast_to(x[:1], x.shape) if x.ndim else x, "misaligned": shifted,
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("layout", ["transposed", "stepped", "negative", "repeated", "misaligned"])

@@ -18,7 +18,7 @@ from pullback.nn.functional import linear
 SHAPES = (
     ((5, 7), (7, 3)), ((33, 129), (129, 65)), ((1, 200), (200, 1)), ((2, 3, 17, 9), (9, 20)), ((2, 1, 6, 8), (3, 8, 5)),
     ((40, 3, 4), (40, 4, 2)), ((3, 0), (0, 5)), ((0, 4), (4, 5)), ((17, 700), (700, 20)),
-)  # fmt: skip
+)
 LAYOUTS = ("dense", "transposed", "strided", "reversed")
 ROUNDING = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 1e-6, "float64": 1e-15}
 

@@ -48,15 +48,15 @@ BOUNDS: Final[dict[str, tuple[Callable[[Wide], Wide], float]]] = {
     "sinh": (np.sinh, 3), "cosh": (np.cosh, 3), "tanh": (np.tanh, 3),
     "asinh": (np.arcsinh, 4), "acosh": (_acosh, 4), "atanh": (np.arctanh, 4),
     "sigmoid": (_sigmoid, 3), "silu": (lambda x: x * _sigmoid(x), 4), "softplus": (lambda x: np.logaddexp(x, np.longdouble(0)), 3),
-}  # fmt: skip
+}
 # op: (definition, highest error in ulps, largest |x|). mpmath is slow, so these ops are tested at fewer points.
 SLOW: Final[dict[str, tuple[Callable[[Wide], Wide], float, float]]] = {
     "erf": (_by_digits(mpmath.erf), 1.5, 1e3), "erfc": (_by_digits(mpmath.erfc), 4, 30),
     "erfinv": (_by_digits(mpmath.erfinv), 4, 1), "gelu": (_by_digits(lambda x: x * mpmath.ncdf(x)), 4, 40),
-}  # fmt: skip
+}
 TWO: Final[dict[str, tuple[Callable[[Wide, Wide], Wide], float]]] = {
     "divide": (np.divide, 0.5), "hypot": (np.hypot, 2), "atan2": (np.arctan2, 3), "pow": (np.power, 2),
-}  # fmt: skip
+}
 SPECIAL: Final = (0.4, 0.41421356, 0.5, 0.6, 0.70710678, 1.0, 2.0, 2.41421356, 2.0**12, 2.0**13, 2.0**28, 2.0**43)
 
 
@@ -162,7 +162,7 @@ def test_slopes_at_huge_arguments(name: str, dtype: Any) -> None:
     x = np.exp2(np.linspace(2, np.finfo(dtype).maxexp - 1, 500)).astype(dtype)
     wide = x.astype(np.longdouble)
     exact = {"acosh": 1 / np.sqrt((wide - 1) * (wide + 1)), "atan": 1 / (1 + wide * wide),
-             "rsqrt": -1 / (2 * wide * np.sqrt(wide))}[name]  # fmt: skip
+             "rsqrt": -1 / (2 * wide * np.sqrt(wide))}[name]
     slope = pb.grad(lambda x: pb.sum(getattr(pb, name)(x)))(pb.tensor(x)).numpy()
     with np.errstate(all="ignore"):
         off = ulps(slope, exact, True)

@@ -108,7 +108,7 @@ def test_reductions_of_any_length(op: Op, dtype: str) -> None:
 @pytest.mark.parametrize(
     ("shape", "axis"),
     [((200_001,), 0), ((3, 70_001), 1), ((70_001, 3), 0), ((70_001, 3), 1), ((130, 1100), 0), ((2, 300, 257), 1), ((4000, 65), 0)],
-)  # fmt: skip
+)
 def test_reductions_shared_by_threads(name: str, shape: Any, axis: int) -> None:
     rng = np.random.default_rng(0)
     for dtype in ("float32", "float64", "float16", *(["int16"] if name != "mean" else [])):
@@ -282,7 +282,7 @@ def test_kernels_refuse_an_index_out_of_range(index: int) -> None:
         "take": (x, at, 0, True), "take_along_axis": (x, at, 0), "index_set": (x, w, at, 0), "index_add": (x, w, at, 0),
         "scatter_add": (w, at, (5,), 0), "along_axis_add": (w, at, (5,), 0), "segment_sum": (w, at, 5),
         "one_hot": (at, 5, float32), "cross_entropy": (logits, at, -100, 0.0),
-    }.items():  # fmt: skip
+    }.items():
         with pytest.raises(BadIndex):
             getattr(m, name)(*args)
 

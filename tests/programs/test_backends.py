@@ -61,7 +61,7 @@ def test_native_kernels_that_are_asked_for_by_name_and_missing_are_an_error() ->
         ("PULLBACK_CUDA_CACHE_BYTES", "1e9"), ("PULLBACK_CUDA_SYNC", "yes"), ("PULLBACK_CUDA_GRAPHS", "off"),
         ("PULLBACK_SIMD", "avx"), ("PULLBACK_BACKEND", "fast"),
     ],
-)  # fmt: skip
+)
 def test_a_variable_that_says_nothing_is_an_error_that_names_it(name: str, value: str) -> None:
     done = run("import pullback", **{name: value})
     assert done.returncode != 0

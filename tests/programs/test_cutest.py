@@ -20,7 +20,7 @@ optimize = pytest.importorskip("scipy.optimize")
 FEW = (
     "BARD", "BEALE", "BROYDN3D", "CAMEL6", "DENSCHND", "EDENSCH", "HATFLDC", "HELIX", "HS1", "HS2", "HS25", "HS38", "HS45", "HS110",
     "LIARWHD", "MCCORMCK", "NONSCOMP", "OBSTCLBL", "POWELLSG", "PSPDOC", "TORSION1", "VARDIM",
-)  # fmt: skip
+)
 CHOSEN = list(PROBLEMS) if os.environ.get("PULLBACK_ALL_CUTEST") else FEW
 
 

@@ -50,7 +50,7 @@ def erf(x: Any) -> Any:
         ("atan", np.arctan, -1e6, 1e6, 3),
         ("exp2", np.exp2, -120, 127, 2), ("sinh", np.sinh, -80, 80, 4), ("cosh", np.cosh, -80, 80, 4),
     ],
-)  # fmt: skip
+)
 def test_float32_functions_are_within_ulps_of_float64(name: str, exact: Any, low: float, high: float, ulp: float) -> None:
     pytest.importorskip("scipy", reason="scipy is not installed")
     x = everywhere(low, high)

@@ -108,7 +108,7 @@ def left_behind() -> dict[str, Any]:
         "profiles": door.profiling, "ledger": door.state.ledger, "recording": capturing.thread.recording,
         "draws": drawn.before, "alike": drawn.alike, "modes": door.state.modes, "mode": DROPOUT.training, "again": thread.again,
         "lock": _stream._lock._is_owned(),  # type: ignore[attr-defined]
-    }  # fmt: skip
+    }
     return {name: value for name, value in state.items() if value}
 
 

@@ -12,7 +12,7 @@ ELSEWHERE = {
     ("Powell badly scaled", 10), ("Powell badly scaled", 100), ("Beale", 10), ("Beale", 100), ("Jennrich and Sampson", 100),
     ("Gulf research and development", 100), ("Box", 100), ("Biggs EXP6", 100), ("Osborne 2", 10), ("Osborne 2", 100),
     ("Trigonometric", 10), ("Trigonometric", 100), ("Chebyquad", 10), ("Chebyquad", 100),
-}  # fmt: skip
+}
 
 
 def test_there_are_35() -> None:
@@ -27,7 +27,7 @@ def test_a_known_minimum_is_found(problem) -> None:
         x0 = pb.tensor(factor * np.array(problem.start, float))
         found = pb.solve.least_squares(
             problem.residuals, x0, ftol=1e-10, xtol=1e-10, gtol=1e-10, max_nfev=1000, capture=True
-        )  # fmt: skip
+        )
         squares = 2 * found.cost
         assert found.success, factor
         assert min([abs(squares - x) - 1e-4 * x for x in problem.minima]) < 1e-8, (factor, squares)

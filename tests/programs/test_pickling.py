@@ -45,7 +45,7 @@ def test_a_parameter_that_was_pickled_keeps_what_it_is() -> None:
 
 def test_unpickling_calls_nothing_but_our_constructor() -> None:
     called = {(word[1] if isinstance(word, tuple) else word) for op, word, _ in pickletools.genops(pickle.dumps(pb.ones(3), 2))
-              if op.name == "GLOBAL"}  # fmt: skip
+              if op.name == "GLOBAL"}
     assert called == {"pullback _rebuilt", "pullback Tensor", "_codecs encode"}
 
 

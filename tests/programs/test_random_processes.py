@@ -27,7 +27,7 @@ def printed(folder: Path, program: str, *args: str) -> Any:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "program.py", *args], cwd=folder, env=environment(PULLBACK_DEVICE="cpu"),
         capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

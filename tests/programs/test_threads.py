@@ -104,7 +104,7 @@ def run_program(program: str, *args: str, **options: str) -> Any:
     return subprocess.run(
         [sys.executable, "-c", program, *args], env=environment(PULLBACK_DEVICE="cpu", **options), capture_output=True, text=True,
         timeout=120, check=False,
-    )  # fmt: skip
+    )
 
 
 @needs_kernels
@@ -207,7 +207,7 @@ print("done")
             [sys.executable, "-c", program], env=environment(PULLBACK_NUM_THREADS=threads, PULLBACK_DEVICE="cpu"),
             capture_output=True, text=True,
             timeout=120, check=False,
-        )  # fmt: skip
+        )
         assert done.stdout.strip() == "done", done.stderr
 
 

@@ -37,7 +37,7 @@ def cnn(n: Any) -> Any:
     return n.Sequential(
         n.Conv2d(1, 8, 3, padding=1, bias=False), n.BatchNorm2d(8), n.ReLU(), n.MaxPool2d(2),
         n.Conv2d(8, 16, 3, padding=1), n.ReLU(), n.AvgPool2d(2), n.Flatten(), n.Linear(64, 10),
-    )  # fmt: skip
+    )
 
 
 def gru(n: Any) -> Any:
@@ -67,7 +67,7 @@ CASES = {
     "mlp, sgd": Case(mlp, (8, 8), "SGD", SGD), "mlp, adam": Case(mlp, (8, 8), "Adam", ADAM),
     "cnn, sgd": Case(cnn, (1, 8, 8), "SGD", SGD), "cnn, adam": Case(cnn, (1, 8, 8), "Adam", ADAM),
     "gru, sgd": Case(gru, (8, 8), "SGD", SGD), "gru, adam": Case(gru, (8, 8), "Adam", ADAM),
-}  # fmt: skip
+}
 
 
 def batches(shape: tuple[int, ...]) -> list[tuple[Any, Any]]:

@@ -77,7 +77,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "logsumexp": lambda x: pb.logsumexp(x, axis=1), "sort": lambda x: pb.sort(x, axis=1),
     "cumulative_sum": lambda x: pb.cumulative_sum(x, axis=1), "matmul": lambda x: x @ x.mT,
     "layer_norm": lambda x: nn.functional.layer_norm(x, pb.ones(x.shape[1]), pb.zeros(x.shape[1])),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("shape", SIZES, ids=str)

@@ -57,7 +57,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("cli",),
     ("__main__",),
     ("__init__",),
-]  # fmt: skip
+]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
 
 # Imports that go up. They happen inside functions, not when the module is imported; each has its reason.
@@ -65,7 +65,7 @@ UPWARD = {
     ("tensors.tensor", "__init__"),  # __array_namespace__
     ("interop.dispatch", "__init__"),  # NumPy's functions are looked up among the public names
     ("cli", "__init__"), ("info", "__init__"), ("profiling", "__init__"),  # the version; peaks of public functions
-}  # fmt: skip
+}
 PUBLIC = ("", "nn", "optim")  # what the examples import, as users do
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 

@@ -78,7 +78,7 @@ SPILLS = {
     (100, "gemm_f32.cu"): (1, 8), (100, "nonzero.cu"): (1, 12), (100, "pool2d.cu"): (2, 40),
     (120, "gemm_f32.cu"): (1, 32), (120, "pool2d.cu"): (1, 40), (120, "reduce.cu"): (2, 32), (120, "scatter.cu"): (1, 28),
     (120, "sort.cu"): (2, 40), (120, "squared_error.cu"): (1, 16), (120, "update_double_any.cu"): (2, 40),
-}  # fmt: skip
+}
 
 
 class Usage(NamedTuple):

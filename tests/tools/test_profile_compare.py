@@ -54,7 +54,7 @@ def test_what_is_read_is_what_was_written() -> None:
     assert found.rows == prof.rows
     assert (found.total, found.forward, found.backward, found.kernel_seconds) == (
         prof.total, prof.forward, prof.backward, prof.kernel_seconds,
-    )  # fmt: skip
+    )
     assert found.by("op") == prof.by("op")
     assert compare(prof, found).rows == []
 

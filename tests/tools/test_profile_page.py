@@ -53,7 +53,7 @@ def file(prof: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 OVERVIEW = ("seconds", "flops", "bytes")
 MEASURES = (
     "flops", "matmul_flops", "executed_flops", "special_ops", "integer_ops", "bytes", "bytes_read", "bytes_written", "launches",
-)  # fmt: skip
+)
 CELL = "({ dataset, textContent }) => [dataset.measure, dataset.phase, dataset.value, textContent]"
 PHASES = f'[...document.querySelectorAll(".phases td")].map({CELL})'
 READ = f"""[...document.querySelectorAll("#figures tbody tr, #figures tfoot tr")].map((row) => [row.dataset.name,

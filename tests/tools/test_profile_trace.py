@@ -50,11 +50,11 @@ def test_perfetto_reads_phases_and_launches_to_the_nanosecond(launched: Any, tmp
     assert [row for row in found if row[4] == "phases"] == [
         ("data", 0, 100_000, 0, "phases"), ("forward", 100_000, 900_000, 0, "phases"),
         ("backward", 1_000_000, 600_000, 0, "phases"), ("optimizer", 1_600_000, 200_000, 0, "phases"),
-    ]  # fmt: skip
+    ]
     assert [row for row in found if row[4] != "phases"] == [
         ("linear", 100_001, 300_003, 0, "launches"), ("tanh", 400_004, 1, 0, "launches"),
         ("tanh_pullback", 1_000_000, 250_000, 0, "launches"), ("copy", 1_100_000, 50_000, 0, "launches 2"),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_launch_tells_its_op_module_line_and_cost(launched: Any, tmp_path: Path) -> None:

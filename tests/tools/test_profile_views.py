@@ -51,7 +51,7 @@ def test_a_quantity_is_right_to_three_digits(seed: int) -> None:
     ("number", "shown"),
     [(0, "0"), (7, "7"), (999, "999"), (1000, "1.00 k"), (9994, "9.99 k"), (9996, "10.0 k"), (999_400, "999 k"),
      (999_600, "1.00 M"), (12_345_678, "12.3 M"), (0.5, "0.50"), (999.7, "1.00 k")],
-)  # fmt: skip
+)
 def test_a_quantity_never_has_an_exponent(number: float, shown: str) -> None:
     assert quantity(number) == shown
 
@@ -272,7 +272,7 @@ def test_what_ran_in_one_of_the_two_is_told_as_such() -> None:
     assert {(c.name, c.figure, c.before, c.after) for c in changes if c.figure != "seconds"} == {
         ("tanh", "flops", 64, None), ("tanh", "bytes", 400, None), ("tanh", "launches", 1, None),
         ("relu", "flops", None, 64), ("relu", "bytes", None, 400), ("relu", "launches", None, 1),
-    }  # fmt: skip
+    }
     assert all([math.isnan(c.ratio) for c in changes])
     text = str(compare(before, after))
     assert len(re.findall("only before", text)) == len(re.findall("only after", text)) == 4

@@ -42,7 +42,7 @@ def run(program: Path, kernel: str, seed: int) -> subprocess.CompletedProcess[st
 @pytest.mark.parametrize(("kernel", "what"), [
     ("same_value", "write after write"), ("lanes_of_a_warp", "write after write"), ("part_of_a_word", "write after write"),
     ("write_then_read", "(read after write|write after read)"), ("read_then_write", "(read after write|write after read)"),
-])  # fmt: skip
+])
 def test_a_race_is_found_in_every_schedule(program: Path, kernel: str, what: str) -> None:
     for seed in range(4):
         ran = run(program, kernel, seed)

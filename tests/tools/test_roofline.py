@@ -179,7 +179,7 @@ def test_peaks_are_measured_once(measured: list[Any], cache: Path, on_cpu: None)
     "text",
     ["", "{", "[]", "{}", '"cpu"', "null", '{"device": "x"}', "half", "no products", "zero", "words", "another version", "deep",
      "huge", "numbers as text"],
-)  # fmt: skip
+)
 def test_a_damaged_file_is_measured_anew(text: str, measured: list[Any], cache: Path) -> None:
     right = peaks.peaks("cpu")
     (file,) = cache.iterdir()

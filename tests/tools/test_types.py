@@ -96,7 +96,7 @@ def test_the_types_of_the_right_program_are_those_at_run_time() -> None:
 WORDS = {  # the words that a type allows, and those that the code accepts
     "fusion": (capture.Fusion, recording.FUSIONS), "activation": (linear.Activation, linear.ACTIVATIONS[1:]),
     "nonlinearity": (init.Nonlinearity, [*init.GAINS, "leaky_relu"]), "aggregation": (tape.Aggregation, AGGREGATIONS),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WORDS)

@@ -42,7 +42,7 @@ def test_bytes_and_times_are_read_with_their_units() -> None:
     values = {
         "dram__bytes_read.sum": "1,234,567", "dram__bytes_write.sum": "12.5", "lts__t_bytes.sum": "2000",
         "gpu__time_duration.sum": "1,500", "sm__inst_executed_pipe_tensor.sum": "77",
-    }  # fmt: skip
+    }
     (base,) = ncu.parse(table(("k(float*, int)", values)), ROLES)
     assert base == Counters("k(float*, int)", 0.0, 77.0, 1_234_567.0, 12.5, 2000.0, pytest.approx(1.5e-6))
     scaled = UNITS | {"dram": "Kbyte", "gpu_": "usecond"}
@@ -103,7 +103,7 @@ def test_an_ncu_that_cannot_count_arithmetic_is_refused() -> None:
         (0, "==ERROR== Failed to find metric x.sum", "Failed to find metric x.sum"),
         (7, "Traceback (most recent call last):\nValueError: no data", "(?s)status 7.*ValueError: no data"),
     ],
-)  # fmt: skip
+)
 def test_what_failed_is_told_with_a_remedy(status: int, said: str, words: str) -> None:
     with pytest.raises(pb.PullbackError, match=words):
         ncu.check(status, said)

@@ -61,7 +61,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "Sequential: item 0 returned 2 results, and item 1 (Tanh)": lambda: nn.Sequential(nn.GRU(4, 8), nn.Tanh())(SEQUENCE[:1]),
     "sum: x: a TopK has fields, and is not made of numbers: take one of them, .values or .indices.": lambda: PB.sum(pb.topk(X, 2)),
     "add: b: a QRResult has fields": lambda: X + PB.linalg.qr(pb.eye(3)),
-}  # fmt: skip
+}
 
 GRADIENTS: dict[str, Callable[[], Any]] = {
     "step: a GradientTape was given, and not a list of gradients. Write opt.step(tape.gradient(loss, opt.parameters)).": (
@@ -85,7 +85,7 @@ GRADIENTS: dict[str, Callable[[], Any]] = {
     "on_gradient: takes a tensor and a function, not a str and": lambda: TAPE.on_gradient("weight", print),
     "on_gradient: takes a tensor and a function, not a Tensor and a str": lambda: TAPE.on_gradient(LOSS, "print"),
     "watch: only floating-point tensors have gradients, this is a str. Give the tensor": lambda: PB.GradientTape().watch("x"),
-}  # fmt: skip
+}
 
 AXES: dict[str, Callable[[], Any]] = {
     "conv2d: x (2, 32, 32, 3) has 32 channels, but weight (8, 3, 3, 3) with groups=1 needs 3: the weight must be (out, channels / "
@@ -121,7 +121,7 @@ AXES: dict[str, Callable[[], Any]] = {
     "the nested lists of an index do not have equal lengths: one of them has 2 items": lambda: X[[[0, 1], [2]]],
     "argmax() takes one axis by position.": lambda: PB.argmax(X, 0, 1),
     "softmax: axis=a Tensor of shape (5, 3) is not an integer.": lambda: PB.softmax(X, X),
-}  # fmt: skip
+}
 
 LAYERS: dict[str, Callable[[], Any]] = {
     "ReLU() takes no arguments: nothing is computed in place, and the tensor goes to ReLU()(x).": lambda: ANY.ReLU(X),
@@ -138,7 +138,7 @@ LAYERS: dict[str, Callable[[], Any]] = {
     "Adam needs params, too: Adam(params).": lambda: optim.Adam(lr=0.1),  # type: ignore[call-arg]
     "Shifted() got an unexpected keyword argument 'other'. It takes start, by.": lambda: Shifted(1.0, other=X),  # type: ignore
     "Shifted needs by, too: Shifted(start, by).": lambda: Shifted(1.0),  # type: ignore[call-arg]
-}  # fmt: skip
+}
 
 FLAGS: dict[str, Callable[[], Any]] = {
     "GradientTape: persistent=Linear(in_features=3, out_features=3, bias=True) must be True or False. A tape takes no network": (
@@ -160,13 +160,13 @@ FLAGS: dict[str, Callable[[], Any]] = {
     "Sequential.forward is a method, which an int": lambda: setattr(NET, "forward", 3),
     "max_pool2d: x has shape (4, 4); it must be (..., C, H, W), with channels.": lambda: nn.MaxPool2d(2)(pb.ones((4, 4))),
     "avg_pool1d: x has shape (4,); it must be (..., C, L), with channels.": lambda: nn.AvgPool1d(2)(pb.ones(4)),
-}  # fmt: skip
+}
 
 OTHERS: dict[str, Callable[[], Any]] = {
     "seed 'a' is not an integer: use one from 0 to 2**64 - 1.": lambda: PB.random.seed("a"),
     "seed None is not an integer": lambda: PB.random.Generator(None),
     "seed 1.5 is not an integer": lambda: PB.random.seed(1.5),
-}  # fmt: skip
+}
 
 CASES = {words: call for cases in (RESULTS, GRADIENTS, AXES, LAYERS, FLAGS, OTHERS) for words, call in cases.items()}
 
@@ -185,7 +185,7 @@ CALLED: dict[str, Callable[[Any], Any]] = {
     "x.device is an attribute": lambda x: x.device(),
     "x.T is an attribute": lambda x: x.T(),
     "a layer is called with a tensor, layer(x), and a tensor is indexed, x[0]": lambda x: NET(x)(x),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("around", [lambda f: Called(f)(X), under_a_tape, lambda f: OPT.minimize(lambda: f(X))])
@@ -217,12 +217,12 @@ MADE: dict[type, tuple[Any, ...]] = {
     **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d), (3, 4, 2)), nn.Bilinear: (2, 3, 4), nn.GroupNorm: (2, 4),
     **dict.fromkeys((nn.RNN, nn.GRU, nn.LSTM, nn.RNNCell, nn.GRUCell, nn.LSTMCell, nn.MinGRU, nn.LRU, nn.Linear), (4, 2)),
     **dict.fromkeys((nn.MultiHeadAttention, nn.MultiheadAttention), (4, 2)), nn.PairwiseDistance: (),
-}  # fmt: skip
+}
 WITH_FLAGS = [
     (kind, p.name)
     for kind in vars(nn).values() if isinstance(kind, type) and issubclass(kind, nn.Module)
     for p in inspect.signature(kind).parameters.values() if isinstance(p.default, bool)
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("kind", "name"), WITH_FLAGS, ids=lambda x: getattr(x, "__name__", x))

@@ -60,7 +60,7 @@ def reports() -> dict[str, Any]:
         "a table": optim.schedules.Table([0.1, 0.2, 0.3, 0.4, 0.5]), "a Loader": pb.data.Loader((x,), batch_size=2),
         "a Parameter": net.scale_λ, "the tape": tape, "pb.config": pb.config, "a Generator": pb.random.Generator(3),
         "a solution": pb.solve.least_squares(lambda p: p - 1, pb.zeros(2)), "Digits": pb.data.digits(),
-    }  # fmt: skip
+    }
 
 
 REPORTS = reports()
@@ -85,7 +85,7 @@ def test_the_replacements_can_be_read(encoding: str) -> None:
     text = printed(encoding, *[REPORTS[title] for title in ("Profile", "Explanation", "Größe")])
     times, transpose, name = {
         "ascii": ("x", "^T", r"Gr\xf6\xdfe("), "utf-8": ("×", "ᵀ", "Größe("),
-    }.get(encoding, ("×", "^T", "Größe("))  # fmt: skip
+    }.get(encoding, ("×", "^T", "Größe("))
     assert f" {times} forward" in text
     assert f"g{transpose} @ " in text
     assert name in text
@@ -160,7 +160,7 @@ def test_no_message_has_a_character_beyond_ascii() -> None:
         f"{path.relative_to(SOURCES)}:{line}: {text!r}"
         for path in sorted(SOURCES.rglob("*.py")) if path not in (mapped, odd)
         for line, text in texts(path) if not {c for c in text if ord(c) > 127} <= BY_USERS
-    ]  # fmt: skip
+    ]
     assert not found, "write ... for an ellipsis, ^T for a transpose"
 
 

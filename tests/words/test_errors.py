@@ -28,7 +28,7 @@ def test_every_error_is_a_pullback_error_and_an_ordinary_one() -> None:
         "OutOfMemoryError": MemoryError, "UnconnectedError": pb.TapeError,
         "StaleValueError": pb.TapeError,
         "DeviceError": Exception, "CaptureError": Exception,
-    }.items():  # fmt: skip
+    }.items():
         cls = getattr(pb, name)
         assert issubclass(cls, pb.PullbackError), name
         assert issubclass(cls, also), name
@@ -135,7 +135,7 @@ CASES: list[tuple[Any, Any, str]] = [
     (lambda: pb.matmul(pb.ones((1 << 20, 1)), pb.ones((1, 1 << 24))), pb.OutOfMemoryError, r"memory"),
     (lambda: pb.GradientTape().watch(T([1])), pb.TapeError, r"watch.*int64.*float32"),
     (lambda: pb.GradientTape().watch([1.0]), pb.TapeError, r"watch.*float"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("ask", "error", "words"), CASES, ids=[words[:30] for _, _, words in CASES])
@@ -207,7 +207,7 @@ PLACES: list[tuple[Any, Any, str]] = [
     (lambda: nn.Linear(3, 8)(pb.tensor(1.0)), pb.ShapeError, r"axis of features"),
     (lambda: nn.Sequential(Net().free[0])(pb.ones((3, 4))), pb.ShapeError, r"matmul.*\(in Sequential\)$"),
     (lambda: nn.Sequential(nn.Embedding(3, 2))(pb.ones(2)), pb.DTypeError, r"\(in item 0 of Sequential, Embedding\(3, 2\)\)$"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("profiled", [False, True])

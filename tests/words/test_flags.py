@@ -21,13 +21,13 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {  # of functions that a matrix alone is
     **dict.fromkeys(("grad", "value_and_grad", "jacobian", "hessian"), (pb.sum,)),
     "vjp": (pb.sum, X), "jvp": (pb.sum, [X], [X]), "associative_scan": (pb.add, X), "scan": (lambda c, x: (c, x), 0.0, VECTOR),
     "linear_recurrence": (X, X), "isclose": (X, X), "linspace": (0, 1, 3), "topk": (X, 1), "reshape": (X, (4,)),
-    "astype": (X, "float64"),    "cumulative_sum": (VECTOR,), "cumulative_prod": (VECTOR,),
+    "astype": (X, "float64"), "cumulative_sum": (VECTOR,), "cumulative_prod": (VECTOR,),
     "solve_triangular": (X, VECTOR[:2]), "GradientTape": (),
     **dict.fromkeys(("quantile", "nanquantile", "percentile", "nanpercentile"), (X, 0.5)),
     "batch_norm": (X, VECTOR[:2], VECTOR[:2]), "kl_div": (X, X), "pairwise_distance": (X, X),
     "scaled_dot_product_attention": (X, X, X), "instance_norm": (pb.ones((2, 3, 4)), VECTOR, VECTOR), "rotary": (X,),
     **dict.fromkeys(("avg_pool1d", "max_pool1d"), (X, 1)), **dict.fromkeys(("avg_pool2d", "max_pool2d"), (pb.ones((1, 2, 2)), 1)),
-}  # fmt: skip
+}
 OTHER = {"scan": {"checkpoint"}, "black_box": {"batch"}, "profile": {"strict"}, "from_dlpack": {"copy"}}  # not only True or False
 
 

@@ -100,7 +100,7 @@ def test_only_ops_of_elements_and_what_runs_for_every_op_has_no_gate() -> None:
     assert {path for path in methods if path.startswith("Tensor") and path.partition(".")[2] not in dir(pb)} == {"Tensor.__init__"}
     assert {path for path in methods if not path.startswith(("Tensor", "Parameter", "Buffer"))} == {
         "GradientTape.add", "GradientTape.knows", "GradientTape.on_escape", "debug_nans.add", "debug_nans.on_escape"
-    }  # fmt: skip
+    }
     assert {"pb.exp", "pb.add", "nn.functional.relu"} <= bare
     assert "pb.sum" not in bare
 
@@ -182,7 +182,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "Linear.extra_repr() got an unexpected keyword argument 'depth'. It takes no arguments.": (
         lambda: NN.Linear(2, 2).extra_repr(depth=1)
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("words", CALLS)
@@ -198,7 +198,7 @@ FOUND_IN_PROGRAMS: dict[str, str] = {
     "pullback.nn.functional": "local_response_norm pixel_unshuffle multi_margin_loss",
     "pullback.optim": "incremental_update inject_hyperparams", "pullback.data": "SubsetRandomSampler get_worker_info StackDataset",
     "pullback.solve": "fmin_powell brenth fixed_point linear_sum_assignment", "pullback.random": "weibull_min",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("place", FOUND_IN_PROGRAMS)

@@ -45,11 +45,11 @@ def test_every_class_with_hints_is_tried() -> None:
         "Cuda", "QRResult", "SlogdetResult", "LstsqResult", "LeastSquaresResult", "RootResult", "MinimizeResult",
         "ConstrainedResult",
         "Minimization", "Iteration", "StepInfo",
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(("kind", "name"), [(nn.Linear, "kernel"), (pb.Tensor, "view"), (pb.GradientTape, "backward"),
-                                            (optim.Adam, "zero_grad"), (optim.schedules.Cosine, "get_lr")])  # fmt: skip
+                                            (optim.Adam, "zero_grad"), (optim.schedules.Cosine, "get_lr")])
 def test_help_does_not_list_a_name_that_is_only_answered(kind: type, name: str) -> None:
     assert f"\n |  {name}" not in pydoc.plain(pydoc.render_doc(kind))
 
@@ -65,7 +65,7 @@ HINTS: dict[str, Any] = {
     "'At' object has no attribute 'apply': write t.at[index].set(f(t[index])).": lambda: PB.ones(2).at[0].apply,
     "'Cosine' object has no attribute 'get_lr': ": lambda: getattr(optim.schedules.Cosine(0.1, steps=3), "get_lr"),  # noqa: B009
     "'Loader' object has no attribute 'other'": lambda: PB.data.Loader((pb.ones(3),), batch_size=1).other,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("words", HINTS)

@@ -27,7 +27,7 @@ OTHERS = {
     "cumsum",
     "cumulative_trapezoid", "exponential_", "extract", "new", "new_tensor", "normal_", "uniform_", "vectorize", "rand_like",
     "randn_like", "random_", "empty_strided", "new_empty", "gumbel_softmax", "poisson",
-}  # fmt: skip
+}
 
 
 def names() -> dict[str, Any]:
@@ -44,7 +44,7 @@ def names() -> dict[str, Any]:
         "length": 1, "stop": 2, "shift": 1, "pad_width": 1, "positions": [1], "repetitions": (2, 1), "boundaries": t[0],
         "bins": t[0], "tree": {"a": t}, "trees": [[1, 2], [3, 4]], "gradients": [t], "loss": t, "state": pb.random.state_dict(),
         "scaler": pb.amp.LossScaler(),
-    }  # fmt: skip
+    }
 
 
 def run(hint: str) -> Any:
@@ -67,7 +67,7 @@ def sources(torch: Any) -> dict[str, list[Any]]:
     return {
         "pullback": [torch, torch.special, np], "Tensor": [torch.Tensor], "pullback.nn.functional": [torch.nn.functional],
         "pullback.linalg": [torch.linalg],
-    }  # fmt: skip
+    }
 
 
 def theirs(torch: Any, f: Any) -> Any:

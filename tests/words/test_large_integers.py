@@ -32,7 +32,7 @@ X = pb.ones((2, 3, 4))
     (lambda: pb.ones(2).at[0].set(HUGE), r"at\[...\].set: an integer of 401 digits"),
     (lambda: pb.random.normal((2,), HUGE), "normal: mean=an integer of 401 digits is not a number"),
     (lambda: F.layer_norm(X, eps=HUGE), "layer_norm: eps=an integer of 401 digits is not a real number"),
-])  # fmt: skip
+])
 def test_integers_that_no_dtype_holds_are_refused(call: Callable[[], Any], words: str) -> None:
     with pytest.raises(pb.DTypeError, match=words):
         call()
@@ -70,7 +70,7 @@ EPSILONS: list[Callable[[float], Any]] = [
     lambda e: pb.logit(X, eps=e), lambda e: pb.nn.LayerNorm(3, eps=e), lambda e: pb.nn.RMSNorm(3, eps=e),
     lambda e: pb.nn.BatchNorm1d(3, eps=e), lambda e: pb.nn.InstanceNorm2d(3, eps=e), lambda e: pb.nn.GroupNorm(1, 3, eps=e),
     lambda e: pb.nn.CosineSimilarity(eps=e), lambda e: pb.nn.PairwiseDistance(eps=e),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("make", EPSILONS)

@@ -46,7 +46,7 @@ CALLS = [
     ("L.cross(b, b, 0)", "Pass what follows by keyword: axis=."),
     ("L.vecdot(b, b, dim=-1)", "it is axis= here."),
     ("L.qr(x, full_matrices=True)", 'full_matrices=True is mode="complete" here'),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("call", "words"), CALLS)
@@ -66,7 +66,7 @@ OPTIONS = [
     ("L.matrix_norm(x, ord='nuclear')", 'matrix_norm: ord=\'nuclear\' is none of .* It is "nuc" here.'),
     ("L.vector_norm(b, ord='inf')", "Give the number: float"),
     ("L.vector_norm(b, ord=np.nan)", "vector_norm: ord=nan is none of"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("call", "words"), OPTIONS)
@@ -84,11 +84,11 @@ GOOD: dict[str, dict[str, Any]] = {
     **{name: {"a": VECTOR, "b": VECTOR} for name in ("cross", "outer", "vecdot")},
     **{name: {"a": SQUARE, "b": SQUARE} for name in ("matmul", "tensordot")}, "matrix_power": {"x": SQUARE, "n": 2},
     "matrix_function": {"x": SQUARE, "f": pb.exp},
-}  # fmt: skip
+}
 NEVER: dict[str, Any] = {
     "a string": "a", "None": None, "a ragged list": [[1.0, 2.0], [3.0]], "complex": np.ones((3, 3)) * 1j, "a complex": [1j, 2.0],
     "a set": {1.0}, "an object": object(), "objects": np.array([None, 1]), "strings": np.array(["a"]), "bool": np.array([[True]]),
-}  # fmt: skip
+}
 BY_SHAPE: dict[str, Any] = {"a number": 3.0, "a vector": np.ones(3), "not square": np.ones((2, 3)), "empty": np.zeros((0,))}
 
 
@@ -161,7 +161,7 @@ ERRORS: list[tuple[str, Any]] = [
     ("matrix_rank", lambda: L.matrix_rank(np.eye(2), rtol=np.float32("nan"))),
     ("lstsq", lambda: L.lstsq(np.eye(2), np.ones(2), rcond=np.nan)),
     ("lstsq", lambda: L.lstsq(np.eye(2), np.ones(2), rcond="small")),  # type: ignore[arg-type]
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "call"), ERRORS)
@@ -173,7 +173,7 @@ def test_an_error_names_the_function_that_was_called(name: str, call: Any) -> No
 @pytest.mark.parametrize("call", [
     lambda a, b: L.solve(a, b), lambda a, b: L.lstsq(a, b), lambda a, b: L.solve_triangular(a, b, upper=True),
     lambda a, b: L.solve_triangular(a, b, upper=True, left=False),
-])  # fmt: skip
+])
 def test_an_error_shows_the_shape_of_a_vector_as_it_was_given(call: Any) -> None:
     with pytest.raises(pb.ShapeError) as caught:
         call(np.eye(2), [1, 2, 3])

@@ -33,18 +33,18 @@ RESULTS: list[Any] = [
     pb.linalg.lstsq(pb.eye(2), pb.ones(2)), LM, LM.step(lambda: P - 1), RUN, next(RUN), RUN.result(),
     pb.solve.least_squares(lambda x: x, [1.0]), pb.solve.root(lambda x: x, [1.0]),
     pb.solve.augmented_lagrangian(lambda x: pb.sum(x**2), [1.0]),
-]  # fmt: skip
+]
 CLASSES: dict[str, type] = {
     **{type(x).__name__: type(x) for x in RESULTS},
     "Tensor": pb.Tensor, "GradientTape": pb.GradientTape, "Optimizer": optim.Optimizer, "Module": nn.Module, "Cuda": type(pb.cuda),
     "LossScaler": pb.amp.LossScaler,
     "Loader": pb.data.Loader, "At": type(pb.ones(1).at), "Schedule": optim.schedules.Schedule,
-}  # fmt: skip
+}
 ROWS = [(place, name, hint) for place, names in NAMES.items() for name, hint in names.items()]
 HERE = {
     "pb": pb, "nn": nn, "optim": optim, "np": np, "t": pb.ones((2, 2)), "p": P, "tape": pb.GradientTape(), "net": nn.Linear(2, 2),
     "opt": optim.SGD([P]), "pickle": pickle, "cuda": pb.cuda,
-}  # fmt: skip
+}
 
 
 def value_of(path: str) -> Any:
@@ -204,7 +204,7 @@ def error_of(expression: str) -> BaseException:
         ("t.exp_()", "it is p.assign(pb.exp(p)) here."),
         ("t.kthvalue(1)", "it is pb.sort(t)[..., k - 1] here."),
     ],
-)  # fmt: skip
+)
 def test_a_name_from_elsewhere_is_answered(expression: str, message: str) -> None:
     error = error_of(expression)
     assert type(error) is AttributeError

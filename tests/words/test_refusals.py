@@ -174,7 +174,7 @@ SHAPES: list[tuple[str, Any]] = [
     ("np.ravel", lambda: np.ravel(ROWS, order="F")),
     ("black_box", lambda: pb.black_box(lambda x, y: x, batch="rows")(ROWS, SIX)),
     ("Loader", lambda: pb.data.Loader([np.zeros(3), np.zeros(4)], 2)),
-]  # fmt: skip
+]
 
 DTYPES: list[tuple[str, Any]] = [
     ("pad", lambda: pb.pad(T([1]), 1, value=1.5)),
@@ -204,7 +204,7 @@ DTYPES: list[tuple[str, Any]] = [
     ("Parameter", lambda: pb.Parameter([1, 2])),
     ("SGD", lambda: optim.SGD([made_trainable(pb.Parameter([1, 2], trainable=False))])),
     ("float32", lambda: [1, 2][ONE]),
-]  # fmt: skip
+]
 
 OTHERS: list[tuple[type[Exception], str, Any]] = [
     (ValueError, "reshape", lambda: pb.reshape(ROWS.T, (4,), copy=False)),
@@ -293,7 +293,7 @@ OTHERS: list[tuple[type[Exception], str, Any]] = [
     (pb.DeviceError, "tpu", lambda: pb.ones(2, device="tpu")),
     (NotImplementedError, "forward", lambda: nn.Module()(ROWS)),
     (AttributeError, "no_such_name", lambda: pb.no_such_name),
-]  # fmt: skip
+]
 
 CASES = [
     *[(pb.ShapeError, words, ask) for words, ask in SHAPES],

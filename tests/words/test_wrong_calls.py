@@ -34,7 +34,7 @@ LAYERS: dict[str, tuple[Callable[[], Any], str]] = {
     "a list of weights": (lambda: NET.load_state_dict(NET.parameters()), "the state is a list; give a dict"),  # type: ignore[arg-type]
     "the path of weights": (lambda: NET.load_state_dict("net.safetensors"), "the state is a str; give a dict"),  # type: ignore[arg-type]
     "too many tensors": (lambda: nn.Tanh()(X, X), "Tanh(...)() takes x by position, and 2 arguments were given"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", LAYERS)
@@ -88,7 +88,7 @@ STEPS: dict[str, tuple[Callable[[Any, Any, Any], Any], str]] = {
     "a shape to initialize": (lambda net, opt, g: nn.init.normal((3, 2)), "p = nn.init.normal(pb.Parameter(pb.zeros((3, 2))))"),
     "a gain without weights": (lambda net, opt, g: nn.init.xavier_uniform(1.0), "not a Parameter to set in place"),
     "another library's state": (lambda net, opt, g: opt.load_state_dict({"state": {}, "param_groups": []}), "has entries for"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", STEPS)

@@ -57,12 +57,12 @@ _FIRST: dict[str, Family] = {
     "captured_recurrent": captures.captured_recurrent, "loader": captures.loader,
     "captured_state": together(captures.captured_attention, captures.captured_steps_with_state),
     "update_options": updates.update_options, "projection": together(updates.loss_scaler, updates.projection),
-}  # fmt: skip
+}
 # Families that need another library, or in which CuPy compiles kernels.
 LIBRARIES: dict[str, Family] = {
     "matrices": libraries.matrices, "by_cupy": libraries.by_cupy, "exchange_cupy": libraries.exchange_cupy,
     "exchange_torch": libraries.exchange_torch, "exchange_jax": libraries.exchange_jax,
-}  # fmt: skip
+}
 _SAME_BITS: dict[str, Family] = {
     "layers": together(
         layers.attention, layers.conv, layers.recurrent, layers.channel_norms, layers.pools, layers.linear_recurrence
@@ -72,7 +72,7 @@ _SAME_BITS: dict[str, Family] = {
         updates.optimizers, elementary.products, elementary.reductions, elementary.rows, elementary.losses,
         elementary.elementwise_ops, indexing.scatter,
     ),
-}  # fmt: skip
+}
 _LAST: dict[str, Family] = {
     "optimizers": updates.optimizers,
     "transforms": together(transforms.vectorized, transforms.per_example, transforms.recomputed),
@@ -82,10 +82,10 @@ _LAST: dict[str, Family] = {
     "indexing": together(indexing.indexing, indexing.cumulative, indexing.random, elementary.layouts),
     "elementwise": together(elementary.elementwise, elementary.elementwise_ops), "rounded_products": elementary.rounded_products,
     "large_products": elementary.large_products,
-}  # fmt: skip
+}
 FAMILIES: dict[str, Family] = {
     **_FIRST, **LIBRARIES, **{name + EVERYWHERE: in_everywhere(f) for name, f in _SAME_BITS.items()}, **_LAST,
-}  # fmt: skip
+}
 
 # What multiplies the differences that comparison.BY_DTYPE allows in float32 and float64. Tensor cores round their factors, and the
 # algorithms of other libraries round differently.

@@ -156,13 +156,13 @@ def captured_norms(n: int) -> Iterator[Case]:
         return nn.Sequential(
             nn.Conv2d(2, 6, 3, padding=1, bias=False), norm(6), nn.ReLU(), nn.MaxPool2d(2),
             nn.Conv2d(6, 4, 3, padding=1, bias=False), norm(4), nn.SiLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3),
-        )  # fmt: skip
+        )
 
     batches = [(floats(count, 2, side, side, seed=i), integers(3, count, seed=i)) for i in range(3)]
     norms = {
         "batch norm": nn.BatchNorm2d, "batch norm, means of all batches": partial(nn.BatchNorm2d, momentum=None),
         "group norm": partial(nn.GroupNorm, 2), "instance norm": partial(nn.InstanceNorm2d, affine=True),
-    }  # fmt: skip
+    }
     for name, norm in norms.items():
         yield name, partial(_three_ways, _network(partial(net, norm), partial(optim.Adam, lr=0.01)), batches)
 

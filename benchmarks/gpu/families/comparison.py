@@ -64,7 +64,7 @@ def compared(got: Any, wanted: Any, allowed: float) -> dict[str, Any] | None:
     return {
         "of": f"{got.dtype}{list(shape)}", "elements": int(wrong.sum()), "first": list(first), "last": list(last),
         "got": str(got[first]), "wanted": str(wanted[first]), "difference": difference(got, wanted), "allowed": allowed,
-    }  # fmt: skip
+    }
 
 
 def as_line(case: str, part: int, found: dict[str, Any]) -> str:

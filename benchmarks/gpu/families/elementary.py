@@ -192,7 +192,7 @@ def large_products(n: int) -> Iterator[Case]:
 
     def layer(
         precision: str | None, dtype: str, rows: int, depth: int, columns: int, activation: str | None = "tanh"
-    ) -> list[Any]:  # fmt: skip
+    ) -> list[Any]:
         x, w, b = floats(rows, depth, dtype=dtype), floats(columns, depth, seed=1, dtype=dtype), floats(columns, dtype=dtype)
         with pb.amp.autocast(precision) if precision else contextlib.nullcontext():
             f = partial(F.linear, activation=activation)
@@ -203,7 +203,7 @@ def large_products(n: int) -> Iterator[Case]:
     for name, precision, dtype, depth in (
         ("float32", None, "float32", 9), ("tf32", "tf32", "float32", 8), ("rounded to bfloat16", "bfloat16", "float32", 3),
         ("rounded to float16", "float16", "float32", 3), ("bfloat16", None, "bfloat16", 3), ("float16", None, "float16", 3),
-    ):  # fmt: skip
+    ):
         yield f"{name}, {side} x {depth} x {side}", partial(product, precision, dtype, depth, side)
         yield f"{name}, {side // 2} x 8 x {side // 2}", partial(product, precision, dtype, 8, side // 2)
         for rows, inner in ((side // 2, 8), (304, 96), (96, 96)) if n > SHORTEST else ((48, 96),):
@@ -268,7 +268,7 @@ def layouts(n: int) -> Iterator[Case]:
             pb.copy(pb.permute_dims(x, (1, 0))), pb.concat([x, x], axis=1), pb.concat([x, x], axis=0), pb.copy(pb.flip(x, axis=0)),
             pb.copy(pb.broadcast_to(x[:1], (5, 20))), pb.stack([x, x]), pb.pad(x, ((1, 2), (0, 3))), pb.full_like(x, 3),
             pb.copy(pb.permute_dims(pb.reshape(x[:4], (4, 4, 5)), (0, 2, 1))), pb.roll(x, 3, axis=0), pb.repeat(x, 2, axis=1),
-        ]  # fmt: skip
+        ]
 
     for dtype in DTYPES:
         yield f"moved {dtype}", partial(moved, dtype)

@@ -33,7 +33,7 @@ def conv(n: int) -> Iterator[Case]:
         ("the whole image", (count, 5, 6, 6), (7, 5, 6, 6), {}),
         ("1,080 products", (2, 120, 5, 5), (6, 120, 3, 3), {}),  # more than a slice of a contraction
         ("1,156 pixels", (4, 3, 17, 17), (5, 3, 3, 3), {"padding": 1}),  # likewise, of the gradient of the weight
-    )  # fmt: skip
+    )
     for name, x, w, options in forms:
         for dtype in FLOATS if name in ("3 x 3", "strides, dilation, groups", "by channel", "1,080 products") else ("float32",):
             operands = floats(*x, dtype=dtype), floats(*w, seed=1, dtype=dtype), floats(w[0], seed=2, dtype=dtype)
@@ -195,7 +195,7 @@ def attention(n: int) -> Iterator[Case]:
         ("widths of 128", 2, 1, 33, 70, 128, 128, {"enable_gqa": True}),
         ("one key", 1, 1, 5, 1, 1, 1, {}),
         ("280 queries of a key", 2, 1, 140, 20, 8, 8, {"enable_gqa": True}),  # more than a block of the sum over queries
-    )  # fmt: skip
+    )
     for name, heads, groups, queries, keys, width, out, options in forms:
         for dtype in FLOATS if name in ("causal", "shared keys", "1,024 keys", "280 queries of a key") else ("float32",):
             shapes = (2, heads, queries, width), (2, groups, keys, width), (2, groups, keys, out)

@@ -89,7 +89,7 @@ def matrices(n: int) -> Iterator[Case]:
     yield "solve, tangent", lambda: with_tangents(linalg.solve, _regular(5), floats(5, 8, 2))
     yield "matrix_power and norms", lambda: [
         linalg.matrix_power(_regular(size=5), -2), linalg.matrix_norm(_regular(5), ord=2), linalg.matrix_rank(_regular(5)),
-    ]  # fmt: skip
+    ]
     yield "a singular matrix is an error", _singular
     yield "half precision", lambda: [linalg.solve(_regular(dtype=d), floats(8, 2, dtype=d)) for d in ("float16", "bfloat16")]
     yield "a captured function refuses, or gives the same", _captured_solve

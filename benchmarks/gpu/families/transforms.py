@@ -82,7 +82,7 @@ def per_example(n: int) -> Iterator[Case]:
         weights = lambda norms: pb.minimum(1.0, pb.rsqrt(norms))
         return [
             *pb.per_example_grad(one)(*to), pb.per_example_norm(one)(*to), *pb.weighted_grad(one, weights)(*to),
-        ]  # fmt: skip
+        ]
 
     yield "a network of two layers", partial(run, net, min(n, 50), 8)
     yield "images", partial(run, image_net, 5, 1, 6, 6)

@@ -153,7 +153,7 @@ def projection(n: int) -> Iterator[Case]:
         "non-negative": c.NonNegative(), "a box": c.Box(-0.5, 0.5), "MaxNorm": c.MaxNorm(1.0, 1), "UnitNorm": c.UnitNorm(0),
         "simplex of rows": c.Simplex(1), "simplex of columns": c.Simplex(0), "simplex of all": c.Simplex(None),
         "MaxNorm of all": c.MaxNorm(0.5, None),
-    }  # fmt: skip
+    }
 
     def run(name: str, dtype: str, shape: tuple[int, ...], options: dict[str, Any]) -> list[Any]:
         parameters = [pb.Parameter(between(0, 1, *shape, dtype=dtype), constraint=limits[name]), pb.Parameter(floats(9))]

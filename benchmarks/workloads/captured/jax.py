@@ -39,6 +39,6 @@ WORKLOADS = {
     "mlp 784-1024-1024-10, grad of jit": lambda: gradient_of_jit((784, 1024, 1024, 10), 512),
     "jacobian": transforms.WORKLOADS["jacobian"],
     "hessian": transforms.WORKLOADS["hessian"],
-}  # fmt: skip
+}
 
 facts = eager.facts

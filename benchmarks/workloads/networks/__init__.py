@@ -29,7 +29,7 @@ def layers_of_cnn(nn):
         nn.Conv2d(1, 16, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(16, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
         nn.Flatten(), nn.Linear(32 * 7 * 7, 10),
-    ]  # fmt: skip
+    ]
 
 
 def layers_of_digits(nn):
@@ -38,7 +38,7 @@ def layers_of_digits(nn):
         nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
         nn.Flatten(), nn.Linear(32 * 2 * 2, 32), nn.ReLU(), nn.Linear(32, 10),
-    ]  # fmt: skip
+    ]
 
 
 def reader(nn):

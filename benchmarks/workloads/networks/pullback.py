@@ -27,12 +27,12 @@ from . import (
     layers_of_cnn,
     layers_of_digits,
     reader,
-)  # fmt: skip
+)
 
 NETWORKS = {
     CNN: lambda: nn.Sequential(*layers_of_cnn(nn)), DIGITS: lambda: nn.Sequential(*layers_of_digits(nn)),
     RESNET: resnet8, GRU: lambda: reader(nn),
-}  # fmt: skip
+}
 
 
 def step(name, capture):

@@ -23,7 +23,7 @@ from . import (
     layers_of_cnn,
     layers_of_digits,
     reader,
-)  # fmt: skip
+)
 
 
 class Residual(nn.Module):
@@ -35,7 +35,7 @@ class Residual(nn.Module):
         self.branch = nn.Sequential(
             nn.ZeroPad2d((0, 1, 0, 1)) if stride == 2 else nn.Identity(), first, nn.BatchNorm2d(outputs, 1e-3, 0.01), nn.ReLU(),
             nn.Conv2d(outputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs, 1e-3, 0.01),
-        )  # fmt: skip
+        )
         self.shortcut = nn.Identity() if stride == 1 else nn.Conv2d(inputs, outputs, 1, stride)
 
     def forward(self, x):
@@ -47,7 +47,7 @@ def resnet8():
         nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16, 1e-3, 0.01), nn.ReLU(),
         Residual(16, 16, 1), Residual(16, 32, 2), Residual(32, 64, 2),
         nn.AvgPool2d(8), nn.Flatten(), nn.Linear(64, 10),
-    )  # fmt: skip
+    )
 
 
 class Block(nn.Module):
@@ -82,7 +82,7 @@ class Decoder(nn.Module):
 NETWORKS = {
     CNN: lambda: nn.Sequential(*layers_of_cnn(nn)), DIGITS: lambda: nn.Sequential(*layers_of_digits(nn)),
     RESNET: resnet8, GRU: lambda: reader(nn),
-}  # fmt: skip
+}
 
 
 def step(name):

@@ -27,7 +27,7 @@ MINIMIZE_IF_MEANT: Final = (
 NUMBERS: Final = frozenset((
     "numpy()", "item()", "tolist()", "int()", "float()", "complex()", "np.asarray()", "__dlpack__()", "__cuda_array_interface__",
     "pickling",
-))  # fmt: skip
+))
 STOPPED: Final = frozenset(("stop_gradient",))  # cuts that the user asked for
 
 
@@ -61,7 +61,7 @@ def unconnected(tape: Tape, x: Any) -> str:
             " (it is not trainable)" if frozen
             else " (it was not used while the tape recorded" + _views_before(x) + ")" if isinstance(x, Parameter)
             else ": it was not watched while the tape recorded; call tape.watch(t) before using it"
-        )  # fmt: skip
+        )
     elif x.serial in tape.journal.watched and not any([x.serial in node.inputs for node in named(tape.nodes)]):
         line += f": it was watched at {line_of(tape.journal.watched[x.serial])}, and no op that was recorded used it after that"
         before = [op_at(node.op, node.site) for node in named(tape.nodes) if any([value is x for value in all_kept([node])])]
@@ -167,7 +167,7 @@ def zero(tape: Tape, x: Any) -> str:
         f"the derivative of {op_at(*origin.pulled)}" if origin.pulled
         else f"{public_name(origin.codes) or node.op.name}, recorded at {line_of(node.site)}"
         for node, origin in zip(nodes, origins)
-    ]))  # fmt: skip
+    ]))
     second = any([not reach.isdisjoint(values) for values, _ in tape.journal.derivatives])
     return f"{name_of(x)} reaches the target only through steps whose derivative is zero everywhere ({ends}): its gradient is " + (
         "zero, because it is the second derivative of a function of straight pieces."

@@ -36,7 +36,7 @@ class Facts:
         example: Callable[..., Any] | None = None, domain: tuple[float, float] = (-2.0, 2.0), ulp: float = 4,
         factors: dict[int, Callable[..., Any]] | None = None, why_reference: str | None = None,
         ends_with: Callable[[Mapping[str, Any]], Op] | None = None, same_bits: bool | str = BY_LIBRARY,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.shown, self.multiplied, self.cost, self.example, self.domain, self.ulp = shown, multiplied, cost, example, domain, ulp
         self.factors: dict[int, Callable[..., Any]] = factors or {}
         self.why_reference, self.ends_with, self.same_bits = why_reference, ends_with, same_bits

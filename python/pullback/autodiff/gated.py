@@ -49,7 +49,7 @@ def sweep_each(tape: Tape, target: Tensor, sources: Sequence[Any], receive: Rece
 
 def _walk(
     tape: Tape, nodes: list[Recorded], gate: _Gate, serials: set[int], reach: set[int], first: set[int], needed: set[int] | None
-) -> None:  # fmt: skip
+) -> None:
     """Walks all nodes back, and passes on the gradients of the sources `first`, which no earlier node uses.
 
     A checkpointed call did not record its inside. If it is the first to use a source, its nodes are walked in the same way.

@@ -97,14 +97,14 @@ class Op:
     __slots__ = (
         "batch", "call", "dead", "edges", "facts", "issue", "joint", "kernel", "kind", "name", "names", "native", "params",
         "pullback", "reference", "rules", "takes", "tangent", "variadic",
-    )  # fmt: skip
+    )
 
     def __init__(
         self, name: str, *, kind: Any, names: tuple[str, ...], params: int = 0, rules: tuple[Rule | None, ...], pullback: Any,
         joint: bool = False, variadic: bool = False, takes: str = "any", reference: Callable[..., Any] | None = None,
         kernel: Callable[..., Any] | None = None, batch: Callable[..., Any] | None = None,
         tangent: Callable[..., Any] | None = None, facts: Facts | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name, self.kind, self.names, self.params, self.facts = name, kind, names, params, facts or Facts(name, names[:2])
         self.rules, self.pullback, self.joint, self.variadic, self.takes = rules, pullback, joint, variadic, takes
         self.batch, self.tangent = batch or kind.batch, tangent or kind.tangent

@@ -23,7 +23,7 @@ from .site import Site, call_site, current_frame, is_ours, line_of, reading_fram
 _READERS: Final = frozenset((
     "tensors.tensor", "tensors.exchange", "tensors.escape", "interop.dispatch", "interop.gate", "autodiff.tape",
     "autodiff.returned", "transforms.jvp",
-))  # fmt: skip
+))
 _LARGEST: Final = 4096  # the most elements of a tensor that is known by its values
 _STORED: Final = "an assignment to items of a NumPy array"
 _JOINED: Final = "NumPy, which made an array of tensors"

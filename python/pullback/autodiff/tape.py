@@ -160,7 +160,7 @@ class Tape(Listening):
     def gradient(
         self, target: Tree, sources: Tree, output_gradients: Any = None, unconnected: Unconnected = "error",
         aggregation: Aggregation = "accumulate",
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Computes the vector-Jacobian product of the target(s) with respect to each source, in the structure of `sources`.
 
         Args:
@@ -187,7 +187,7 @@ class Tape(Listening):
     def pull(
         self, targets: list[Any], seeds: Callable[[], list[Any]], sources: list[Any], unconnected: str = "error",
         aggregation: str = "accumulate", retain: bool = False,
-    ) -> list[Any]:  # fmt: skip
+    ) -> list[Any]:
         """Returns the gradient of each source. seeds() returns the targets' cotangents. `retain` keeps the tape's record."""
         found = self.run_backward(lambda free: sweep(self, targets, seeds(), sources, unconnected, aggregation, free), retain)
         note_derivative(targets, found)

@@ -68,17 +68,17 @@ class Loader(_Checked, MadeOutside, Generic[Batch]):
     def __init__(
         self: Loader[tuple[Tensor, Tensor]], arrays: tuple[Readable, Readable], batch_size: SupportsIndex, shuffle: bool = True,
         seed: int = 0, device: str | None = None, drop_last: bool = False, *, from_host: bool | None = None,
-    ) -> None: ...  # fmt: skip
+    ) -> None: ...
     @overload
     def __init__(
         self: Loader[tuple[Tensor, ...]], arrays: list[Any] | tuple[Any, ...], batch_size: SupportsIndex, shuffle: bool = True,
         seed: int = 0, device: str | None = None, drop_last: bool = False, *, from_host: bool | None = None,
-    ) -> None: ...  # fmt: skip
+    ) -> None: ...
     @overload
     def __init__(
         self: Loader[Tensor], arrays: Readable, batch_size: SupportsIndex, shuffle: bool = True,
         seed: int = 0, device: str | None = None, drop_last: bool = False, *, from_host: bool | None = None,
-    ) -> None: ...  # fmt: skip
+    ) -> None: ...
 
     def __init__(
         self,
@@ -303,7 +303,7 @@ class Loader(_Checked, MadeOutside, Generic[Batch]):
                 else copy(a[rows]) if change
                 else a[rows]
                 for a, change in zip(self._arrays, self._change)
-            ]  # fmt: skip
+            ]
 
     def state_dict(self) -> dict[str, int]:
         """Returns the position of the iteration that advanced last: its epoch, the batches it has yielded, and the seed.

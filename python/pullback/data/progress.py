@@ -83,7 +83,7 @@ class Progress(Generic[Batch]):
         self._numbers, self._values = _Numbers(), {}
         first, total = self._extent()
         self._bar = bar = tqdm(total=total, desc=self._title(first, first), unit="batch", dynamic_ncols=True, mininterval=0,
-                               miniters=1, **self._options)  # fmt: skip
+                               miniters=1, **self._options)
         speed, clock, samples_of = _Speed(), time.perf_counter, _samples_of
         due = clock()  # after the first batch, its FLOPs and numbers are shown
         try:

@@ -72,7 +72,7 @@ class Aim(nn.Module):
 def train(
     run: Run, *, steps: int = 300, lr: float = 2e-2, throws: int = 32, hidden: int = 32,
     estimate: Literal["central", "spsa"] = "central",
-) -> Result:  # fmt: skip
+) -> Result:
     """Trains the network with Adam, and throws once at each of 131 targets at the end.
 
     Args:

@@ -79,4 +79,4 @@ EXAMPLES: Final = {
         (_steps(300), _lr(2e-2), Option("throws", 32, "throws of a step"), Option("hidden", 32, "units of each hidden layer"),
          Option("estimate", "central", "how the simulator's gradient is estimated", ("central", "spsa"))),
     ),
-}  # fmt: skip
+}

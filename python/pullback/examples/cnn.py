@@ -28,7 +28,7 @@ def network(channels: int = 24) -> nn.Module:
         nn.Conv2d(1, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(channels, 2 * channels, 3, padding=1), nn.BatchNorm2d(2 * channels), nn.ReLU(), nn.MaxPool2d(2),
         nn.Flatten(), nn.Linear(2 * channels * 2 * 2, 10),
-    )  # fmt: skip
+    )
 
 
 def train(run: Run, *, epochs: int = 7, batch_size: int = 64, lr: float = 5e-3, channels: int = 24) -> Result:

@@ -16,7 +16,7 @@ STYLE: Final[dict[Any, Any]] = {
     "savefig.transparent": True,  # so that the pictures fit into pages of any colour
     "text.color": GREY, "axes.labelcolor": GREY, "axes.titlecolor": GREY, "axes.edgecolor": GREY, "xtick.color": GREY,
     "ytick.color": GREY, "legend.frameon": False,
-}  # fmt: skip
+}
 
 
 class Files(NamedTuple):

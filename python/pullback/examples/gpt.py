@@ -51,7 +51,7 @@ class GPT(nn.Module):
 
     def __init__(
         self, characters: int = 65, context: int = 64, layers: int = 4, heads: int = 4, width: int = 128, tied: bool = True
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.characters, self.positions = nn.Embedding(characters, width), nn.Embedding(context, width)
         self.blocks = nn.Sequential(*[Block(width, heads) for _ in range(layers)])
         self.norm = nn.LayerNorm(width, bias=False)

@@ -38,7 +38,7 @@ def resnet8() -> nn.Module:
         Residual(16, 32, stride=2),
         Residual(32, 64, stride=2),
         nn.AvgPool2d(8), nn.Flatten(), nn.Linear(64, 10),
-    )  # fmt: skip
+    )
 
 
 class Residual(nn.Module):
@@ -48,7 +48,7 @@ class Residual(nn.Module):
         self.branch = nn.Sequential(
             SameConv2d(inputs, outputs, 3, stride), batch_norm(outputs), nn.ReLU(),
             SameConv2d(outputs, outputs, 3), batch_norm(outputs),
-        )  # fmt: skip
+        )
         same_shape = inputs == outputs and stride == 1
         self.shortcut = nn.Identity() if same_shape else SameConv2d(inputs, outputs, 1, stride)
 
@@ -65,7 +65,7 @@ def ds_cnn() -> nn.Module:
         SameConv2d(1, 64, (10, 4), stride=2), batch_norm(64), nn.ReLU(), nn.Dropout(0.2),
         separable(64), separable(64), separable(64), separable(64), nn.Dropout(0.4),
         nn.AvgPool2d((24, 5)), nn.Flatten(), nn.Linear(64, 12),
-    )  # fmt: skip
+    )
 
 
 def separable(channels: int) -> nn.Module:
@@ -73,7 +73,7 @@ def separable(channels: int) -> nn.Module:
     return nn.Sequential(
         SameConv2d(channels, channels, 3, groups=channels), batch_norm(channels), nn.ReLU(),
         SameConv2d(channels, channels, 1), batch_norm(channels), nn.ReLU(),
-    )  # fmt: skip
+    )
 
 
 def batch_norm(channels: int) -> nn.Module:

@@ -21,11 +21,11 @@ RENAMED: Final = {
     "absolute": "abs", "fabs": "abs", "power": "pow", "invert": "bitwise_invert", "left_shift": "bitwise_left_shift",
     "right_shift": "bitwise_right_shift", "rint": "round", "fix": "trunc", "conjugate": "positive", "amax": "max", "amin": "min",
     "cumsum": "cumulative_sum", "cumprod": "cumulative_prod", "radians": "deg2rad", "degrees": "rad2deg",
-}  # fmt: skip
+}
 OPTIONS: Final = {"ddof": "correction"}
 REDUCTIONS: Final = {
     "add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any",
-}  # fmt: skip
+}
 SCANS: Final = {"add": "cumulative_sum", "multiply": "cumulative_prod", "logaddexp": "logcumsumexp"}
 RUNNING: Final = {"maximum": "cummax", "minimum": "cummin"}  # return values and indices
 # These functions return no tensor and have no derivative, so they receive the tensor's memory as a NumPy array.
@@ -33,7 +33,7 @@ FACTS: Final = frozenset({
     "allclose", "array2string", "array_equal", "array_equiv", "array_repr", "array_str", "can_cast", "copyto", "iscomplexobj",
     "isrealobj", "may_share_memory", "ndim", "result_type", "save", "savetxt", "savez", "savez_compressed", "shape",
     "shares_memory", "size",
-})  # fmt: skip
+})
 
 
 def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:

@@ -21,7 +21,7 @@ SPACES: Final = {
     "pullback.optim.constraints": "optim.constraints", "pullback.nn.init": "nn.init", "pullback.data": "pb.data",
     "pullback.tree": "pb.tree", "pullback.amp": "pb.amp", "pullback.solve": "pb.solve",
     "pullback.debug": "pb.debug", "pullback.profiling": "pb.profiling", "pullback.typing": "pb.typing",
-}  # fmt: skip
+}
 
 
 # ---- attributes

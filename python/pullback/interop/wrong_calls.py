@@ -25,7 +25,7 @@ _ATTRIBUTES = {
     "size": "x.size is an attribute, the number of elements; x.shape[0] is the length of the first axis.",
     **{name: f"x.{name} is an attribute: write it without parentheses."
        for name in ("ndim", "dtype", "device", "T", "mT", "nbytes", "itemsize")},
-}  # fmt: skip
+}
 _CALLED = re.compile(rf"\.({'|'.join(_ATTRIBUTES)})\(")
 
 

@@ -12,7 +12,7 @@ Detail = Literal["count", "phase", "kernel"]
 DETAILS: Final[tuple[Detail, ...]] = get_args(Detail)
 FIGURES: Final = (
     "adds", "multiplies", "fmas", "matmul_flops", "executed_flops", "special_ops", "integer_ops", "bytes_read", "bytes_written",
-)  # fmt: skip
+)
 HOST: Final = ("launches", "tape", "copies", "waiting")  # the parts of the host's time that are counted separately
 KEPT: Final = 1 << 14  # number of latest launches (and of phase borders) that are kept one by one
 

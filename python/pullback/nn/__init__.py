@@ -5,7 +5,7 @@ from . import functional, init
 from .activations import (
     CELU, ELU, GELU, GLU, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyReLU, LogSoftmax, Mish, PReLU, ReLU, ReLU6, SELU,
     Sigmoid, SiLU, Softmax, Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
-)  # fmt: skip
+)
 from .attention_layers import MultiHeadAttention, MultiheadAttention
 from .convolutions import Conv1d, Conv2d, ConvTranspose2d
 from .bilinear import Bilinear

@@ -30,7 +30,7 @@ NAME = "scaled_dot_product_attention"
 def scaled_dot_product_attention(
     query: ArrayLike, key: ArrayLike, value: ArrayLike, attn_mask: ArrayLike | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns softmax(scale · query @ keyᵀ + mask) @ value, in one launch that forms no array of all scores.
 
     Args:
@@ -62,7 +62,7 @@ def scaled_dot_product_attention(
 def attend(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, causal: bool, scale: float | None = None,
     weighted: bool = False,
-) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+) -> tuple[Tensor, Tensor | None]:
     """Returns the result of attention, and the weights (…, heads, L, S) after dropout if `weighted`.
 
     The operands are those of ops/attention.py, but may differ in their dtypes.

@@ -81,7 +81,7 @@ class MultiheadAttention(_Projected):
         self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, add_bias_kv: bool = False,
         add_zero_attn: bool = False, kdim: int | None = None, vdim: int | None = None, batch_first: bool = False, *,
         dtype: DTypeLike | None = None, device: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         name = "MultiheadAttention"
         self.embed_dim, self.num_heads = positive_lengths(name, embed_dim=embed_dim, num_heads=num_heads)
         if self.embed_dim % self.num_heads:
@@ -108,7 +108,7 @@ class MultiheadAttention(_Projected):
     def forward(
         self, query: ArrayLike, key: ArrayLike, value: ArrayLike, key_padding_mask: ArrayLike | None = None,
         need_weights: bool = True, attn_mask: ArrayLike | None = None, average_attn_weights: bool = True, is_causal: bool = False,
-    ) -> AttentionResult:  # fmt: skip
+    ) -> AttentionResult:
         """Returns the result, and the weights if `need_weights`, which forms them all: pass need_weights=False if you can.
 
         Args:
@@ -243,7 +243,7 @@ class MultiHeadAttention(_Projected):
         self, embed_dim: int, num_heads: int, num_kv_heads: int | None = None, head_dim: int | None = None, bias: bool = True,
         dropout: float = 0.0, causal: bool = False, rotary: bool | float = False, interleaved: bool = False, qk_norm: bool = False,
         *, dtype: DTypeLike | None = None, device: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         name = "MultiHeadAttention"
         self.embed_dim, self.num_heads = positive_lengths(name, embed_dim=embed_dim, num_heads=num_heads)
         if head_dim is None and self.embed_dim % self.num_heads:

@@ -59,7 +59,7 @@ class Bilinear(Module):
     def __init__(
         self, in1_features: int, in2_features: int, out_features: int, bias: bool = True, *, dtype: DTypeLike | None = None,
         device: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.in1_features, self.in2_features, self.out_features = positive_lengths(
             "Bilinear", in1_features=in1_features, in2_features=in2_features, out_features=out_features
         )

@@ -33,7 +33,7 @@ from .module import Module
 def batch_norm(
     x: ArrayLike, running_mean: ArrayLike | None, running_var: ArrayLike | None, weight: ArrayLike | None = None,
     bias: ArrayLike | None = None, training: bool = False, momentum: Any = 0.1, eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Normalizes each channel of x by its mean and variance, then scales and shifts it.
 
     Args:
@@ -169,7 +169,7 @@ def group_norm(
 def instance_norm(
     x: ArrayLike, running_mean: ArrayLike | None = None, running_var: ArrayLike | None = None, weight: ArrayLike | None = None,
     bias: ArrayLike | None = None, use_input_stats: bool = True, momentum: Any = 0.1, eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Normalizes each channel of each example over its positions, then scales and shifts it.
 
     Args:
@@ -246,7 +246,7 @@ class _Normalizer(Module):
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
         track_running_stats: bool = True, *, bias: bool = True, dtype: DTypeLike | None = None, device: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         title = type(self).__name__
         (self.num_features,), self.eps = positive_lengths(title, num_features=num_features), epsilon(title, eps)
         self.momentum = None if momentum is None else real(title, "momentum", momentum)
@@ -342,7 +342,7 @@ class InstanceNorm2d(_Normalizer):
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = False,
         track_running_stats: bool = False, *, bias: bool = True, dtype: DTypeLike | None = None, device: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         bias = flag("InstanceNorm2d", "bias", bias)  # also without an affine map, where it has no meaning
         super().__init__(num_features, eps, momentum, affine, track_running_stats, bias=bias, dtype=dtype, device=device)
 
@@ -374,7 +374,7 @@ class GroupNorm(Module):
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *, bias: bool = True,
         dtype: DTypeLike | None = None, device: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.num_groups, self.num_channels = positive_lengths("GroupNorm", num_groups=num_groups, num_channels=num_channels)
         if self.num_channels % self.num_groups:
             raise ShapeError(f"GroupNorm: num_groups={num_groups} does not divide num_channels={num_channels}.")

@@ -155,7 +155,7 @@ def _transposed(
 def conv1d(
     x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None, stride: Lengths = 1, padding: Padding = 0,
     dilation: Lengths = 1, groups: int = 1,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns the convolution of x (batch, channels, length) with weight (out, channels / groups, kernel length).
 
     The arguments are those of `conv2d`, with one number each. Returns: (batch, out, length).
@@ -166,7 +166,7 @@ def conv1d(
 def conv2d(
     x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None, stride: Lengths = 1, padding: Padding = 0,
     dilation: Lengths = 1, groups: int = 1,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns the convolution of x with weight, plus bias, as torch.nn.functional.conv2d does. The kernel is not flipped.
 
     Args:
@@ -186,7 +186,7 @@ def conv2d(
 def conv_transpose1d(
     x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None, stride: Lengths = 1, padding: Lengths = 0,
     output_padding: Lengths = 0, groups: int = 1, dilation: Lengths = 1,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns the transposed convolution of x (batch, channels, length) with weight (channels, out / groups, kernel length).
 
     The arguments are those of `conv_transpose2d`, with one number each. Returns: (batch, out, length).
@@ -197,7 +197,7 @@ def conv_transpose1d(
 def conv_transpose2d(
     x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None, stride: Lengths = 1, padding: Lengths = 0,
     output_padding: Lengths = 0, groups: int = 1, dilation: Lengths = 1,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns the transposed convolution: the gradient of a `conv2d` with this weight by its input, for the cotangent x.
 
     Args:
@@ -226,7 +226,7 @@ class _Convolution(Module):
     def _set_up(
         self, in_channels: Any, out_channels: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, groups: Any,
         padding_mode: Any, bias: Any, transposed: bool, dtype: Any, device: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         name, axes = type(self).__name__, self._AXES
         (self.in_channels,) = per_axis(name, "in_channels", in_channels, 1, 1)
         (self.out_channels,) = per_axis(name, "out_channels", out_channels, 1, 1)
@@ -280,7 +280,7 @@ class Conv2d(_Convolution):
         self, in_channels: int, out_channels: int, kernel_size: Lengths, stride: Lengths = 1, padding: Padding = 0,
         dilation: Lengths = 1, groups: int = 1, bias: bool = True, padding_mode: Literal["zeros"] = "zeros",
         *, dtype: DTypeLike | None = None, device: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._set_up(
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode, bias, False, dtype, device
         )
@@ -305,7 +305,7 @@ class Conv1d(_Convolution):
         self, in_channels: int, out_channels: int, kernel_size: Lengths, stride: Lengths = 1, padding: Padding = 0,
         dilation: Lengths = 1, groups: int = 1, bias: bool = True, padding_mode: Literal["zeros"] = "zeros",
         *, dtype: DTypeLike | None = None, device: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._set_up(
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode, bias, False, dtype, device
         )
@@ -335,7 +335,7 @@ class ConvTranspose2d(_Convolution):
         self, in_channels: int, out_channels: int, kernel_size: Lengths, stride: Lengths = 1, padding: Lengths = 0,
         output_padding: Lengths = 0, groups: int = 1, bias: bool = True, dilation: Lengths = 1,
         padding_mode: Literal["zeros"] = "zeros", *, dtype: DTypeLike | None = None, device: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.output_padding = per_axis("ConvTranspose2d", "output_padding", output_padding, 2, 0)
         self._set_up(
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode, bias, True, dtype, device

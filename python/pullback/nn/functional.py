@@ -9,7 +9,7 @@ from ..ops.rows import layer_norm, log_softmax, logsumexp, rms_norm, softmax
 from .activations import (
     celu, elu, gelu, glu, hardshrink, hardsigmoid, hardswish, hardtanh, mish, prelu, relu6, selu, softplus, softshrink, softsign,
     tanhshrink, threshold,
-)  # fmt: skip
+)
 from .convolutions import conv1d, conv2d, conv_transpose1d, conv_transpose2d
 from .attention import rotary, scaled_dot_product_attention
 from .bilinear import bilinear

@@ -23,7 +23,7 @@ from .module import Module
 __all__ = [
     "calculate_gain", "constant", "fans", "kaiming_normal", "kaiming_uniform", "lsuv", "normal", "ones", "orthogonal",
     "truncated_normal", "uniform", "xavier_normal", "xavier_uniform", "zeros",
-]  # fmt: skip
+]
 
 GAINS = {"linear": 1.0, "sigmoid": 1.0, "conv": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2.0), "selu": 0.75}
 BLOCK: Final = 32  # the columns of an orthogonal matrix that are computed together

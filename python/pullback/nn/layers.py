@@ -253,7 +253,7 @@ class Embedding(Module):
     def __init__(
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *, dtype: DTypeLike | None = None,
         device: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         sizes = positive_lengths("Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         self.num_embeddings, self.embedding_dim = sizes
         self.weight = init.normal(Parameter(empty(sizes, dtype=dtype, device=device)))

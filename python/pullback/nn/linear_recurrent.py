@@ -80,7 +80,7 @@ class MinGRU(_Sequences):
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, batch_first: bool = False,
         *, dtype: DTypeLike | None = None, device: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.input_size, self.hidden_size = positive_lengths("MinGRU", input_size=input_size, hidden_size=hidden_size)
         self.batch_first = flag("MinGRU", "batch_first", batch_first)
         self.linear = Linear(self.input_size, 2 * self.hidden_size, bias=flag("MinGRU", "bias", bias), dtype=dtype, device=device)
@@ -127,7 +127,7 @@ class LRU(_Sequences):
     def __init__(
         self, input_size: int, hidden_size: int, r_min: float = 0.0, r_max: float = 1.0, max_phase: float = 2 * math.pi,
         batch_first: bool = False, *, dtype: DTypeLike | None = None, device: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         n, m = self.input_size, self.hidden_size = positive_lengths("LRU", input_size=input_size, hidden_size=hidden_size)
         r_min, r_max = real("LRU", "r_min", r_min), real("LRU", "r_max", r_max)
         max_phase = real("LRU", "max_phase", max_phase)

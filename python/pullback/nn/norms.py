@@ -49,7 +49,7 @@ class LayerNorm(Module):
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
         *, dtype: DTypeLike | None = None, device: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.normalized_shape, self.eps = _lengths("LayerNorm", normalized_shape), epsilon("LayerNorm", eps)
         bias = flag("LayerNorm", "bias", bias)
         elementwise_affine = flag("LayerNorm", "elementwise_affine", elementwise_affine)
@@ -83,7 +83,7 @@ class RMSNorm(Module):
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True,
         *, dtype: DTypeLike | None = None, device: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.normalized_shape, self.eps = (
             _lengths("RMSNorm", normalized_shape),
             None if eps is None else epsilon("RMSNorm", eps),

@@ -87,28 +87,28 @@ def _max(name: str, axes: int, x: Any, size: Any, stride: Any, padding: Any, dil
 
 @overload
 def max_pool1d(x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
-               ceil_mode: bool = False, return_indices: Literal[False] = False) -> Tensor: ...  # fmt: skip
+               ceil_mode: bool = False, return_indices: Literal[False] = False) -> Tensor: ...
 @overload
 def max_pool1d(x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
-               ceil_mode: bool = False, *, return_indices: Literal[True]) -> PoolResult: ...  # fmt: skip
+               ceil_mode: bool = False, *, return_indices: Literal[True]) -> PoolResult: ...
 def max_pool1d(
     x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """Returns the maximum of each window of the last axis of x (…, C, L). The arguments are those of max_pool2d."""
     return _max("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 @overload
 def max_pool2d(x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
-               ceil_mode: bool = False, return_indices: Literal[False] = False) -> Tensor: ...  # fmt: skip
+               ceil_mode: bool = False, return_indices: Literal[False] = False) -> Tensor: ...
 @overload
 def max_pool2d(x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
-               ceil_mode: bool = False, *, return_indices: Literal[True]) -> PoolResult: ...  # fmt: skip
+               ceil_mode: bool = False, *, return_indices: Literal[True]) -> PoolResult: ...
 def max_pool2d(
     x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """Returns the maximum of each window of the last two axes.
 
     Args:
@@ -137,7 +137,7 @@ def _avg(name: str, axes: int, x: Any, size: Any, stride: Any, padding: Any, cei
 def avg_pool1d(
     x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
     count_include_pad: bool = True,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns the mean of each window of the last axis of x (…, C, L). The arguments are those of avg_pool2d."""
     return _avg("avg_pool1d", 1, x, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
@@ -145,7 +145,7 @@ def avg_pool1d(
 def avg_pool2d(
     x: ArrayLike, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns the mean of each window of the last two axes.
 
     Args:
@@ -185,7 +185,7 @@ class _MaxPool(Module):
     def __init__(
         self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
         return_indices: bool = False, ceil_mode: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.kernel_size, self.stride, self.padding = kernel_size, kernel_size if stride is None else stride, padding
         title, self.dilation = type(self).__name__, dilation
         self.return_indices, self.ceil_mode = flag(title, "return_indices", return_indices), flag(title, "ceil_mode", ceil_mode)
@@ -232,7 +232,7 @@ class AvgPool1d(Module):
     def __init__(
         self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
         count_include_pad: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.kernel_size, self.stride, self.padding = kernel_size, kernel_size if stride is None else stride, padding
         self.ceil_mode = flag("AvgPool1d", "ceil_mode", ceil_mode)
         self.count_include_pad = flag("AvgPool1d", "count_include_pad", count_include_pad)
@@ -254,7 +254,7 @@ class AvgPool2d(Module):
     def __init__(
         self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
         count_include_pad: bool = True, divisor_override: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.kernel_size, self.stride, self.padding = kernel_size, kernel_size if stride is None else stride, padding
         self.ceil_mode = flag("AvgPool2d", "ceil_mode", ceil_mode)
         self.count_include_pad = flag("AvgPool2d", "count_include_pad", count_include_pad)

@@ -128,7 +128,7 @@ class _Layers(_Recurrent):
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
         dropout: float = 0.0, bidirectional: bool = False, *, dtype: DTypeLike | None = None, device: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         name = type(self).__name__
         sizes = positive_lengths(name, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         self.input_size, self.hidden_size, self.num_layers = sizes
@@ -224,7 +224,7 @@ class RNN(_Layers, _Plain):
         self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: Nonlinearity = "tanh", bias: bool = True,
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, *, dtype: DTypeLike | None = None,
         device: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         _nonlinearity("RNN", nonlinearity)
         self.nonlinearity = nonlinearity
         options: dict[str, Any] = {"dtype": dtype, "device": device}
@@ -249,7 +249,7 @@ class LSTM(_Layers, _Long):
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
         dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, *, dtype: DTypeLike | None = None,
         device: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if integer("LSTM", "proj_size", proj_size) != 0:
             raise PullbackError(
                 f"LSTM: proj_size={proj_size!r} is not supported: h has hidden_size features. Leave proj_size out, and project "
@@ -322,7 +322,7 @@ class RNNCell(_Cell, _Plain):
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: Nonlinearity = "tanh", *,
         dtype: DTypeLike | None = None, device: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         _nonlinearity("RNNCell", nonlinearity)
         self.nonlinearity = nonlinearity
         super().__init__(input_size, hidden_size, bias, dtype=dtype, device=device)

@@ -63,7 +63,7 @@ def _of_two(name: str, second: Any) -> str:
     if name in ("concat", "stack"):
         return f" The arrays come in one list: pb.{name}([a, b], axis=0)."
     of_two = {"max": "pb.maximum(a, b)", "min": "pb.minimum(a, b)", "sum": "a + b", "prod": "a * b", "mean": "(a + b) / 2",
-              "any": "pb.logical_or(a, b)", "all": "pb.logical_and(a, b)"}  # fmt: skip
+              "any": "pb.logical_or(a, b)", "all": "pb.logical_and(a, b)"}
     return f" For two arrays, element by element, write {of_two[name]}." if name in of_two else ""
 
 

@@ -150,7 +150,7 @@ def _cost(query: Any, key: Any, value: Any, mask: Any, causal: bool, scale: floa
         "adds": scores * (3 if mask is not None and mask.dtype.kind != "b" else 2) - rows, "multiplies": rows * (width + out),
         "fmas": scores * (width + out), "matmul_flops": 2 * scores * (width + out), "special_ops": scores + rows,
         "bytes_read": distinct_bytes(query) + _read(key, value, mask, query.shape[-2], causal),
-    }  # fmt: skip
+    }
 
 
 def _pull_cost(
@@ -167,7 +167,7 @@ def _pull_cost(
     return {
         "adds": of_scores * (scores + rows * (out - 1)), "fmas": fmas, "matmul_flops": 2 * fmas,
         "multiplies": of_scores * (scores + rows * out) + rows * (sides * width + out),
-    }  # fmt: skip
+    }
 
 
 def _tangent_cost(xs: Sequence[Any], causal: bool) -> dict[str, int]:
@@ -182,7 +182,7 @@ def _tangent_cost(xs: Sequence[Any], causal: bool) -> dict[str, int]:
     return {
         "adds": moves * (scores * (terms + 1) - rows) + both * rows * out, "fmas": fmas, "matmul_flops": 2 * fmas,
         "multiplies": rows * (sides * width + out) + moves * (2 * scores + rows),
-    }  # fmt: skip
+    }
 
 
 # ---- the declaration
@@ -190,7 +190,7 @@ def _tangent_cost(xs: Sequence[Any], causal: bool) -> dict[str, int]:
 _attention = op("attention", kind=OWN, joint=True, takes="float", reference=_reference, inputs=4, pullback=pullback,
                 fused=_fused if _pull else None, batch=_each, pull=_pull_each, tangent=_tangent_of, cost=_cost,
                 pull_cost=_pull_cost,
-                example=normal((2, 4, 5, 3), (2, 2, 5, 3), (2, 2, 5, 2), (1, 4, 5, 5), params=(True, 0.6)))  # fmt: skip
+                example=normal((2, 4, 5, 3), (2, 2, 5, 3), (2, 2, 5, 2), (1, 4, 5, 5), params=(True, 0.6)))
 _attention.facts.multiplied = ("query", "key", "value")
 
 

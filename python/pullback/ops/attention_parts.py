@@ -196,7 +196,7 @@ def _tangent_part(
 def composed(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, scale: float,
     change: Callable[[Tensor], Tensor] = lambda weights: weights,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Returns what `attention` does, with `change` applied to the weights, and these weights (…, heads, queries, keys)."""
     half, dtype = query.array.itemsize == 2, query.dtype
     given = ABSENT if mask is None else mask

@@ -138,7 +138,7 @@ def _flat_rows(x: Any, groups: int) -> Any:
 _channel_norm = op("channel_norm", kind=OWN, batch=_norm_each, reference=_reference, inputs=3, joint=True, takes="float",
                    pullback=_pullback, fused=fused("channel_norm", True), pull=_pull_each, cost=_cost,
                    pull_cost=_pull_cost,
-                   example=normal((3, 4, 5), (4,), (4,), params=(1e-5, 2)))  # fmt: skip
+                   example=normal((3, 4, 5), (4,), (4,), params=(1e-5, 2)))
 
 
 def channel_norm(x: Tensor, weight: Any, bias: Any, groups: int | None, eps: float, *, computed: Tensor | None = None) -> Tensor:

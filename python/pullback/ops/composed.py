@@ -34,7 +34,7 @@ from .elementwise import (
     sin,
     square,
     where,
-)  # fmt: skip
+)
 from .operands import operands
 from .promotion import check_devices, check_numbers
 

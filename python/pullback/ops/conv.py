@@ -237,17 +237,17 @@ _RULES: dict[str, Any] = {"kind": OWN, "takes": "float"}
 _convolution = op(
     "convolution", **_RULES, inputs=3, reference=_reference, batch=_each, tangent=_tangent, cost=_cost,
     pullback=(_pull_x, _pull_weight, _pull_bias), example=normal((2, 4, 5, 6), (6, 2, 3, 2), (6,), params=(*_GEOMETRY, (3, 4))),
-)  # fmt: skip
+)
 _input = op(
     "convolution_input", **_RULES, inputs=2, reference=_input_reference, batch=_input_each, tangent=bilinear,
     pullback=(_pull_g_of_input, _pull_weight_of_input), cost=lambda g, weight, *rest: _products(g, weight),
     example=normal((2, 6, 3, 4), (6, 2, 3, 2), params=(*_GEOMETRY, (5, 6))),
-)  # fmt: skip
+)
 _weight = op(
     "convolution_weight", **_RULES, inputs=2, reference=_weight_reference, batch=_weight_each, tangent=bilinear,
     pullback=(_pull_x_of_weight, _pull_g_of_weight), cost=lambda x, g, *rest: _products(g, rest[-1]),
     example=normal((2, 4, 5, 6), (2, 6, 3, 4), params=(*_GEOMETRY, (3, 2))),
-)  # fmt: skip
+)
 
 # ---- functions for layers. `how` is (stride, padding, dilation, groups, size); all have been checked.
 

@@ -22,14 +22,14 @@ def _in_dtype(xp: Any, x: Any, dtype: Any) -> Any:
 
 
 COPY = op("copy", example=normal((3, 4)),
-          kind=LINEAR, reference=lambda xp, x: xp.array(x, order="C"), pullback=same, cost=no_flops)  # fmt: skip
+          kind=LINEAR, reference=lambda xp, x: xp.array(x, order="C"), pullback=same, cost=no_flops)
 _cast = op("cast", example=normal((3, 4), params=(dtypes.float64,)),
-           kind=LINEAR, reference=_in_dtype, pullback=lambda g, x_dtype: in_dtype(g, x_dtype), cost=no_flops)  # fmt: skip
+           kind=LINEAR, reference=_in_dtype, pullback=lambda g, x_dtype: in_dtype(g, x_dtype), cost=no_flops)
 _truncate = op("truncate", example=normal((3, 4), params=(dtypes.int32,)), kernel="cast",
-               kind=LINEAR, reference=_in_dtype, pullback=ZERO, cost=no_flops)  # fmt: skip
+               kind=LINEAR, reference=_in_dtype, pullback=ZERO, cost=no_flops)
 _to_device = op("to_device", example=normal((3, 4), params=("cpu",)),
                 kind=LINEAR, reference=lambda xp, x, device: devices.move(x, device), cost=no_flops, same_bits=True,
-                pullback=lambda g, x_device: to_device(g, x_device))  # fmt: skip
+                pullback=lambda g, x_device: to_device(g, x_device))
 _stop = op("stop_gradient", example=normal((3, 4)), kind=VIEW, reference=lambda xp, x: x, pullback=None, cost=no_flops)
 _alias = op("alias", example=normal((3, 4)), kind=VIEW, reference=lambda xp, x: x, pullback=same, cost=no_flops)
 

@@ -64,12 +64,12 @@ _cumulative_sum = op(
     "cumulative_sum", example=normal((3, 5), params=(1, False)),
     kind=LINEAR, reference=_reference("cumsum"), cost=_one_each("adds"),
     pullback=lambda g, axis, reverse: apply(_cumulative_sum, (g,), (axis, not reverse)),
-)  # fmt: skip
+)
 _cumulative_prod = op(
     "cumulative_prod", example=normal((3, 5), params=(1, True)),
     kind=OWN, reference=_reference("cumprod"), cost=_one_each("multiplies"), batch=along_axes,
     pullback=lambda g, x, axis, reverse: _product_scan_pullback(g, x, axis, reverse),
-)  # fmt: skip
+)
 
 
 def _extreme_reference(name: str) -> Any:
@@ -84,12 +84,12 @@ _cumulative_max = op(
     "cumulative_max", example=distinct((3, 5), params=(1, False)),
     kind=OWN, reference=_extreme_reference("maximum"), cost=no_flops, batch=along_axes,
     pullback=lambda g, x, y, axis, reverse: along_axis_add(g, _places(x, y, axis, reverse), x.shape, axis),
-)  # fmt: skip
+)
 _cumulative_min = op(
     "cumulative_min", example=distinct((3, 5), params=(1, True)),
     kind=OWN, reference=_extreme_reference("minimum"), cost=no_flops, batch=along_axes,
     pullback=lambda g, x, y, axis, reverse: along_axis_add(g, _places(x, y, axis, reverse), x.shape, axis),
-)  # fmt: skip
+)
 
 
 def _places(x: Tensor, y: Tensor, axis: int, reverse: bool) -> Tensor:

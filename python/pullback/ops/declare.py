@@ -82,12 +82,12 @@ def op(
     facts = Facts(
         kernel or name, names[:2], cost=cost, example=example, domain=domain, ulp=ulp, factors=factors, why_reference=reason,
         ends_with=ends_with, same_bits=(runs_no_library or BY_LIBRARY) if same_bits is None else same_bits,
-    )  # fmt: skip
+    )
     declared = Op(
         name, kind=kind, names=names, params=len(names) - inputs, rules=rules, pullback=pullback, joint=joint, variadic=variadic,
         takes=takes, reference=reference, kernel=adapt(native) if adapt and native else native, batch=batch, tangent=tangent,
         facts=facts,
-    )  # fmt: skip
+    )
     if fused is not None and declared.native:
         quicks: Any = fused if isinstance(fused, (tuple, list)) else (fused,)
         for rule, quick in zip(rules, quicks):
@@ -185,7 +185,7 @@ def binary(
     declared = op(
         name, kind=kind, reference=reference, inputs=2, pullback=pullback, cost=cost or per_element(name), takes=takes,
         domain=domain, ulp=ulp, tangent=tangent,
-    )  # fmt: skip
+    )
     keep_zeros(declared)
     fuse_binary(declared) if declared.native else count_per_element(declared)
     kernel = on_tensors(declared)

@@ -48,7 +48,7 @@ def _cofactors_pullback(g: Tensor, x: Tensor) -> Tensor:
 _cofactors = op(
     "cofactors", kind=OWN, takes="float", batch=leading, reference=lapack.cofactors, same_bits=FROM_LAPACK, ulp=64,
     pullback=_cofactors_pullback, example=EXAMPLE, cost=lambda x, y: {"fmas": 12 * count(x.shape) * x.shape[-1] ** 3},
-)  # fmt: skip
+)
 
 
 def _as_matrix(g: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ def _as_matrix(g: Tensor) -> Tensor:
 _det = op(
     "det", kind=OWN, takes="float", batch=leading, reference=lambda xp, x: xp.linalg.det(x), same_bits=FROM_LAPACK, ulp=64,
     pullback=lambda g, x: _as_matrix(g) * apply(_cofactors, (x,)), example=EXAMPLE, cost=_lu_cost,
-)  # fmt: skip
+)
 
 
 def _slogdet_pullback(g: Tensor, x: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ def _slogdet_pullback(g: Tensor, x: Tensor) -> Tensor:
 _slogdet = op(
     "slogdet", kind=OWN, takes="float", batch=leading, reference=lapack.slogdet, same_bits=FROM_LAPACK, ulp=64,
     pullback=_slogdet_pullback, example=EXAMPLE, cost=_lu_cost,
-)  # fmt: skip
+)
 
 
 def det(x: ArrayLike, /) -> Tensor:

@@ -184,7 +184,7 @@ def _counted(adds: int, multiplies: int, special: int, bounds: int = 0) -> Any:
         return {
             "adds": adds * pairs, "multiplies": multiplies * pairs + bounds * counters,
             "special_ops": special * pairs + bounds * counters, "bytes_read": STATE_BYTES,
-        }  # fmt: skip
+        }
 
     return cost
 
@@ -202,4 +202,4 @@ draw_permutation = _draws("permutation", _permutation, (0, 0, 0), _shuffle_each)
 drop = op("dropout", kind=LINEAR, reference=_dropout, takes="float", inputs=2, batch=_drop_each,
            example=normal((3, 5), np.array([7, 1], np.uint64), params=(0.3,)),
            cost=lambda x, state, p, y: {"multiplies": y.size + -(-y.size // 4) * 4, "bytes_read": distinct_bytes(x) + STATE_BYTES},
-           pullback=(lambda g, state, p: apply(drop, (g, state), (p,)), None))  # fmt: skip
+           pullback=(lambda g, state, p: apply(drop, (g, state), (p,)), None))

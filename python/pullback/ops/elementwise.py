@@ -118,14 +118,14 @@ erfinv = unary(
 # ---- activations
 
 relu = unary("relu", reference=lambda xp, x: xp.where(x < 0, xp.zeros_like(x), x), pullback=lambda g, y: where(y > 0, g, 0.0),
-             doc="Returns max(x, 0). The derivative is 0 at 0 and at NaN.")  # fmt: skip
+             doc="Returns max(x, 0). The derivative is 0 at 0 and at NaN.")
 sigmoid = unary("sigmoid", reference=lambda xp, x: _sigmoid(xp, x), pullback=lambda g, y: g * (y * (1 - y)))
 softplus = unary("softplus", reference=lambda xp, x: xp.logaddexp(x, xp.zeros_like(x)), pullback=lambda g, x: g * sigmoid(x),
-                 doc="Returns log(1 + exp(x)), without overflow.")  # fmt: skip
+                 doc="Returns log(1 + exp(x)), without overflow.")
 silu = unary("silu", reference=lambda xp, x: _gated(xp, x, 800, lambda c: _sigmoid(xp, c)),
-             pullback=lambda g, x: g * _silu_slope(_bounded(x, 800)), doc="Returns x * sigmoid(x).")  # fmt: skip
+             pullback=lambda g, x: g * _silu_slope(_bounded(x, 800)), doc="Returns x * sigmoid(x).")
 elu = unary("elu", reference=lambda xp, x: xp.where(x > 0, x, xp.expm1(xp.where(x > 0, xp.zeros_like(x), x))),
-            pullback=lambda g, x: where(x > 0, g, g * exp(x)), doc="Returns x where x is positive, exp(x) - 1 elsewhere.")  # fmt: skip
+            pullback=lambda g, x: where(x > 0, g, g * exp(x)), doc="Returns x where x is positive, exp(x) - 1 elsewhere.")
 gelu = unary(
     "gelu",
     reference=lambda xp, x: _gated(xp, x, 40, lambda c: 0.5 * special(xp, "erfc")(-c * ROOT_HALF)),
@@ -179,9 +179,9 @@ add = binary("add", reference=lambda xp, a, b: xp.add(a, b), pullback=(same, sam
 subtract = binary("subtract", reference=lambda xp, a, b: xp.subtract(a, b), pullback=(same, lambda g: -g), takes="number")
 multiply = binary("multiply", reference=lambda xp, a, b: xp.multiply(a, b), pullback=(lambda g, b: g * b, lambda g, a: g * a))
 divide = binary("divide", reference=lambda xp, a, b: xp.divide(a, b), takes="float",
-                pullback=(lambda g, b: g / b, lambda g, b, y: -(g * (y / b))), domain=(0.3, 3))  # fmt: skip
+                pullback=(lambda g, b: g / b, lambda g, b, y: -(g * (y / b))), domain=(0.3, 3))
 pow = binary("pow", reference=lambda xp, a, b: xp.power(a, b), domain=(0.3, 2.5), takes="number", check=refuse_negative_exponents, doc=POWER,
-             pullback=(lambda g, a, b: _pow_pullback_a(g, a, b), lambda g, a, b, y: _pow_pullback_b(g, a, b, y)))  # fmt: skip
+             pullback=(lambda g, a, b: _pow_pullback_a(g, a, b), lambda g, a, b, y: _pow_pullback_b(g, a, b, y)))
 
 
 def _floor_divide(xp: Any, a: Any, b: Any) -> Any:
@@ -192,19 +192,19 @@ def _floor_divide(xp: Any, a: Any, b: Any) -> Any:
 
 floor_divide = binary("floor_divide", reference=_floor_divide, pullback=(ZERO, ZERO), takes="number", domain=(0.3, 3))
 remainder = binary("remainder", reference=lambda xp, a, b: xp.remainder(a, b), takes="number",
-                   pullback=(same, lambda g, a, b: -(g * floor_divide(a, b))), domain=(0.3, 3))  # fmt: skip
+                   pullback=(same, lambda g, a, b: -(g * floor_divide(a, b))), domain=(0.3, 3))
 atan2 = binary("atan2", reference=lambda xp, a, b: xp.arctan2(a, b), takes="float",
-               pullback=(lambda g, a, b: g * _atan2_slope(_kept(a), _kept(b), True), lambda g, a, b: -(g * _atan2_slope(_kept(a), _kept(b), False))))  # fmt: skip
+               pullback=(lambda g, a, b: g * _atan2_slope(_kept(a), _kept(b), True), lambda g, a, b: -(g * _atan2_slope(_kept(a), _kept(b), False))))
 hypot = binary("hypot", reference=lambda xp, a, b: xp.hypot(a, b), takes="float", tangent=lambda *given: _hypot_tangent(*given),
-               pullback=(lambda g, a, y: apply(OPS["along"], (g, a, y), (False,)), lambda g, b, y: apply(OPS["along"], (g, b, y), (False,))), doc="Returns sqrt(a^2 + b^2). At 0 the derivative is 0, and the second one NaN.")  # fmt: skip
+               pullback=(lambda g, a, y: apply(OPS["along"], (g, a, y), (False,)), lambda g, b, y: apply(OPS["along"], (g, b, y), (False,))), doc="Returns sqrt(a^2 + b^2). At 0 the derivative is 0, and the second one NaN.")
 logaddexp = binary("logaddexp", reference=lambda xp, a, b: xp.logaddexp(a, b), takes="float",
-                   pullback=(lambda g, a, b: g * sigmoid(_apart(a, b)), lambda g, a, b: g * sigmoid(_apart(b, a))))  # fmt: skip
+                   pullback=(lambda g, a, b: g * sigmoid(_apart(a, b)), lambda g, a, b: g * sigmoid(_apart(b, a))))
 maximum = binary("maximum", reference=lambda xp, a, b: xp.maximum(a, b),
-                 pullback=(lambda g, a, b: g * _share(a, b), lambda g, a, b: g * _share(b, a)), doc="Returns the larger of a and b. Ties share the gradient evenly; a NaN gets none.")  # fmt: skip
+                 pullback=(lambda g, a, b: g * _share(a, b), lambda g, a, b: g * _share(b, a)), doc="Returns the larger of a and b. Ties share the gradient evenly; a NaN gets none.")
 minimum = binary("minimum", reference=lambda xp, a, b: xp.minimum(a, b),
-                 pullback=(lambda g, a, b: g * _share(b, a), lambda g, a, b: g * _share(a, b)), doc="Returns the smaller of a and b. Ties share the gradient evenly; a NaN gets none.")  # fmt: skip
+                 pullback=(lambda g, a, b: g * _share(b, a), lambda g, a, b: g * _share(a, b)), doc="Returns the smaller of a and b. Ties share the gradient evenly; a NaN gets none.")
 copysign = binary("copysign", reference=lambda xp, a, b: xp.copysign(a, b), takes="float",
-                  pullback=(lambda g, a, b: _by_sign(g, a, b), ZERO), doc="Returns |a| with the sign of b. The derivative at a = 0 is 0.")  # fmt: skip
+                  pullback=(lambda g, a, b: _by_sign(g, a, b), ZERO), doc="Returns |a| with the sign of b. The derivative at a = 0 is 0.")
 nextafter = binary("nextafter", reference=lambda xp, a, b: xp.nextafter(a, b), takes="float", kind=NEIGHBOUR, cost=no_flops, pullback=(same, ZERO))
 
 
@@ -278,7 +278,7 @@ mask_nan_gradient = binary(
     "mask_nan_gradient", reference=lambda xp, a, b: xp.where((a == 0) & xp.isnan(b), xp.zeros_like(b), b), takes="float",
     pullback=(ZERO, lambda g, a, b: where(logical_and(equal(a, 0), isnan(b)), 0.0, g)),
     doc="Returns b, but 0 where a is 0 and b is NaN: a zero cotangent then gives a zero gradient.",
-)  # fmt: skip
+)
 
 
 # ---- comparisons, logic, bits: their derivatives are zero
@@ -298,8 +298,8 @@ less, less_equal = _flat("less", COMPARE), _flat("less_equal", COMPARE)
 greater, greater_equal = _flat("greater", COMPARE), _flat("greater_equal", COMPARE)
 logical_and, logical_or, logical_xor = _logical("logical_and"), _logical("logical_or"), _logical("logical_xor")
 bitwise_and, bitwise_or, bitwise_xor = _flat("bitwise_and", takes="bits"), _flat("bitwise_or", takes="bits"), _flat("bitwise_xor", takes="bits")
-bitwise_left_shift = binary("bitwise_left_shift", reference=lambda xp, a, b: xp.left_shift(a, b), pullback=(ZERO, ZERO), takes="integer", domain=(0, 6))  # fmt: skip
-bitwise_right_shift = binary("bitwise_right_shift", reference=lambda xp, a, b: xp.right_shift(a, b), pullback=(ZERO, ZERO), takes="integer", domain=(0, 6))  # fmt: skip
+bitwise_left_shift = binary("bitwise_left_shift", reference=lambda xp, a, b: xp.left_shift(a, b), pullback=(ZERO, ZERO), takes="integer", domain=(0, 6))
+bitwise_right_shift = binary("bitwise_right_shift", reference=lambda xp, a, b: xp.right_shift(a, b), pullback=(ZERO, ZERO), takes="integer", domain=(0, 6))
 logical_not = unary("logical_not", reference=lambda xp, x: xp.logical_not(x), pullback=ZERO, takes="any")
 bitwise_invert = unary("bitwise_invert", reference=lambda xp, x: xp.invert(x), pullback=ZERO, takes="bits")
 isnan = unary("isnan", reference=lambda xp, x: xp.isnan(x), pullback=ZERO)
@@ -360,7 +360,7 @@ def _check_limits(x: Tensor, *limits: Any) -> None:
 
 
 _leaky_relu = binary("leaky_relu", reference=lambda xp, a, b: xp.where(a > 0, a, a * b), takes="float",
-                     pullback=(lambda g, a, b: where(a > 0, g, g * _kept(b)), lambda g, a: where(a > 0, 0.0, g * a)))  # fmt: skip
+                     pullback=(lambda g, a, b: where(a > 0, g, g * _kept(b)), lambda g, a: where(a > 0, 0.0, g * a)))
 
 
 def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01) -> Tensor:

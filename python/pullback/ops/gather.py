@@ -177,23 +177,23 @@ def _table_factors(of_all: Any, g: Tensor, x_shape: Shape, indices: Tensor, axis
 _take = op("take", example=normal((4, 3), np.array([[0, 3], [1, 0]]), params=(0, True)), inputs=2, batch=_take_each,
            factors={0: _table_factors},
            kind=LINEAR, reference=lambda xp, x, indices, axis, from_end: xp.take(x, indices, axis=axis), cost=_reads,
-           pullback=(lambda g, x_shape, indices, axis, from_end: scatter_add(g, indices, x_shape, axis), None))  # fmt: skip
+           pullback=(lambda g, x_shape, indices, axis, from_end: scatter_add(g, indices, x_shape, axis), None))
 _scatter_add = op("scatter_add", example=normal((2, 2, 3), np.array([[0, 3], [0, 1]]), params=((4, 3), 0)),
                   kind=LINEAR, inputs=2, batch=_scatter_each,
                   pullback=(lambda g, indices, axis: gathered(g, indices, axis), None),
                   reference=lambda xp, g, indices, shape, axis: added(xp, xp.zeros(shape, g.dtype), indices, g, axis),
-                  cost=lambda updates, indices, shape, axis, y: {"adds": updates.size})  # fmt: skip
+                  cost=lambda updates, indices, shape, axis, y: {"adds": updates.size})
 _take_along = op("take_along_axis", example=normal((3, 4), np.array([[0, 3], [1, 1], [2, 0]]), params=(1,)),
                  kind=LINEAR, inputs=2, cost=_reads,
                  reference=lambda xp, x, indices, axis: xp.take_along_axis(x, indices, axis),
-                 pullback=(lambda g, x_shape, indices, axis: along_axis_add(g, indices, x_shape, axis), None))  # fmt: skip
+                 pullback=(lambda g, x_shape, indices, axis: along_axis_add(g, indices, x_shape, axis), None))
 _along_add = op("along_axis_add", example=normal((3, 2), np.array([[0, 3], [1, 1], [2, 0]]), params=((3, 4), 1)),
                 kind=LINEAR, inputs=2, cost=lambda updates, indices, shape, axis, y: {"adds": updates.size},
                 reference=lambda xp, updates, indices, shape, axis: _added_along(xp, updates, shape, indices, axis),
-                pullback=(lambda g, indices, axis: apply(_take_along, (g, indices), (axis,)), None))  # fmt: skip
+                pullback=(lambda g, indices, axis: apply(_take_along, (g, indices), (axis,)), None))
 _one_hot = op("one_hot", example=lambda rng, dtype: ((np.array([[0, 2], [1, 1]]),), (3, dtypes.float32)),
               kind=OWN, pullback=ZERO, cost=no_flops, batch=leading,
-              reference=lambda xp, x, depth, dtype: (x[..., None] == xp.arange(depth)).astype(dtype))  # fmt: skip
+              reference=lambda xp, x, depth, dtype: (x[..., None] == xp.arange(depth)).astype(dtype))
 
 
 class Rows:

@@ -42,7 +42,7 @@ class Kind:
     def __init__(
         self, name: str, *, batch: BatchRule, tangent: TangentRule, promotes: bool = False, widens: bool = False,
         unbounded: bool = False, issue: Callable[..., Any] | None = None, pull: PullRule | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name, self.batch, self.tangent, self.issue, self.pull = name, batch, tangent, issue, pull
         self.promotes, self.widens, self.unbounded = promotes, widens, unbounded
         self.broadcasts = batch is elementwise

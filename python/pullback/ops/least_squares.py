@@ -79,7 +79,7 @@ def _cost(x: Any, rtol: Any, values: int, y: Any) -> dict[str, int]:
 _pinv = op(
     "pinv", kind=OWN_OF_TWO, takes="float", inputs=2, reference=lapack.pinv, same_bits=FROM_LAPACK, ulp=64, example=_example,
     batch=everywhere, pullback=(_pinv_pullback, ZERO), cost=_cost,
-)  # fmt: skip
+)
 
 
 def _tolerance(name: str, x: Tensor, rtol: Any) -> Tensor:

@@ -183,14 +183,14 @@ def _tangent(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], ta
 _LAYER: dict[str, Any] = {
     "kind": OWN, "reference": _reference, "inputs": 3, "joint": True, "takes": "float", "cost": _cost,
     "batch": _linear_each, "pull": _pull_each, "tangent": _tangent,
-}  # fmt: skip
+}
 _linear = op("linear", **_LAYER, pullback=_pullback, fused=_fused if _pull else None, factors={1: _weight_factors},
-             example=normal((5, 3), (4, 3), (4,), params=(0,)))  # fmt: skip
+             example=normal((5, 3), (4, 3), (4,), params=(0,)))
 # A separate op that runs the same kernel: its pullback keeps y, whereas that of `linear` does not.
 _linear_activated = op("linear_activated", **_LAYER, kernel="linear", pullback=_activated_pullback,
                        fused=_activated_fused if _pull else None, factors={1: _activated_factors},
                        ends_with=lambda kept: OPS[str(ACTIVATIONS[kept["activation"]])],
-                       example=normal((5, 3), (4, 3), (4,), params=(2,)))  # fmt: skip
+                       example=normal((5, 3), (4, 3), (4,), params=(2,)))
 
 Activation = Literal["relu", "tanh", "sigmoid"]  # the names in ACTIVATIONS
 

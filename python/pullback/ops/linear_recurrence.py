@@ -47,7 +47,7 @@ def _moved(x: Tensor, axis: int, up: bool) -> Tensor:
 
 def _pullback(
     g: Tensor, a: Tensor, y: Tensor, axis: int, reverse: bool, late: bool, needs: Sequence[bool]
-) -> list[Tensor | None]:  # fmt: skip
+) -> list[Tensor | None]:
     """The gradient of b is the recurrence in the other direction; that of a coefficient is it times the y that it multiplied."""
     gb = apply(_linear_recurrence, (a, g), (axis, not reverse, not late))
     if not needs[0]:
@@ -71,7 +71,7 @@ _linear_recurrence = op(
     "linear_recurrence", kind=OWN_OF_TWO, takes="float", inputs=2, reference=_reference, batch=along_axes, tangent=_tangent,
     joint=True, pullback=_pullback, example=_example, ulp=16,
     cost=lambda a, b, axis, reverse, late, y: {"fmas": y.size - (y.size // y.shape[axis] if y.size else 0)},
-)  # fmt: skip
+)
 
 
 def linear_recurrence(

@@ -198,18 +198,18 @@ def _errors_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], param
 _cross_entropy = op("cross_entropy", kind=OWN, batch=_losses_each, reference=_cross_entropy_reference, inputs=2, takes="float",
                     pull=_pull_losses_each, pullback=(_cross_entropy_pullback, None), fused=(fused("cross_entropy"), None),
                     cost=_cross_entropy_cost, pull_cost=(_cross_entropy_pullback_cost, None),
-                    example=normal((4, 5), np.array([0, 3, -100, 4]), params=(-100, 0.1)))  # fmt: skip
+                    example=normal((4, 5), np.array([0, 3, -100, 4]), params=(-100, 0.1)))
 
 _cross_entropy_total = op("cross_entropy_total", kind=OWN, batch=_total_each, reference=_cross_entropy_total_reference, inputs=2,
                           takes="float", pull=_pull_total_each, pullback=(_cross_entropy_total_pullback, None),
                           fused=(fused("cross_entropy_total"), None), cost=_cross_entropy_total_cost,
                           pull_cost=(_cross_entropy_total_pullback_cost, None),
-                          example=normal((4, 5), np.array([0, 3, -100, 4]), params=(-100, 0.1, True)))  # fmt: skip
+                          example=normal((4, 5), np.array([0, 3, -100, 4]), params=(-100, 0.1, True)))
 
 _divide_by_count = op("divide_by_count", kind=OWN, batch=everywhere, tangent=linear, reference=_divide_by_count_reference, inputs=2,
                       takes="float", pullback=(lambda g, labels, ignore_index: divide_by_count(g, labels, ignore_index), None),
                       cost=lambda x, labels, ignore_index, y: {"integer_ops": labels.size, "special_ops": y.size},
-                      example=normal((3,), np.array([[0, 1, -1], [2, -1, -1], [1, 1, 0]]), params=(-1,)))  # fmt: skip
+                      example=normal((3,), np.array([[0, 1, -1], [2, -1, -1], [1, 1, 0]]), params=(-1,)))
 
 
 def _fused_errors() -> tuple[Any, Any] | None:
@@ -221,7 +221,7 @@ def _fused_errors() -> tuple[Any, Any] | None:
 _squared_error = op("squared_error", kind=OWN, batch=_errors_each, reference=_squared_error_reference, inputs=2, takes="float",
                     pullback=(_squared_error_pullback, lambda g, x, target, mean: -_squared_error_pullback(g, x, target, mean)),
                     fused=_fused_errors(), cost=_squared_error_cost, pull_cost=(_squared_error_pullback_cost, _of_target_cost),
-                    example=normal((3, 4), (3, 4), params=(True,)))  # fmt: skip
+                    example=normal((3, 4), (3, 4), params=(True,)))
 
 # ---- public functions
 

@@ -56,15 +56,15 @@ def _pad_tangent(op: Any, inputs: Sequence[Any], y: Tensor, params: Sequence[Any
 
 _place = op("place", example=normal((2, 3), params=((4, 6), (slice(0, None, 2), slice(3, None)))),
             kind=MOVEMENT, reference=lambda xp, x, shape, key: _placed(xp, x, shape, key), cost=no_flops, same_bits=True,
-            pullback=lambda g, key: view(SLICE, g, key))  # fmt: skip
+            pullback=lambda g, key: view(SLICE, g, key))
 _concat = op("concat", example=normal((2, 3), (2, 1), params=(1, (3, 1))),
              kind=MOVEMENT, variadic=True, reference=lambda xp, x, axis, lengths: _concatenated(xp, x, axis),
              adapt=lambda kernel: lambda *x: kernel([*x[:-2]], x[-2]),  # a list, in which a GPU's array is looked for
              cost=lambda x, axis, lengths, y: {"bytes_read": y.nbytes},
-             joint=True, pullback=lambda g, axis, lengths, needs: _cut_up(g, axis, lengths, needs))  # fmt: skip
+             joint=True, pullback=lambda g, axis, lengths, needs: _cut_up(g, axis, lengths, needs))
 _pad = op("pad", example=normal((2, 3), params=((1, 0), (0, 2), 0.5)),
          kind=MOVEMENT, reference=lambda xp, x, before, after, value: _padded(xp, x, before, after, value),
-         cost=no_flops, pullback=lambda g, x_shape, before: _cut_out(g, before, x_shape), tangent=_pad_tangent)  # fmt: skip
+         cost=no_flops, pullback=lambda g, x_shape, before: _cut_out(g, before, x_shape), tangent=_pad_tangent)
 
 
 def _cut_out(g: Tensor, before: Sequence[int], shape: Sequence[int]) -> Tensor:
@@ -117,7 +117,7 @@ def stack(arrays: Sequence[ArrayLike], axis: int = 0) -> Tensor:
 # Modes of `pad` that repeat elements of x. The names are NumPy's, and PyTorch's for two of them.
 PAD_MODES: Final = {
     "reflect": "reflect", "symmetric": "symmetric", "edge": "edge", "replicate": "edge", "wrap": "wrap", "circular": "wrap",
-}  # fmt: skip
+}
 
 
 def pad(

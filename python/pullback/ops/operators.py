@@ -29,7 +29,7 @@ from . import (
     sort,
     variance,
     writing,
-)  # fmt: skip
+)
 from .accumulate import AGGREGATIONS
 
 BINARY: dict[str, Callable[..., Tensor]] = {
@@ -37,11 +37,11 @@ BINARY: dict[str, Callable[..., Tensor]] = {
     "floordiv": elementwise.floor_divide, "mod": elementwise.remainder, "pow": elementwise.pow, "matmul": linalg.matmul,
     "and": elementwise.bitwise_and, "or": elementwise.bitwise_or, "xor": elementwise.bitwise_xor,
     "lshift": elementwise.bitwise_left_shift, "rshift": elementwise.bitwise_right_shift,
-}  # fmt: skip
+}
 SIGNS = {
     "add": "+=", "sub": "-=", "mul": "*=", "truediv": "/=", "floordiv": "//=", "mod": "%=", "pow": "**=", "matmul": "@=",
     "and": "&=", "or": "|=", "xor": "^=", "lshift": "<<=", "rshift": ">>=",
-}  # fmt: skip
+}
 COMPARE = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
 UNARY = {"neg": elementwise.negative, "pos": elementwise.positive, "abs": elementwise.abs, "invert": elementwise.bitwise_invert}
 # Methods, by the module of the function that each is: those that NumPy's arrays and PyTorch's tensors share, and PyTorch's of one
@@ -53,7 +53,7 @@ METHODS: dict[ModuleType, str] = {
     "isnan log log10 log1p log2 reciprocal relu round rsqrt sigmoid sign sin sinh sqrt square tan tanh trunc",
     shape: "squeeze swapaxes transpose",
     conversion: "astype copy", index: "nonzero", sort: "argsort sort", diagonals: "diagonal trace",
-}  # fmt: skip
+}
 
 
 def _reflected(op: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -162,17 +162,17 @@ EXAMPLE: Final = (2, 3, 1, 2, 1, 0, 1, 1)  # windows of 2 × 3, one apart along 
 _max_pool = op("max_pool", kind=OWN, batch=leading, tangent=_max_tangent, pull=_pull_each, takes="float",
                reference=lambda xp, x, window, lengths: _maxima(xp, x, window, lengths)[0],
                pullback=_max_pullback, fused=fused("max_pool"), cost=no_flops,
-               example=normal((2, 4, 7), params=(EXAMPLE, (5, 3))))  # fmt: skip
+               example=normal((2, 4, 7), params=(EXAMPLE, (5, 3))))
 _max_pool_indices = op("max_pool_indices", kind=OWN, batch=leading, takes="float",
                        reference=lambda xp, x, window, lengths: _maxima(xp, x, window, lengths)[1],
                        pullback=ZERO, cost=no_flops,
-                       example=normal((2, 4, 7), params=(EXAMPLE, (5, 3))))  # fmt: skip
+                       example=normal((2, 4, 7), params=(EXAMPLE, (5, 3))))
 _avg_pool = op("avg_pool", kind=LINEAR, takes="float", reference=_avg_pool_reference,
                pullback=lambda g, x_shape, window: avg_unpool(g, window, x_shape[-2:]), cost=_avg_cost,
-               example=normal((2, 4, 7), params=((*EXAMPLE[:6], PADDED, 0), (5, 3))))  # fmt: skip
+               example=normal((2, 4, 7), params=((*EXAMPLE[:6], PADDED, 0), (5, 3))))
 _avg_unpool = op("avg_unpool", kind=LINEAR, takes="float", reference=_avg_unpool_reference,
                  pullback=lambda g, x_shape, window: avg_pool(g, window, x_shape[-2:]), cost=_unpool_cost,
-                 example=normal((2, 5, 3), params=((*EXAMPLE[:6], PADDED, 0), (4, 7))))  # fmt: skip
+                 example=normal((2, 5, 3), params=((*EXAMPLE[:6], PADDED, 0), (4, 7))))
 
 
 def max_pool(x: Tensor, window: Window, lengths: Shape) -> Tensor:

@@ -65,7 +65,7 @@ def _cost(x: Any, complete: bool, y: Any) -> dict[str, int]:
 _qr = op(
     "qr", kind=OWN, takes="float", batch=leading, reference=lapack.qr, same_bits=FROM_LAPACK, ulp=64,
     example=normal((2, 5, 3), params=(False,)), pullback=_pullback, cost=_cost,
-)  # fmt: skip
+)
 
 
 @attach_hints

@@ -40,7 +40,7 @@ from .draws import (
     draw_randint,
     draw_truncated,
     draw_uniform,
-)  # fmt: skip
+)
 from .elementwise import less, subtract
 
 STATES_AHEAD = 256  # number of states of a generator that are copied to a GPU at once
@@ -50,7 +50,7 @@ STATES_AHEAD = 256  # number of states of a generator that are copied to a GPU a
 _ORDER: Final = "The shape comes first, as one argument: pb.random.{}(shape, {})."
 _PARAMETERS: Final = {
     "uniform": "low, high", "normal": "mean, std", "truncated_normal": "mean, std, low, high", "bernoulli": "p"
-}  # fmt: skip
+}
 
 
 def _shape_first(draw: Callable[P, Tensor]) -> Callable[P, Tensor]:

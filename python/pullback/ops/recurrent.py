@@ -296,7 +296,7 @@ def _cost(gates: int, adds: int, multiplies: int, **functions: int) -> Any:
         return {
             "adds": n * (adds + work[0] + (0 if bias is None else gates)), "multiplies": n * (multiplies + work[1]),
             "special_ops": n * work[2], "fmas": products, "matmul_flops": 2 * products,
-        }  # fmt: skip
+        }
 
     return cost
 
@@ -311,13 +311,13 @@ def _rnn_cost(*values: Any) -> dict[str, int]:
 _LAYER: dict[str, Any] = {"kind": OWN, "joint": True, "takes": "float", "ulp": 16, "batch": _each, "pull": _pull_each}
 
 _rnn = op("rnn", **_LAYER, reference=_rnn_reference, inputs=4, pullback=_rnn_pullback, fused=_fused("rnn", 1, False),
-          cost=_rnn_cost, example=normal((3, 2, 3), (2, 3), (3, 3), (3,), params=(False, False)))  # fmt: skip
+          cost=_rnn_cost, example=normal((3, 2, 3), (2, 3), (3, 3), (3,), params=(False, False)))
 _lstm = op("lstm", **_LAYER, reference=_lstm_reference, inputs=5, pullback=_lstm_pullback, fused=_fused("lstm", 2, False),
            cost=_cost(4, 5, 3, sigmoid=3, tanh=2),
-           example=normal((3, 2, 16), (2, 4), (2, 4), (16, 4), (16,), params=(False,)))  # fmt: skip
+           example=normal((3, 2, 16), (2, 4), (2, 4), (16, 4), (16,), params=(False,)))
 _gru = op("gru", **_LAYER, reference=_gru_reference, inputs=4, pullback=_gru_pullback, fused=_fused("gru", 1, True),
           cost=_cost(3, 5, 2, sigmoid=2, tanh=1),
-          example=normal((3, 2, 12), (2, 4), (12, 4), (12,), params=(False,)))  # fmt: skip
+          example=normal((3, 2, 12), (2, 4), (12, 4), (12,), params=(False,)))
 for _layer in (_rnn, _lstm, _gru):
     _layer.facts.multiplied = ("h", "weight")  # of x there is no product
 

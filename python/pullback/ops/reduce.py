@@ -107,22 +107,22 @@ def _averaging(xp: Any, x: Any, axes: Any, keepdims: Any) -> Any:
 
 
 _sum = op("sum", kind=REDUCE, tangent=linear, reference=_summing("sum"), takes="any", cost=_adds,
-          pullback=lambda g, x_shape, axes: _spread(g, x_shape, axes), fused=_quick_spread)  # fmt: skip
+          pullback=lambda g, x_shape, axes: _spread(g, x_shape, axes), fused=_quick_spread)
 _prod = op("prod", kind=REDUCE, reference=_summing("prod"), takes="any", cost=_multiplies,
-           pullback=lambda g, x, axes: _other_factors(g, x, axes))  # fmt: skip
+           pullback=lambda g, x, axes: _other_factors(g, x, axes))
 _mean = op("mean", kind=REDUCE, tangent=linear, reference=_averaging, takes="float", cost=_adds_and_divides,
            pullback=lambda g, x_shape, axes: _spread_evenly(g, x_shape, axes),
-           fused=_quick_spread and _spread_mean)  # fmt: skip
+           fused=_quick_spread and _spread_mean)
 _max = op("max", kind=REDUCE, reference=_by_numpy("max"), cost=no_flops,
-          pullback=lambda g, x, axes, y: _where_extreme(g, x, axes, y))  # fmt: skip
+          pullback=lambda g, x, axes, y: _where_extreme(g, x, axes, y))
 _min = op("min", kind=REDUCE, reference=_by_numpy("min"), cost=no_flops,
-          pullback=lambda g, x, axes, y: _where_extreme(g, x, axes, y))  # fmt: skip
+          pullback=lambda g, x, axes, y: _where_extreme(g, x, axes, y))
 _any = op("any", kind=REDUCE, reference=_by_numpy("any"), pullback=ZERO, cost=no_flops)
 _all = op("all", kind=REDUCE, reference=_by_numpy("all"), pullback=ZERO, cost=no_flops)
 _argmax = op("argmax", kind=REDUCE, reference=lambda xp, x, axis, keepdims: xp.argmax(x, axis=axis, keepdims=bool(keepdims)),
-             pullback=ZERO, cost=no_flops)  # fmt: skip
+             pullback=ZERO, cost=no_flops)
 _argmin = op("argmin", kind=REDUCE, reference=lambda xp, x, axis, keepdims: xp.argmin(x, axis=axis, keepdims=bool(keepdims)),
-             pullback=ZERO, cost=no_flops)  # fmt: skip
+             pullback=ZERO, cost=no_flops)
 
 
 def cells(shape: Shape, axes: Shape) -> int:

@@ -62,7 +62,7 @@ _along = op(
     ),
     cost=lambda t, x, r, forward, y: {"multiplies": y.size, "special_ops": y.size},
     example=lambda rng, dtype: (tuple([rng.uniform(0.5, 2, (3, 4)).astype(dtype) for _ in "txr"]), (False,)),
-)  # fmt: skip
+)
 
 
 def along(t: Tensor, x: Tensor, r: Tensor, forward: bool = False) -> Tensor:
@@ -99,7 +99,7 @@ def _cost(x: Any, axes: Shape, y: Any) -> dict[str, int]:
     return {
         "multiplies": x.size, "adds": max(0, x.size - y.size), "special_ops": y.size,
         "bytes_read": 2 * x.nbytes + y.nbytes, "bytes_written": x.nbytes + 2 * y.nbytes,
-    }  # fmt: skip
+    }
 
 
 _length = op(
@@ -108,7 +108,7 @@ _length = op(
     pull_cost=lambda g, x, y: {"multiplies": x.size, "special_ops": y.size},
     tangent=lambda op, inputs, y, params, tangents: unbroadcast(along(tangents[0], inputs[0], y, True), y.shape),
     example=normal((3, 4), params=((1,),)), cost=_cost, ulp=16,  # the sum of the reference rounds as well
-)  # fmt: skip
+)
 
 
 def length(x: Tensor, axes: Shape) -> Tensor:

@@ -39,9 +39,9 @@ def _repeated(x: Any, rows: int) -> Any:
 
 _sum = op("sum_rows", kind=OWN, kernel="linear_pullback", adapt=_by_layer, takes="float", batch=_sum_each,
           reference=lambda xp, x: x.sum(axis=0), cost=lambda x, y: {"adds": max(0, x.size - y.size)},
-          pullback=lambda g, x_shape: repeated_rows(g, x_shape[0]), example=normal((5, 3)))  # fmt: skip
+          pullback=lambda g, x_shape: repeated_rows(g, x_shape[0]), example=normal((5, 3)))
 _repeat = op("repeat_rows", kind=VIEW, reference=lambda xp, x, rows, chain: _repeated(x, rows), cost=no_flops,
-             pullback=lambda g, chain: total_of_rows(g, chain), example=normal((2, 3), params=(4, 0)))  # fmt: skip
+             pullback=lambda g, chain: total_of_rows(g, chain), example=normal((2, 3), params=(4, 0)))
 
 
 def repeated_rows(x: Tensor, rows: int, chain: int = 0) -> Tensor:

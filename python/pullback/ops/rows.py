@@ -197,19 +197,19 @@ def fused(name: str, joint: bool = False) -> Callable[..., Any] | None:
 
 
 _softmax = op("softmax", kind=ROWS, reference=softmax_reference, takes="float", pullback=_softmax_pullback,
-              fused=fused("softmax"), cost=_cost((2, 1, 1), (-1, 0, 1)), example=normal((4, 5)))  # fmt: skip
+              fused=fused("softmax"), cost=_cost((2, 1, 1), (-1, 0, 1)), example=normal((4, 5)))
 _log_softmax = op("log_softmax", kind=ROWS, reference=log_softmax_reference, takes="float", pullback=_log_softmax_pullback,
-                  fused=fused("log_softmax"), cost=_cost((3, 0, 1), (-1, 0, 1)), example=normal((4, 5)))  # fmt: skip
+                  fused=fused("log_softmax"), cost=_cost((3, 0, 1), (-1, 0, 1)), example=normal((4, 5)))
 _logsumexp = op("logsumexp", kind=ROWS, reference=logsumexp_reference, takes="float", pullback=_logsumexp_pullback,
                 fused=fused("logsumexp"), cost=_cost((2, 0, 1), (0, 0, 1)), example=normal((4, 5)),
-                pull_cost=lambda g, x, y: rows_cost(x, (1, 1, 1), (0, 0, 0)))  # fmt: skip
+                pull_cost=lambda g, x, y: rows_cost(x, (1, 1, 1), (0, 0, 0)))
 LAYER_NORM = op("layer_norm", kind=OWN, batch=_norm_each, reference=layer_norm_reference, inputs=3, joint=True, takes="float",
                  pullback=_layer_norm_pullback, fused=fused("layer_norm", True), pull=_pull_norm_each, cost=_layer_norm_cost,
                  pull_cost=lambda g, x, weight, *_: norm_pullback_cost(x, weight),
-                 example=normal((4, 5), (5,), (5,), params=(1e-5,)))  # fmt: skip
+                 example=normal((4, 5), (5,), (5,), params=(1e-5,)))
 _rms_norm = op("rms_norm", kind=OWN, batch=_norm_each, reference=rms_norm_reference, inputs=2, joint=True, takes="float",
                pullback=_rms_norm_pullback, fused=fused("rms_norm", True), pull=_pull_norm_each, cost=_rms_norm_cost,
-               pull_cost=_rms_norm_pullback_cost, example=normal((4, 5), (5,), params=(1e-6,)))  # fmt: skip
+               pull_cost=_rms_norm_pullback_cost, example=normal((4, 5), (5,), params=(1e-6,)))
 # ---- public functions
 
 
@@ -262,7 +262,7 @@ def logsumexp(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims
 def layer_norm(
     x: ArrayLike, weight: ArrayLike | None = None, bias: ArrayLike | None = None, *, axis: int | Sequence[int] = -1,
     eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Subtracts the mean of each row, divides by its standard deviation, then scales and shifts.
 
     Args:

@@ -47,12 +47,12 @@ index_add = op("index_add", example=normal((4, 3), (3, 3), np.array([1, 1, 3]), 
                 kind=OWN, inputs=3, batch=_write_each, tangent=linear,
                 cost=lambda x, updates, indices, axis, y: {"adds": updates.size},
                 reference=lambda xp, x, updates, indices, axis: added(xp, _copied(xp, x), indices, updates, axis),
-                pullback=(same, lambda g, indices, axis: gathered(g, indices, axis), None))  # fmt: skip
+                pullback=(same, lambda g, indices, axis: gathered(g, indices, axis), None))
 index_set = op("index_set", example=normal((4, 3), (3, 3), np.array([1, 1, 3]), params=(0,)),
                 kind=OWN, inputs=3, batch=_write_each, tangent=linear, cost=no_flops,
                 reference=lambda xp, x, updates, indices, axis: _put(_copied(xp, x), indices, updates, axis),
                 pullback=(lambda g, indices, axis: _without(g, indices, axis),
-                          lambda g, indices, axis: _last_writes(g, indices, axis), None))  # fmt: skip
+                          lambda g, indices, axis: _last_writes(g, indices, axis), None))
 
 
 def _without(g: Tensor, indices: Tensor, axis: int) -> Tensor:
@@ -93,7 +93,7 @@ def _extreme(name: str, ufunc: str) -> Any:
     return op(name, example=distinct((4, 3), (3, 3), np.array([1, 2, 3]), params=(0,)),
               kind=OWN, inputs=3, batch=_write_each, cost=no_flops,
               reference=lambda xp, x, updates, indices, axis: at(getattr(xp, ufunc), _copied(xp, x), indices, updates, axis),
-              pullback=(_held, _winners, None))  # fmt: skip
+              pullback=(_held, _winners, None))
 
 
 index_max, index_min = _extreme("index_max", "maximum"), _extreme("index_min", "minimum")

@@ -61,13 +61,13 @@ def _segments_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], par
 _sum = op("segment_sum", example=normal((5, 2), np.array([0, 2, 0, 3, 2]), params=(4,)), inputs=2, kind=OWN,
           batch=_segments_each, tangent=linear,
           reference=_reference("add", lambda dtype: 0), pullback=(lambda g, ids: _of_segments(g, ids), None),
-          cost=lambda data, ids, num_segments, y: {"adds": data.size})  # fmt: skip
+          cost=lambda data, ids, num_segments, y: {"adds": data.size})
 _max = op("segment_max", example=distinct((5, 2), np.array([0, 2, 0, 1, 2]), params=(3,)), inputs=2, batch=_segments_each,
           kind=OWN, reference=_reference("maximum", lowest), cost=no_flops,
-          pullback=(lambda g, data, ids, num_segments, y: _extreme_pullback(g, data, ids, num_segments, y), None))  # fmt: skip
+          pullback=(lambda g, data, ids, num_segments, y: _extreme_pullback(g, data, ids, num_segments, y), None))
 _min = op("segment_min", example=distinct((5, 2), np.array([0, 2, 0, 1, 2]), params=(3,)), inputs=2, batch=_segments_each,
           kind=OWN, reference=_reference("minimum", highest), cost=no_flops,
-          pullback=(lambda g, data, ids, num_segments, y: _extreme_pullback(g, data, ids, num_segments, y), None))  # fmt: skip
+          pullback=(lambda g, data, ids, num_segments, y: _extreme_pullback(g, data, ids, num_segments, y), None))
 
 
 def _of_segments(x: Tensor, ids: Tensor) -> Tensor:

@@ -65,22 +65,22 @@ def _open(key: tuple[Any, ...]) -> tuple[Any, ...]:
 
 _reshape = op("reshape", example=normal((3, 4), params=((2, 6),)),
               kind=VIEW, reference=lambda xp, x, shape: x.reshape(shape), cost=no_flops,
-              pullback=lambda g, x_shape: reshaped(g, x_shape), batch=_reshape_each)  # fmt: skip
+              pullback=lambda g, x_shape: reshaped(g, x_shape), batch=_reshape_each)
 _permute = op("permute_dims", example=normal((2, 3, 4), params=((2, 0, 1),)),
               kind=VIEW, reference=lambda xp, x, order: x.transpose(order), cost=no_flops,
-              pullback=lambda g, order: permute_dims(g, inverse(order)))  # fmt: skip
+              pullback=lambda g, order: permute_dims(g, inverse(order)))
 _broadcast = op("broadcast_to", example=normal((3, 1), params=((2, 3, 4),)),
                 kind=VIEW, reference=lambda xp, x, shape: _broadcast_array(x, shape), cost=no_flops,
-                pullback=lambda g, x_shape: unbroadcast(g, x_shape), batch=_broadcast_each)  # fmt: skip
+                pullback=lambda g, x_shape: unbroadcast(g, x_shape), batch=_broadcast_each)
 _flip = op("flip", example=normal((3, 4), params=((1,),)),
            kind=VIEW, reference=lambda xp, x, axes: _flipped(x, axes), cost=no_flops,
-           pullback=lambda g, axes: view(_flip, g, axes))  # fmt: skip
+           pullback=lambda g, axes: view(_flip, g, axes))
 _unfold = op("unfold", example=normal((2, 7), params=(1, 3, 2)),
              kind=VIEW, reference=lambda xp, x, axis, size, step: _windows(x, axis, size, step), cost=no_flops,
-             pullback=lambda g, x_shape, axis, size, step: _overlapped(g, x_shape, axis, size, step))  # fmt: skip
+             pullback=lambda g, x_shape, axis, size, step: _overlapped(g, x_shape, axis, size, step))
 SLICE = op("slice", example=normal((4, 5), params=((slice(1, None, 2), None, 3),)),
             kind=VIEW, reference=lambda xp, x, key: x[_open(key)], cost=no_flops,
-            pullback=lambda g, x_shape, key: _placed_back(g, x_shape, key))  # fmt: skip
+            pullback=lambda g, x_shape, key: _placed_back(g, x_shape, key))
 
 
 def part_of(x: Tensor, axis: int, steps: int | slice) -> Tensor:

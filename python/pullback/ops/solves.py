@@ -144,7 +144,7 @@ _cholesky = op(
     "cholesky", kind=OWN, takes="float", batch=leading, reference=lapack.cholesky, same_bits=SMALL_ON_CPU, ulp=8,
     pullback=_cholesky_pullback, example=well_conditioned((2, 4, 4), positive=True),
     cost=lambda x, y: {"fmas": count(x.shape) * (x.shape[-1] ** 3 // 6), "special_ops": count(x.shape) * x.shape[-1]},
-)  # fmt: skip
+)
 
 
 def _triangle(x: Tensor, upper: bool, unit: bool) -> Tensor:
@@ -164,7 +164,7 @@ _solve_triangular = op(
         lambda g, a, upper, unit: substituted(matrix_transpose(a), g, upper=not upper, unit=unit),
     ),
     cost=lambda a, b, upper, unit, strict, y: {"fmas": y.size * a.shape[-1] // 2, "special_ops": 0 if unit else y.size},
-)  # fmt: skip
+)
 
 
 def _solve_pullback(g: Tensor, a: Tensor, y: Tensor, needs: Sequence[bool]) -> list[Tensor | None]:
@@ -206,7 +206,7 @@ _solve = op(
     "solve", kind=OWN_OF_TWO, takes="float", inputs=2, batch=matrices_each, same_bits=SMALL_ON_CPU, ulp=16, joint=True,
     reference=lapack.solve, example=well_conditioned((2, 4, 4), (4, 3), params=(1,)), pullback=_solve_pullback,
     fused=_solve_fused if _pull else None, pull=_solve_pull_each, pull_cost=_solve_pull_cost, cost=_solve_cost,
-)  # fmt: skip
+)
 
 
 # ---- public functions

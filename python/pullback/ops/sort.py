@@ -57,12 +57,12 @@ _sort = op(
     kind=OWN, cost=no_flops, batch=along_axes,
     reference=lambda xp, x, axis, descending, stable: xp.take_along_axis(x, _order(xp, x, axis, descending, stable), axis),
     pullback=lambda g, x, axis, descending, stable: _unsorted(g, x, axis, descending, stable),
-)  # fmt: skip
+)
 _topk_indices = op(
     "topk_indices", example=distinct((3, 5), params=(2, 1, True)),
     kind=OWN, pullback=ZERO, cost=no_flops, batch=along_axes,
     reference=lambda xp, x, k, axis, largest: xp.take(_order(xp, x, axis, largest, True, False), xp.arange(k), axis=axis),
-)  # fmt: skip
+)
 
 
 def _search_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
@@ -78,7 +78,7 @@ def _search_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], param
 
 _searchsorted = op("searchsorted", example=lambda rng, dtype: _searched(rng, dtype),
                    kind=OWN, inputs=2, pullback=ZERO, cost=no_flops, batch=_search_each,
-                   reference=lambda xp, x1, x2, right: xp.searchsorted(x1, x2, "right" if right else "left"))  # fmt: skip
+                   reference=lambda xp, x1, x2, right: xp.searchsorted(x1, x2, "right" if right else "left"))
 
 
 def _searched(rng: Any, dtype: Any) -> Any:

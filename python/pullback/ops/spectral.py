@@ -91,7 +91,7 @@ def _spread(g: Tensor, y_shape: Shape) -> Tensor:
 _row_of_values = op(
     "row_of_values", kind=VIEW, reference=lambda xp, x: x[..., 1, :], pullback=lambda g, x_shape: _spread(g, x_shape),
     cost=no_flops, example=normal((2, 4, 3)),
-)  # fmt: skip
+)
 
 
 def _values(y: Tensor) -> Tensor:
@@ -167,7 +167,7 @@ _eigh = op(
     "eigh", kind=OWN, takes="float", batch=leading, reference=lapack.eigh, same_bits=FROM_LAPACK, ulp=64,
     example=normal((2, 4, 4)), pullback=_eigh_pullback, tangent=_eigh_tangent,
     cost=lambda x, y: {"fmas": count(x.shape) * (9 * x.shape[-1] ** 3 // 2)},
-)  # fmt: skip
+)
 
 
 def _marked(vectors: Tensor, y: Tensor) -> Tensor:
@@ -200,7 +200,7 @@ _eigvalsh = op(
     "eigvalsh", kind=OWN, takes="float", batch=leading, reference=lapack.eigvalsh, same_bits=FROM_LAPACK, ulp=64,
     example=normal((2, 4, 4)), pullback=_eigvalsh_pullback, tangent=_eigvalsh_tangent,
     cost=lambda x, y: {"fmas": count(x.shape) * (2 * x.shape[-1] ** 3 // 3)},
-)  # fmt: skip
+)
 
 
 # ---- svd
@@ -274,7 +274,7 @@ def svd_cost(x: Any, full: bool, y: Any) -> dict[str, int]:
 _svd = op(
     "svd", kind=OWN, takes="float", batch=leading, reference=lapack.svd, same_bits=FROM_LAPACK, ulp=64,
     example=normal((2, 5, 3), params=(False,)), pullback=_svd_pullback, tangent=_svd_tangent, cost=svd_cost,
-)  # fmt: skip
+)
 
 
 def thin_svd(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -304,7 +304,7 @@ def _svdvals_cost(x: Any, called: int, y: Any) -> dict[str, int]:
 _svdvals = op(
     "svdvals", kind=OWN, takes="float", batch=leading, reference=lapack.svdvals, same_bits=FROM_LAPACK, ulp=64,
     example=normal((2, 5, 3), params=(1,)), pullback=_svdvals_pullback, tangent=_svdvals_tangent, cost=_svdvals_cost,
-)  # fmt: skip
+)
 
 
 def singular_values(name: str, x: ArrayLike) -> Tensor:

@@ -31,7 +31,7 @@ def _pullback(g: Tensor, x: Tensor) -> Tensor:
 
 
 _variance = op("variance", kind=ROWS, reference=_reference, takes="float", pullback=_pullback,
-               cost=lambda x, y: rows_cost(x, (3, 1, 0), (-2, 2, 2)), example=normal((4, 5)))  # fmt: skip
+               cost=lambda x, y: rows_cost(x, (3, 1, 0), (-2, 2, 2)), example=normal((4, 5)))
 
 
 def var(x: ArrayLike, axis: int | Sequence[int] | None = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:

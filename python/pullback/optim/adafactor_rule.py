@@ -53,12 +53,12 @@ class Adafactor(Composed):
         eps: tuple[Number | None, Number] = (None, 1e-3), d: Number = 1.0, weight_decay: Number = 0.0, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None, ema: Number | None = None,
         master_weights: bool = False, clip_adaptive: float | None = None, stochastic_rounding: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         hyper = {"beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay}
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
             clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )  # fmt: skip
+        )
 
     def _slot_shape(self, name: str, i: int) -> tuple[int, ...] | None:
         shape = self._parameters[i].shape
@@ -113,7 +113,7 @@ class Adafactor(Composed):
 def _change(
     p: Tensor, g: Tensor, slots: tuple[Tensor, ...], share: Tensor, rate: Tensor, least: Tensor, least_variance: Tensor,
     least_scale: Tensor, most: Tensor, decay: Tensor,
-) -> tuple[Tensor, Sequence[Tensor]]:  # fmt: skip
+) -> tuple[Tensor, Sequence[Tensor]]:
     """Returns the change of the weights, and the new slots.
 
     share: of the new squares in the running means. rate: the learning rate of this step. least: eps[0]. least_scale: eps[1]. most:

@@ -117,7 +117,7 @@ class Group:
 
     def __init__(
         self, opt: Any, number: int, name: str, entries: Sequence[int], own: dict[str, Any], rule: Any = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         vars(self).update(_opt=opt, number=number, name=name, entries=list(entries), own=own, rule=opt if rule is None else rule)
 
     @property

@@ -64,7 +64,7 @@ class LossScaler(MadeOutside):
     def __init__(
         self, init_scale: float = 65536.0, growth_factor: float = 2.0, backoff_factor: float = 0.5, growth_interval: int = 2000,
         *, device: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not _in_range(init_scale, _TINY, _LARGE):
             raise PullbackError(f"LossScaler: init_scale={init_scale!r}; it must be a positive number that float32 holds.")
         self._factors = _checked("LossScaler", growth_factor, backoff_factor, growth_interval)

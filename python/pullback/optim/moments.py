@@ -60,13 +60,13 @@ class Adam(_Moments):
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
         stochastic_rounding: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.amsgrad = flag(type(self).__name__, "amsgrad", amsgrad)
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
             clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )  # fmt: skip
+        )
 
     def _choose(self, values: list[Mapping[str, Any]]) -> None:
         if self.amsgrad:
@@ -101,11 +101,11 @@ class AdamW(Adam):
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
         stochastic_rounding: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         common: Any = {
             "clip_norm": clip_norm, "clip_value": clip_value, "groups": groups, "ema": ema, "master_weights": master_weights,
             "clip_adaptive": clip_adaptive, "stochastic_rounding": stochastic_rounding,
-        }  # fmt: skip
+        }
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **common)
 
 
@@ -126,12 +126,12 @@ class LAMB(_Moments):
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
         stochastic_rounding: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
             clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )  # fmt: skip
+        )
 
     def advance(self, settings: list[float]) -> None:
         super().advance(settings)
@@ -163,12 +163,12 @@ class Adamax(Optimizer):
         weight_decay: Number = 0, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
         stochastic_rounding: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
             clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )  # fmt: skip
+        )
 
     def advance(self, settings: list[float]) -> None:
         super().advance(settings)
@@ -201,14 +201,14 @@ class NAdam(_Moments):
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
         stochastic_rounding: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.decoupled = flag(type(self).__name__, "decoupled_weight_decay", decoupled_weight_decay)
         self.kernel = "nadam_decoupled_step" if decoupled_weight_decay else "nadam_step"
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum_decay": momentum_decay}
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
             clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )  # fmt: skip
+        )
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "decoupled_weight_decay": self.decoupled}
@@ -222,7 +222,7 @@ class NAdam(_Moments):
         product = before * now
         settings[c.STATE : c.STATE + 4] = [
             (1 - now) / (1 - product), 1 - beta2**step, product, following / (1 - product * following),
-        ]  # fmt: skip
+        ]
 
     def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
         g = self.average(settings, p, g, slots)
@@ -246,14 +246,14 @@ class RAdam(_Moments):
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
         stochastic_rounding: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.decoupled = flag(type(self).__name__, "decoupled_weight_decay", decoupled_weight_decay)
         self.kernel = "radam_decoupled_step" if decoupled_weight_decay else "radam_step"
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
             clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )  # fmt: skip
+        )
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "decoupled_weight_decay": self.decoupled}

@@ -112,7 +112,7 @@ class Muon(WithAuxiliary):
         auxiliary_options: Mapping[str, Any] | None = None, auxiliary_names: Sequence[str] = (), clip_norm: float | None = None,
         clip_value: float | None = None, groups: Groups | None = None, ema: Number | None = None,
         master_weights: bool = False, clip_adaptive: float | None = None, stochastic_rounding: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.nesterov = flag("Muon", "nesterov", nesterov)
         self.bias_correction = flag("Muon", "bias_correction", bias_correction)
         self.flatten = flag("Muon", "flatten", flatten)
@@ -124,7 +124,7 @@ class Muon(WithAuxiliary):
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
             clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )  # fmt: skip
+        )
 
     def _takes(self, shape: tuple[int, ...]) -> bool:
         return len(shape) == 2 or (self.flatten and len(shape) > 2)

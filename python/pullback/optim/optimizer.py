@@ -37,7 +37,7 @@ Groups = Mapping[str, Mapping[str, Any]]  # hyper-parameters by patterns of name
 _MADE: Final = (
     "_averages", "_copied_masks", "_device", "_dtypes", "_kernels", "_limit", "_masters", "_measure", "_native", "_plan",
     "_placement",
-)  # fmt: skip
+)
 
 
 @explain_arguments
@@ -90,7 +90,7 @@ class Optimizer(Launcher, metaclass=HintingABC):
         clip_value: float | None = None, groups: Groups | None = None, ema: Number | None = None,
         master_weights: bool = False, clip_adaptive: float | None = None,
         stochastic_rounding: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         rule = type(self).__name__
         given: Any = list(params) if isinstance(params, (Iterator, ValuesView)) else params
         given, listed = dicts(rule, given)

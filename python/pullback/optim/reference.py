@@ -295,7 +295,7 @@ def _units_cost(grads: list[Any], members: bool) -> dict[str, Any]:
         "adds": 2 * elements, "multiplies": 3 * elements + 2 * units, "special_ops": 3 * units,
         "dtype": given[0].dtype if given else "float32",
         "bytes_read": sum([distinct_bytes(g) for g in given]) + moved + 16, "bytes_written": moved,
-    }  # fmt: skip
+    }
 
 
 def _norm_cost(grads: list[Any], members: int, scaled: bool) -> dict[str, Any]:
@@ -305,4 +305,4 @@ def _norm_cost(grads: list[Any], members: int, scaled: bool) -> dict[str, Any]:
         "adds": elements, "multiplies": elements + sets, "special_ops": members + sets, "dtype": "float64",
         "bytes_read": sum([distinct_bytes(g) for g in given]) + 16 * sets + 8 * scaled,
         "bytes_written": 16 * sets + (8 * sets + 4) * scaled,
-    }  # fmt: skip
+    }

@@ -35,13 +35,13 @@ class SGD(Optimizer):
         weight_decay: Number = 0, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
         stochastic_rounding: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.nesterov = flag("SGD", "nesterov", nesterov)
         hyper = {"momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
             clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )  # fmt: skip
+        )
 
     def _choose(self, values: list[Mapping[str, Any]]) -> None:
         if _any_momentum(values):
@@ -109,13 +109,13 @@ class RMSprop(Optimizer):
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
         stochastic_rounding: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.centered = flag("RMSprop", "centered", centered)
         hyper = {"alpha": alpha, "eps": eps, "momentum": momentum, "weight_decay": weight_decay}
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
             clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )  # fmt: skip
+        )
 
     def _choose(self, values: list[Mapping[str, Any]]) -> None:
         with_momentum = _any_momentum(values)
@@ -164,7 +164,7 @@ class Adagrad(Optimizer):
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
         stochastic_rounding: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         first = checked("Adagrad", "initial_accumulator_value", initial_accumulator_value, 1)
         if np.ndim(first):
             raise PullbackError(
@@ -175,7 +175,7 @@ class Adagrad(Optimizer):
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
             clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )  # fmt: skip
+        )
 
     def advance(self, settings: list[float]) -> None:
         super().advance(settings)
@@ -208,12 +208,12 @@ class Adadelta(Optimizer):
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
         stochastic_rounding: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         hyper = {"rho": rho, "eps": eps, "weight_decay": weight_decay}
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
             clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )  # fmt: skip
+        )
 
     def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
         rho, eps, weight_decay = self.own(settings)
@@ -242,12 +242,12 @@ class Lion(Optimizer):
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
         stochastic_rounding: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         hyper = {"betas": betas, "weight_decay": weight_decay}
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
             clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )  # fmt: skip
+        )
 
     def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
         beta1, beta2, weight_decay = self.own(settings)

@@ -190,13 +190,13 @@ class ScheduleFreeSGD(_ScheduleFree):
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
         stochastic_rounding: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         given = (momentum, weight_decay, warmup_steps, r, weight_lr_power)
         hyper = dict(zip(self.hyper, given))
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
             clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )  # fmt: skip
+        )
 
     def advance(self, settings: list[float]) -> None:
         super().advance(settings)
@@ -218,7 +218,7 @@ class ScheduleFreeAdamW(_ScheduleFree):
     slot_names = ("v", "z")
     hyper: ClassVar[Mapping[str, int]] = {
         "betas": 2, "eps": 1, "weight_decay": 1, "warmup_steps": 1, "r": 1, "weight_lr_power": 1,
-    }  # fmt: skip
+    }
     betas: Betas
     eps: Number
     weight_decay: Number
@@ -232,13 +232,13 @@ class ScheduleFreeAdamW(_ScheduleFree):
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
         stochastic_rounding: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         given = (betas, eps, weight_decay, warmup_steps, r, weight_lr_power)
         hyper = dict(zip(self.hyper, given))
         super().__init__(
             params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
             clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )  # fmt: skip
+        )
 
     def advance(self, settings: list[float]) -> None:
         super().advance(settings)

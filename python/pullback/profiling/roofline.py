@@ -92,7 +92,7 @@ def _cells(name: str, row: KernelRates) -> tuple[str, ...]:
     return (
         name, str(row.launches), three_digits(row.intensity), quantity(row.flops_per_second), quantity(row.bytes_per_second),
         duration(row.seconds), row.bound, f"{row.share:.0%}",
-    )  # fmt: skip
+    )
 
 
 def roofline(prof: Profile, *, device: str | None = None, best: Peaks | None = None) -> Roofline:
@@ -129,4 +129,4 @@ def _rates(kernel: str, dtype: str, parts: Iterable[Figures], best: Peaks) -> Ke
         kernel, dtype, f.launches, f.flops, f.special_ops, f.bytes, f.seconds,
         intensity=f.flops / f.bytes if f.bytes else math.inf if f.flops else 0.0,
         flops_per_second=rate(f.flops), bytes_per_second=rate(f.bytes), bound=bound, share=rate(at_peaks),
-    )  # fmt: skip
+    )

@@ -41,7 +41,7 @@ def cells(name: str, f: Figures) -> tuple[str, ...]:
     return (
         name, quantity(f.flops), quantity(f.matmul_flops), quantity(f.special_ops), quantity(f.bytes_read, "B"),
         quantity(f.bytes_written, "B"), duration(f.seconds), str(f.launches),
-    )  # fmt: skip
+    )
 
 
 def phase_rows(prof: Profile) -> list[tuple[str, ...]]:

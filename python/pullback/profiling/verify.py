@@ -127,7 +127,7 @@ def _cells(row: Verified) -> tuple[str, ...]:
         " + ".join(row.kernels) or f"({', '.join(row.cuda_kernels)})", quantity(row.executed_flops),
         known(row.counted_flops, quantity), known(row.ratio, three_digits), quantity(row.bytes_read + row.bytes_written),
         known(row.dram_read + row.dram_written, quantity), known(row.seconds, duration), known(row.counted_seconds, duration),
-    )  # fmt: skip
+    )
 
 
 # ---- this run
@@ -341,7 +341,7 @@ def _row(
         found("flops") + math.fsum([_tensor_flops(call, part, tensor) for call, part in pairs]),
         ledger("bytes_read"), ledger("bytes_written"), found("dram_read"), found("dram_written"), found("l2_bytes"),
         math.fsum([profiled[name].seconds for name in kernels]) if same and kernels else math.nan, found("seconds"),
-    )  # fmt: skip
+    )
 
 
 def _tensor_flops(call: Sequence[Launch], part: Sequence[Counters], tensor: Mapping[str, float]) -> float:

@@ -103,7 +103,7 @@ class Captured(FunctionWrapper[P, R]):
 
     def __init__(
         self, function: Callable[P, R], fusion: Fusion, steps: int | None, cache: int, layouts: bool = False
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(function, fusion, steps, cache, layouts)
         self._fusion: Fusion = fusion
         self._steps, self._cache, self._layouts = steps, cache, layouts  # layouts: results keep theirs, uncopied
@@ -264,7 +264,7 @@ class Captured(FunctionWrapper[P, R]):
     def _first(
         self, key: Any, given: Sequence[Any], leaves: Sequence[Any], arrays: Sequence[Any], layouts: Sequence[Layout | None],
         spec: Any, named: bool, counted: Any,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Runs the function and records it. `given` holds the argument leaves as the user passed them, `leaves` after as_leaf."""
         device = devices.device_of(arrays[0]) if arrays else devices.default_device()
         kernels = kernels_on(device)
@@ -286,7 +286,7 @@ class Captured(FunctionWrapper[P, R]):
     def _record(
         self, key: Any, kernels: Any, device: str, given: Sequence[Any], leaves: Sequence[Any], arrays: Sequence[Any],
         layouts: Sequence[Layout | None], spec: Any, named: bool, counted: Any, step: int | None,
-    ) -> tuple[Replay | None, Any]:  # fmt: skip
+    ) -> tuple[Replay | None, Any]:
         """Runs the function, or this step of it, and returns the recording and the value.
 
         The recording is None if the run left something behind. Raises CaptureError if the recording before it did, too.

@@ -22,7 +22,7 @@ _LIBRARIES: Final = {*sys.stdlib_module_names, __name__.partition(".")[0]}
 _CLOSED: Final = (
     bool, int, float, complex, str, bytes, range, type(None), type(Ellipsis), CodeType, ModuleType, BuiltinFunctionType,
     ProxyType, CallableProxyType, Batch, Parameter,
-)  # fmt: skip
+)
 
 
 class Hidden(Exception):

@@ -42,7 +42,7 @@ class Recording(Kept):
 
     def __init__(
         self, kernels: Any, device: str, inputs: Sequence[Any], layouts: bool, function: Any, leaves: Sequence[Any]
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._kernels, self._device, self._inputs = kernels, device, inputs
         self.keeps = layouts
         self.watch = Watch(kernels, device, function, leaves)
@@ -160,7 +160,7 @@ class Recording(Kept):
 
     def finish(
         self, returned: list[Any], given: Sequence[Any], fusion: str, stacked: bool, unchanged: bool
-    ) -> tuple[Replay | None, Any]:  # fmt: skip
+    ) -> tuple[Replay | None, Any]:
         """Returns the Replay of the run, and the value of this run. The Replay is None if the run has left something behind.
 
         returned: [the function's value], which is taken out, because what is alive besides the result is left behind.

@@ -322,7 +322,7 @@ class Backward:
 
     def __init__(
         self, trace: Trace, given: tuple[int, ...], needed: tuple[int, ...], listed: tuple[int, ...], scalar: Any = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._trace, self._given, self._needed, self._listed = trace, given, needed, listed
         self._seed = None if scalar is None else (scalar.shape, scalar.dtype, scalar.device)
         self.__name__ = f"pullback of {trace.name}"

@@ -35,7 +35,7 @@ def length_of(name: str, steps: int | None, arrays: Sequence[Any]) -> int | None
 
 def rest(
     replay: Replay | None, firsts: Sequence[Any], arrays: Sequence[Any], leaves: Sequence[Any], steps: int, counted: Any
-) -> Any:  # fmt: skip
+) -> Any:
     """Replays the steps after the first ones, whose values are given, and returns the values of all, stacked along a new axis."""
     done, form = len(firsts), flatten(firsts[-1])[1]
     parts = [flatten(value)[0] for value in firsts]

@@ -279,7 +279,7 @@ class Trace:
                     tuple([_filled(v, kept) for v in of]), shape,
                 )
                 for x, rule, of, shape in edges
-            ]  # fmt: skip
+            ]
             values = [value for edge in renamed for value in edge[2] if isinstance(value, Tensor)]
             checked = {id(x.storage): read[id(x.storage)] for x in values if x.storage is not None and id(x.storage) in read}
             found.append(

@@ -32,7 +32,7 @@ from .under_tape import under_tape
 
 _SERVE: Final[dict[type, Callable[..., Any]]] = {
     Tape: under_tape, Batch: under_batch, Forward: under_forward, Reads: under_reads,
-}  # fmt: skip
+}
 
 
 def call(captured: Any, args: Any, options: Any, counted: Any) -> Any:

@@ -313,7 +313,7 @@ def _nothing(unknowns: Unknowns) -> LeastSquaresResult:
         x=unknowns.tree(unknowns.vector, (0,)), cost=full((0,), 0.0, **like), fun=full((0, 0), 0.0, **like),
         jac=full((0, 0, n), 0.0, **like), grad=full((0, n), 0.0, **like), optimality=none, active_mask=np.zeros((0, n), int),
         nfev=counts, njev=counts, status=counts, message=[], success=counts > 0,
-    )  # fmt: skip
+    )
 
 
 def _run(block: Block, x: Array, status: Array, nfev: Array, most: int) -> None:
@@ -352,7 +352,7 @@ def _final(batch: Batch, x: Tensor, rows: slice) -> tuple[Tensor, ...]:
 def _result(
     batch: Batch, f: Any, args: tuple[Any, ...], vector: Tensor, found: tuple[Tensor, ...], status: Array, nfev: Array,
     limits: tuple[Array, Array],
-) -> LeastSquaresResult:  # fmt: skip
+) -> LeastSquaresResult:
     r, j, gradient, cost = found
     x, g = host(vector), host(gradient)
     mask = np.where(x <= limits[0], -1, np.where(x >= limits[1], 1, 0))
@@ -369,4 +369,4 @@ def _result(
     return LeastSquaresResult(
         x=solved, cost=cost, fun=r, jac=j, grad=gradient, optimality=optimality, active_mask=mask,
         nfev=nfev, njev=nfev, status=status, message=[MESSAGES[int(k)] for k in status], success=status > 0,
-    )  # fmt: skip
+    )

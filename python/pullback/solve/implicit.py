@@ -168,7 +168,7 @@ def _refuse_singular(owner: str, what: str, a: Any) -> None:
 def of_least_squares(
     f: Callable[..., Any], unknowns: Unknowns, x: Tensor, args: tuple[Any, ...], loss: Loss, free: Any, batch: bool = False,
     unsolved: str = "",
-) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:  # fmt: skip
+) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
     """Returns the solution of least squares as a function of args: the gradient of the cost is 0 in its free elements.
 
     Returns also the residuals and the cost there, as functions of args, or None if nobody differentiates.

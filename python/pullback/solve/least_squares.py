@@ -373,7 +373,7 @@ def _result(search: Search, status: int, unknowns: Unknowns, f: Any, args: tuple
         x=unknowns.tree(solution), cost=cost, fun=fun, jac=placed(search.j), grad=placed(search.gradient),
         optimality=search.optimality, active_mask=mask, nfev=search.residuals.nfev, njev=search.residuals.njev, status=status,
         message=MESSAGES[status] + flat, success=status > 0,
-    )  # fmt: skip
+    )
 
 
 __all__ = ["least_squares"]

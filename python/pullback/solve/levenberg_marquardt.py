@@ -77,7 +77,7 @@ class LevenbergMarquardt:
         self, params: Any, damping: float = 1e-3, solver: Solver = "auto", *, loss: str = "linear", f_scale: float = 1.0,
         bounds: Any = None, geodesic: bool = False, scaling: Literal["none", "columns"] = "none", trials: int = 4,
         per_example: bool = False, capture: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         owner = "LevenbergMarquardt"
         self.parameters = _parameters(owner, params)
         one_of(owner, "scaling", scaling, ("none", "columns"))

@@ -29,7 +29,7 @@ from .unknowns import Unknowns
 
 RULES: Final[dict[str, type[Any]]] = {
     "L-BFGS": LBFGS, "L-BFGS-B": LBFGSB, "BFGS": BFGS, "SSBFGS": SSBFGS, "SSBroyden": SSBroyden,
-}  # fmt: skip
+}
 METHODS: Final = (*RULES, "Newton-CG", "Gauss-Newton-CG")
 UNLIMITED: Final = 2**62
 GTOL: Final = 1e-5

@@ -62,7 +62,7 @@ class Objective:
     def __init__(
         self, f: Callable[..., Any], unknowns: Unknowns, args: Any, bounds: Any, *, capture: bool = True, residuals: bool = False,
         constraint: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.f, self.unknowns, self.args, self.what = f, unknowns, args, unknowns.what
         self.name, self._constraint = constraint or "f", bool(constraint)
         check_function(self.what, self.name, f, "the values of the constraint" if constraint else "the loss")

@@ -146,7 +146,7 @@ def _result(
     return RootResult(
         x=unknowns.tree(solution), fun=residuals.tensor(values), jac=residuals.tensor(j), nfev=residuals.nfev, njev=residuals.njev,
         status=status, message=MESSAGES[status], success=status > 0,
-    )  # fmt: skip
+    )
 
 
 __all__ = ["root"]

@@ -28,7 +28,7 @@ bool_: Final = np.dtype("bool")
 DEFAULT: Final = float32
 _SUPPORTED: Final = frozenset({
     "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool",
-})  # fmt: skip
+})
 
 
 @cache

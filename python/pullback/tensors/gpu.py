@@ -190,7 +190,7 @@ class Gpu:
         return {
             "live": live + pool_used, "cached": cached + pool_cached, "peak": peak, "free": free, "total": total,
             "by": {**dict(zip(HOLDERS, by_holder)), "CuPy": pool_used, "others": others},
-        }  # fmt: skip
+        }
 
     def pool_use(self, number: int) -> tuple[int, int]:
         """Returns the bytes of CuPy's pool on that GPU: in use, and kept for later."""

@@ -94,7 +94,7 @@ for _name in (
     "astype", "copy", "tolist", "item", "sum", "min", "max", "prod", "mean", "any", "all", "argmax", "argmin", "argsort", "cumsum",
     "cumprod", "nonzero", "take", "dot", "round", "clip", "var", "std", "repeat", "tobytes", "__bool__", "__int__", "__float__",
     "__complex__", "__index__",
-):  # fmt: skip
+):
     setattr(DeviceArray, _name, _waiting(_name))
 
 

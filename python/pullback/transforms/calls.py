@@ -115,7 +115,7 @@ class Call(Op):
         super().__init__(
             name, kind=OWN, names=names, rules=(rule,), pullback=pull, joint=True, tangent=tangent,
             facts=Facts(sys.intern(name), names[:2]),  # interned, because scopes are looked up by it
-        )  # fmt: skip
+        )
         self.dead, self.edges, self.call = tuple(dead), edges, call
         self.again, self.formula, self.closed = again, formula, closed
 
@@ -165,7 +165,7 @@ class Output(Op):
         super().__init__(
             "output", kind=OWN, names=("call",), rules=(rule,), pullback=placed,
             tangent=lambda op, inputs, y, params, tangents: tangents[0].of[place],
-        )  # fmt: skip
+        )
         self.call = OF_OUTPUT
 
 
@@ -188,7 +188,7 @@ def tell(to: Sequence[Any], call: Call, inputs: Sequence[Tensor], outputs: Seque
 def record(
     name: str, pull: Pull, inputs: Sequence[Tensor], outputs: Sequence[Any], to: Sequence[Any] | None = None,
     again: Again | str = NOT_KEPT, formula: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Passes a call that made these outputs to the listeners, or only to those in `to`, at the batch level of each listener.
 
     Listeners outside a batch receive all its examples at once. The pullback they receive runs inside the batch, on one example.

@@ -152,7 +152,7 @@ def _pull(recompute: Recompute, inputs: Sequence[Tensor]) -> Callable[[list[Any]
 def _recomputation(
     name: str, run: Callable[[], Any], noted: tuple[dict[Any, Any], door.Modes], count: int, places: Sequence[int],
     made: Sequence[Tensor], above: Sequence[Batch],
-) -> Recompute:  # fmt: skip
+) -> Recompute:
     """Returns the `recompute` function of a Call, for listeners outside of the batches `above`.
 
     count: the number of values that run() returns. places: which of them are `made`, the outputs of the Call.
@@ -166,7 +166,7 @@ def _recomputation(
         with (
             door.charged_to(door.RECOMPUTE), autocast(precision), devices.use_device(device), Rewound(*noted, batches),
             entered(above, tape),
-        ):  # fmt: skip
+        ):
             door.leave_scope(recomputing(door.scope_now()))
             values = lowered(flatten(run())[0], above)
         if len(values) != count:

@@ -44,7 +44,7 @@ def jacobian(
 def jacobian(
     f: Callable[P, tuple[Any, A]], argnums: int | Sequence[int] = 0, mode: Mode = "auto", chunk: Chunk = "auto", *,
     has_aux: Literal[True],
-) -> Callable[P, tuple[Any, A]]: ...  # fmt: skip
+) -> Callable[P, tuple[Any, A]]: ...
 @overload
 def jacobian(
     f: Callable[P, Any], argnums: int | Sequence[int] = 0, mode: Mode = "auto", chunk: Chunk = "auto", has_aux: bool = False
@@ -83,7 +83,7 @@ class JacobianFunction(FunctionWrapper[..., Any]):
 
     def __init__(
         self, f: Callable[..., Any], what: str, argnums: int | Sequence[int], mode: Any, chunk: Any, has_aux: bool
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(f, what, argnums, mode, chunk, has_aux)
         self._title, self._argnums, self._mode, self._chunk = what, argnums, mode, chunk
         self._has_aux = flag(what, "has_aux", has_aux)

@@ -153,7 +153,7 @@ class _Record:
 
     def __init__(
         self, what: str, f: Callable[..., Any], argnums: int | Sequence[int], args: tuple[Any, ...], options: dict[str, Any]
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.tape = Tape(persistent=True, watch_parameters=False)
         inside, self.sources, self.spec = variables(args, argnums, self.tape, what)
         axes = _axes(args, argnums)

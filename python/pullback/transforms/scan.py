@@ -31,16 +31,16 @@ Y = TypeVar("Y")
 def scan(
     f: Callable[[C, S], tuple[C, Y]], init: C | float, xs: S, length: int | None = None, *, reverse: bool = False,
     checkpoint: bool | int = False,
-) -> tuple[C, Y]: ...  # fmt: skip
+) -> tuple[C, Y]: ...
 @overload
 def scan(
     f: Callable[[C, None], tuple[C, Y]], init: C | float, xs: None = None, *, length: int, reverse: bool = False,
     checkpoint: bool | int = False,
-) -> tuple[C, Y]: ...  # fmt: skip
+) -> tuple[C, Y]: ...
 def scan(
     f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, length: int | None = None, *, reverse: bool = False,
     checkpoint: bool | int = False,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Any, Any]:
     """Runs `carry, y = f(carry, x)` for each x along the first axis of `xs`. Returns the last carry and all y, stacked.
 
     Args:

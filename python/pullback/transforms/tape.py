@@ -77,47 +77,47 @@ class GradientTape(Tape):
         def gradient(
             self, target: Tree, sources: Tensor, output_gradients: Any = None, unconnected: Connected = "error",
             aggregation: Aggregation = "accumulate",
-        ) -> Tensor: ...  # fmt: skip
+        ) -> Tensor: ...
         @overload
         def gradient(
             self, target: Tree, sources: list[T], output_gradients: Any = None, unconnected: Connected = "error",
             aggregation: Aggregation = "accumulate",
-        ) -> list[Tensor]: ...  # fmt: skip
+        ) -> list[Tensor]: ...
         @overload
         def gradient(
             self, target: Tree, sources: tuple[T, ...], output_gradients: Any = None, unconnected: Connected = "error",
             aggregation: Aggregation = "accumulate",
-        ) -> tuple[Tensor, ...]: ...  # fmt: skip
+        ) -> tuple[Tensor, ...]: ...
         @overload
         def gradient(
             self, target: Tree, sources: dict[K, T], output_gradients: Any = None, unconnected: Connected = "error",
             aggregation: Aggregation = "accumulate",
-        ) -> dict[K, Tensor]: ...  # fmt: skip
+        ) -> dict[K, Tensor]: ...
         @overload
         def gradient(
             self, target: Tree, sources: Tensor, output_gradients: Any = None, *, unconnected: Literal["none"],
             aggregation: Aggregation = "accumulate",
-        ) -> Tensor | None: ...  # fmt: skip
+        ) -> Tensor | None: ...
         @overload
         def gradient(
             self, target: Tree, sources: list[T], output_gradients: Any = None, *, unconnected: Literal["none"],
             aggregation: Aggregation = "accumulate",
-        ) -> list[Tensor | None]: ...  # fmt: skip
+        ) -> list[Tensor | None]: ...
         @overload
         def gradient(
             self, target: Tree, sources: tuple[T, ...], output_gradients: Any = None, *, unconnected: Literal["none"],
             aggregation: Aggregation = "accumulate",
-        ) -> tuple[Tensor | None, ...]: ...  # fmt: skip
+        ) -> tuple[Tensor | None, ...]: ...
         @overload
         def gradient(
             self, target: Tree, sources: dict[K, T], output_gradients: Any = None, *, unconnected: Literal["none"],
             aggregation: Aggregation = "accumulate",
-        ) -> dict[K, Tensor | None]: ...  # fmt: skip
+        ) -> dict[K, Tensor | None]: ...
         @overload
         def gradient(
             self, target: Tree, sources: Tree, output_gradients: Any = None, unconnected: Unconnected = "error",
             aggregation: Aggregation = "accumulate",
-        ) -> Any: ...  # fmt: skip
+        ) -> Any: ...
         def gradient(self, *args: Any, **options: Any) -> Any: ...
 
     @overload

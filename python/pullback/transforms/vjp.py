@@ -297,13 +297,13 @@ def _leaf_name(args: Sequence[Any], places: Sequence[int] | None, leaf: int) -> 
 _ALL_ARGUMENTS: Final = {
     "vjp": "pb.vjp(lambda x: f(x, c), x)", "jvp": "pb.jvp(lambda x: f(x, c), (x,), (v,))",
     "linearize": "pb.linearize(lambda x: f(x, c), x)", "hvp": "pb.hvp(lambda x: f(x, c), x, v)",
-}  # fmt: skip
+}
 # How functions are called that take a function and other arguments.
 _USES: Final = {
     "vjp": "pb.vjp(f, x)", "jvp": "pb.jvp(f, (x,), (v,))", "scan": "pb.scan(f, init, xs)",
     "linearize": "pb.linearize(f, x)", "hvp": "pb.hvp(f, x, v)",
     "associative_scan": "pb.associative_scan(combine, xs)",
-}  # fmt: skip
+}
 
 
 def check_function(what: str, f: Any) -> None:

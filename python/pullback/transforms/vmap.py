@@ -121,7 +121,7 @@ def _common_length(what: str, leaves: list[Any], axes: list[int | None], args: t
                 else "Pass in_axes=None for what is the same for every example." if place < len(flatten(args)[0])
                 else "The axis of a keyword argument is always the first. Give what is the same for every example by position, "
                 "with None for it in in_axes, or use it in f without passing it."
-            )  # fmt: skip
+            )
             raise ShapeError(
                 f"{what}: {_labels(args, options)[place]} has shape {tuple(x.shape)}, and no axis {axis} for the examples. {rest}"
             )

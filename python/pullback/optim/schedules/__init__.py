@@ -29,6 +29,6 @@ __all__ = (
     "Constant", "Cosine", "CosineRestarts", "Cyclic", "Exponential", "Lambda", "Linear", "MultiStep", "Multiplicative", "OneCycle",
     "Polynomial", "PolynomialSparsity", "Product", "ReduceOnPlateau", "Schedule", "Sequential", "Step", "Table",
     "WarmupCosine", "WarmupStableDecay",
-)  # fmt: skip
+)
 
 _exported(globals())

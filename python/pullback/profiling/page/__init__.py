@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _SCRIPTS: Final = (
     "figures.js", "quantities.js", "elements.js", "summary.js", "table.js", "treemap.js", "time.js", "roofline.js", "page.js",
-)  # fmt: skip
+)
 
 
 def to_html(prof: Profile, path: str | os.PathLike[str]) -> None:

@@ -59,7 +59,7 @@ class Behind(NamedTuple):
 def behind(
     table: Table, reading: Reading, living: Callable[[], list[Tensor]], maker: Callable[[Tensor], int],
     objects: Sequence[Any], arguments: Sequence[Tensor],
-) -> Behind:  # fmt: skip
+) -> Behind:
     """Returns what a run has left behind.
 
     living: returns the tensors that the run made and that are still alive, except its results.

@@ -134,7 +134,7 @@ class Facts(NamedTuple):
         return [
             f"{label} = {_shown(*fact[1:])}"
             for group, labels in zip(self.groups, self.labels) for fact, label in zip(group[2:], labels) if fact[1] != ABSENT
-        ]  # fmt: skip
+        ]
 
 
 class Table:
@@ -207,7 +207,7 @@ def _packed(group: _Group, facts: list[tuple[tuple[Any, ...], Fact]]) -> tuple[A
     return (
         group.read, group.holder,
         *[(path[0] if len(path) == 1 else path, fact.how, fact.expected) for path, fact in facts],
-    )  # fmt: skip
+    )
 
 
 def _shown(how: int, expected: Any) -> str:

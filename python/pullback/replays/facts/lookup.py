@@ -41,7 +41,7 @@ def value_at(place: Place) -> Any:
         ATTRIBUTE: lambda x: _attribute_now(x, key),
         NAME: lambda x: x.get(key, NOTHING), CELL: lambda x: content((x.__closure__ or ())[key]),
         ITEM: lambda x: x, SLOT: lambda x: slot(key, x), ENTRY: lambda x: looked_up(x, key),
-    }  # fmt: skip
+    }
     found = [read[place.read](place.holder)]
     for key in below:
         found += item(found[-1], key) or (NOTHING,)

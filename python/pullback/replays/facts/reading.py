@@ -41,7 +41,7 @@ from .facts import (
     Place,
     Table,
     is_container,
-)  # fmt: skip
+)
 from .lookup import (
     CLOSED,
     attributes_of,
@@ -61,7 +61,7 @@ from .lookup import (
     slot,
     value_at,
     wrapped_in,
-)  # fmt: skip
+)
 from .names import Chain, Step, guesses, names_in
 
 # Methods of an array that compute numbers of its elements.
