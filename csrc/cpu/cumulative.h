@@ -29,16 +29,8 @@ struct CumulativeKernel : kernels::Cumulative {
 template <class Op, class C, int kMost> class Totals {
  public:
   // Adds the totals of a chain, and computes their combination with those of all chains before it.
-  [[gnu::noinline]] void add(int64_t lines, const C* total, C* running, int at = 0) {
-    const Op op;
-    Level& level = levels_[at];
-    if (level.count % kOrderRun == 0) std::copy_n(total, lines, level.run);
-    else
-      for (int64_t i = 0; i < lines; ++i) level.run[i] = op(level.run[i], total[i]);
-    if (++level.count <= kOrderRun) std::copy_n(level.run, lines, running);
-    else
-      for (int64_t i = 0; i < lines; ++i) running[i] = op(level.before[i], level.run[i]);
-    if (level.count % kOrderRun == 0) add(lines, level.run, level.before, at + 1);
+  template <class N> void add(N lines, const C* total, C* running) {
+    if (completes(levels_[0], lines, total, running)) carry(lines);
   }
 
  private:
@@ -46,6 +38,23 @@ template <class Op, class C, int kMost> class Totals {
     int64_t count = 0;
     C run[kMost], before[kMost];  // the result so far in the current chain, and the running total of the chains before it
   };
+
+  // Adds totals to a level. Returns true if they complete a chain of totals.
+  template <class N> static bool completes(Level& level, N lines, const C* total, C* running) {
+    const Op op;
+    if (level.count % kOrderRun == 0) std::copy_n(total, int64_t(lines), level.run);
+    else
+      for (int64_t i = 0; i < lines; ++i) level.run[i] = op(level.run[i], total[i]);
+    if (++level.count <= kOrderRun) std::copy_n(level.run, int64_t(lines), running);
+    else
+      for (int64_t i = 0; i < lines; ++i) running[i] = op(level.before[i], level.run[i]);
+    return level.count % kOrderRun == 0;
+  }
+  // Adds a completed chain of totals to the next level.
+  [[gnu::noinline]] void carry(int64_t lines) {
+    for (Level* level = levels_; completes(level[1], lines, level->run, level->before); ++level) {}
+  }
+
   Level levels_[9];  // 2^50 elements
 };
 

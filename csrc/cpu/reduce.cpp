@@ -11,12 +11,6 @@
 #include "families/reduce.h"
 
 namespace pb::cpu {
-
-template void combine_each<sum_reduce>(int64_t, int64_t, int64_t, const float*, float*);
-template void combine_each<sum_reduce>(int64_t, int64_t, int64_t, const double*, double*);
-template float reduce_line<sum_reduce>(int64_t, const float*);
-template double reduce_line<sum_reduce>(int64_t, const double*);
-
 namespace {
 
 constexpr int64_t kGrain = 32 * 1024;          // the fewest elements per thread
@@ -238,8 +232,11 @@ struct Add {
   std::vector<const kernels::Reduction*>& table;
 
   template <class R> void operator()(R entry, const char* name) const {
-    static ReductionKernel op{kernels::reduction_of(entry, name, reduce), {}, {}, {}};
-    set<R, float>(op), set<R, double>(op), set<R, int64_t>(op), set<R, uint64_t>(op), set<R, bool>(op);
+    static const ReductionKernel op = [&] {
+      ReductionKernel kernel{kernels::reduction_of(entry, name, reduce), {}, {}, {}};
+      set<R, float>(kernel), set<R, double>(kernel), set<R, int64_t>(kernel), set<R, uint64_t>(kernel), set<R, bool>(kernel);
+      return kernel;
+    }();
     table.push_back(&op);
   }
   template <class R, class C> static void set(ReductionKernel& op) {

@@ -35,7 +35,7 @@ template <class R, int kCount, class A> PB_HD void combine_each(int64_t stride, 
 #pragma GCC ivdep
   for (int64_t j = 0; j < n; ++j) out[j] = combine_terms<R, kCount>(x + j, stride);
 }
-template <class R, class A> void combine_each(int64_t count, int64_t stride, int64_t n, const A* x, A* out) {
+template <class R, class A> inline void combine_each(int64_t count, int64_t stride, int64_t n, const A* x, A* out) {
   switch (count) {
     case 1: return combine_each<R, 1>(stride, n, x, out);
     case 2: return combine_each<R, 2>(stride, n, x, out);
@@ -65,7 +65,7 @@ template <class R, int64_t kCount, class A> PB_HD A reduce_lanes(const A* x) {
 }
 
 // Reduces 0 < n <= kOrderBlock terms.
-template <class R, class A> A reduce_line(int64_t n, const A* x) {
+template <class R, class A> inline A reduce_line(int64_t n, const A* x) {
   alignas(64) A lanes[kMostGroups];
   const int64_t groups = groups_of(n);
   if (n == kOrderBlock) combine_each<R, kFan>(kMostGroups, kMostGroups, x, lanes);  // a loop of constant length
@@ -80,11 +80,10 @@ template <class R, class A> A reduce_line(int64_t n, const A* x) {
   }
 }
 
-// Most kernels add, and cpu/reduce.cpp compiles these loops for them.
-extern template void combine_each<sum_reduce>(int64_t, int64_t, int64_t, const float*, float*);
-extern template void combine_each<sum_reduce>(int64_t, int64_t, int64_t, const double*, double*);
-extern template float reduce_line<sum_reduce>(int64_t, const float*);
-extern template double reduce_line<sum_reduce>(int64_t, const double*);
+// The same, as a function of its own. Most rows are added, and cpu/row_sums.cpp compiles that for all kernels.
+template <class R, class A> A reduce_terms(int64_t n, const A* x) { return reduce_line<R>(n, x); }
+extern template float reduce_terms<sum_reduce>(int64_t, const float*);
+extern template double reduce_terms<sum_reduce>(int64_t, const double*);
 
 // Reduces each column of a matrix of 0 < rows <= kOrderBlock to out[column]. `lanes` has room for groups_of(rows) rows.
 template <class R, class A>
@@ -143,7 +142,7 @@ template <class R, class A, class At, class Ahead = NoPrefetch>
   ahead(begin, n);
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) terms[i] = at(begin + i);
-  return reduce_line<R>(n, terms);
+  return reduce_terms<R>(n, terms);
 }
 
 }  // namespace pb::cpu
