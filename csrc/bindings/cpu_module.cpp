@@ -70,9 +70,18 @@ void bind_memory(PyObject* module) {
 
 void bind_machine(PyObject* module) {
   // The kernels that OpenBLAS chose for this CPU, such as "SkylakeX", and its version with its build options.
-  const auto core = [](const void*, Arguments, Py_ssize_t) { return PyUnicode_FromString(cpu::blas_core()); };
-  const auto config = [](const void*, Arguments, Py_ssize_t) { return PyUnicode_FromString(cpu::blas_config()); };
-  const auto threads = [](const void*, Arguments, Py_ssize_t) { return PyLong_FromLong(cpu::thread_count()); };
+  const auto core = [](const void*, Arguments, Py_ssize_t count) {
+    expect_count(count, 0);
+    return PyUnicode_FromString(cpu::blas_core());
+  };
+  const auto config = [](const void*, Arguments, Py_ssize_t count) {
+    expect_count(count, 0);
+    return PyUnicode_FromString(cpu::blas_config());
+  };
+  const auto threads = [](const void*, Arguments, Py_ssize_t count) {
+    expect_count(count, 0);
+    return PyLong_FromLong(cpu::thread_count());
+  };
   const auto set_threads = [](const void*, Arguments args, Py_ssize_t count) {
     expect_count(count, 1);
     const int64_t wanted = to_int(args[0]);

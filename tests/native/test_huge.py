@@ -127,7 +127,7 @@ from pullback.backends import native
 kept = {"scope", "live_bytes", "plan_length", "plan_abort", "ledger_end", "ledger_take"}
 for name in dir(native.module):
     kernel = getattr(native.module, name)
-    if not inspect.isbuiltin(kernel) or "pybind11" in str(getattr(kernel, "__self__", "")):
+    if not inspect.isbuiltin(kernel):
         continue
     for count in (*range(12), 40):
         if not (name in kept and count == 0) and not (name == "scopes_by" and count == 1):  # it takes anything, and keeps it
