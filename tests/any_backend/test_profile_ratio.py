@@ -150,6 +150,7 @@ def test_recurrent_layers(kind: str) -> None:
     assert trained(net, x, also=[x], times=2).endswith(": several cotangents were pulled back")
 
 
+@needs_kernels
 @RECURRENT
 def test_a_recurrent_layer_that_is_validated_too(kind: str) -> None:
     reason = trained(getattr(nn, kind)(16, 32), sequences(20), only_forward=3)

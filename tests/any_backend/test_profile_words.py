@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from captured_step import needs_kernels
 from pullback import nn, optim
 from pullback.launch.ledger import PHASES
 from pullback.profiling.figures import Figures
@@ -62,6 +63,7 @@ def test_detail_kernel_measures_the_memory_of_a_replay() -> None:
     assert len(prof.memory.samples) == prof.total.launches
 
 
+@needs_kernels
 def test_memory_is_not_read_inside_the_statement() -> None:
     with pb.profile() as prof:
         pb.sum(X)

@@ -72,7 +72,7 @@ def test_success_of_a_function_times_a_small_number_is_that_of_the_function(meth
     for scale in (1e-12, 1e-4, 1e-8):
         found = pb.solve.minimize(lambda x, scale=scale: scale * rosenbrock(x), x0, method).result()
         assert found.success or (dtype == "float32" and scale == 1e-12)  # where products of the method vanish
-        np.testing.assert_allclose(found.x.numpy(), 1.0, atol=2e-3)
+        assert rosenbrock(found.x.astype("float64")).item() < 1e-5  # 24 at the start, of which this is four roundings in float32
     near = pb.solve.minimize(lambda x: 1e-8 * rosenbrock(x), found.x, method).result()  # a warm start ends soon
     assert near.success
     assert near.nfev < 80

@@ -50,7 +50,7 @@ def _by_length(g: Tensor, t: Tensor, x: Tensor, r: Tensor) -> Tensor:
 _along = op(
     "along", kind=Kind("own", batch=_along_each, tangent=_along_tangent, promotes=True, widens=True), inputs=3, takes="float",
     reference=lambda xp, t, x, r, forward: xp.where(
-        r == 0, xp.where(xp.isnan(t), t, xp.zeros_like(t)), t * (x / xp.where(r == 0, xp.ones_like(r), r))
+        (r == 0) | (t == 0), xp.where(xp.isnan(t), t, xp.zeros_like(t)), t * (x / xp.where(r == 0, xp.ones_like(r), r))
     ),
     kernel="hypot_pullback_a", adapt=lambda kernel: lambda t, x, r, forward: kernel(t, x, x, r),
     pullback=(
