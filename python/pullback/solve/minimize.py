@@ -277,7 +277,7 @@ def minimize(
     rule: Any = LBFGS if method == "L-BFGS-B" and limits is None else RULES.get(method)
     double = unknowns.dtype.itemsize == 8
     flat = 0.0 if rule is None or not rule.stops_flat or gtol is not None else 2.2e-9 if double else 1e-6
-    tolerances = Tolerances(small, flat if ftol is None else ftol, 1 if double else 2, relative=gtol is None)
+    tolerances = Tolerances(small, flat if ftol is None else ftol, 1 if double else 4, relative=gtol is None)
     solver = TrustRegion(objective, tolerances) if rule is None else Descent(objective, rule(objective, memory), tolerances)
     return Minimization(objective, solver, (15_000 if maxiter is None else maxiter, 15_000 if maxfun is None else maxfun), small)
 
