@@ -109,10 +109,11 @@ def reductions(op: Op, rng: Any) -> Iterator[Case]:
         yield Case(f"{dtype} {ROWS} x 7 x 5", x(dtype, ROWS, 7, 5), (axes(1), False)[: op.params], rows=(0,))
         yield Case(f"{dtype} special", (special(rng, *x(dtype, 40, 33)),), (axes(1), False)[: op.params])
         for words, shape, axis in (("rows of", (3, SHARED), 1), ("columns of", (SHARED, 3), 0), ("columns of", (300, 301), 0)):
-            yield Case(f"{dtype} {words} {shape[axis]}, {shape[1 - axis]}", x(dtype, *shape), (axes(axis), False)[: op.params], light=False)
+            params = (axes(axis), False)[: op.params]
+            yield Case(f"{dtype} {words} {shape[axis]}, {shape[1 - axis]}", x(dtype, *shape), params, light=False)
         if "axes" in op.names:
-            yield Case(f"{dtype} both axes of 70 x 33", x(dtype, 70, 33), ((0, 1), False))
-            yield Case(f"{dtype} first and last axis of 17 x 5 x 30", x(dtype, 17, 5, 30), ((0, 2), False))
+            yield Case(f"{dtype} both axes of 70 x 33", x(dtype, 70, 33), ((0, 1), False)[: op.params])
+            yield Case(f"{dtype} first and last axis of 17 x 5 x 30", x(dtype, 17, 5, 30), ((0, 2), False)[: op.params])
 
 
 def row_ops(op: Op, rng: Any) -> Iterator[Case]:

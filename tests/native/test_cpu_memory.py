@@ -283,7 +283,8 @@ def test_zeros_are_tried_again_once_the_cache_is_empty(native: None, monkeypatch
 
 # ---- memory of OpenBLAS
 
-# In each child the libraries have taken no memory for matrices yet, and `extra` MiB more than there are in use is the limit.
+# In each child the libraries have taken no memory for matrices yet, and `extra` MiB more than there are in use is the limit. glibc
+# ends a process with 127 if a thread that has begun gets no memory for its thread-local data, which no library can prevent.
 CHILDREN = """
 import os
 many = pb.tensor(np.stack([np.eye(200)] * 32))
@@ -308,6 +309,8 @@ for name, call in calls.items():
             except MemoryError:
                 os._exit(11)
         status = os.waitpid(child, 0)[1]
+        if os.waitstatus_to_exitcode(status) == 127 and {threads} > 1:
+            continue
         results.add(os.waitstatus_to_exitcode(status))
         if os.waitstatus_to_exitcode(status) not in (10, 11):
             print(name.replace(" ", "_"), extra, status)
@@ -320,5 +323,5 @@ print(*sorted(results))
 @needs_proc
 @pytest.mark.parametrize("threads", ["1", "4"])
 def test_a_matrix_for_which_openblas_has_no_memory_is_an_out_of_memory_error(threads: str) -> None:
-    program = CHILDREN.format(extras="(1, 8, 20, 28, 32, 36, 40, 48, 60, 64, 72, 100, 600)")
+    program = CHILDREN.format(extras="(1, 8, 20, 28, 32, 36, 40, 48, 60, 64, 72, 100, 600)", threads=threads)
     assert output(program, OPENBLAS_NUM_THREADS="1", PULLBACK_NUM_THREADS=threads) == ["10", "11"]
