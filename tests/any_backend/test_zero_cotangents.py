@@ -73,3 +73,11 @@ def test_a_cotangent_of_zero_times_nan_is_nan_where_the_page_of_derivatives_says
     w = gradients_of_nothing(lambda x, w: pb.where(seen, x, 0.0) @ w, ODD, EVEN)
     assert not np.any(w[0])
     assert not np.any(w[1])
+
+
+def test_an_operand_of_hypot_that_no_batch_has_may_have_fewer_axes() -> None:
+    rng = np.random.default_rng(0)
+    a, b, ta, tb = [rng.uniform(0.5, 2, shape) for shape in ((3,), (3, 5, 3), (3,), (3, 5, 3))]
+    tangent = pb.vmap(lambda x, y, tx, ty: pb.jvp(pb.hypot, (x, y), (tx, ty))[1], in_axes=(None, 0, None, 0))
+    got = tangent(*[pb.tensor(x) for x in (a, b, ta, tb)])
+    np.testing.assert_allclose(host(got), (a * ta + b * tb) / np.hypot(a, b), rtol=1e-14)

@@ -27,7 +27,7 @@ def _undefined(still: Tensor, r: Tensor, otherwise: Tensor) -> Tensor:
 
 def _along_each(op: Any, size: int, xs: Any, on: Any, params: Any) -> Tensor:
     """Repeats what the examples share: the kernel returns the shape of x, whatever the shapes of t and r are."""
-    return apply(op, tuple(all_on(size, aligned(xs, on), on)), tuple(params))
+    return apply(op, tuple(aligned(all_on(size, xs, on), [True] * len(xs))), tuple(params))
 
 
 def _along_tangent(op: Any, inputs: Any, y: Tensor, params: Any, tangents: Any) -> Tensor:
