@@ -93,27 +93,29 @@ def elementwise(op: Op, rng: Any) -> Iterator[Case]:
 
 def reductions(op: Op, rng: Any) -> Iterator[Case]:
     """Yields sums of every length along rows, columns and both, and one that threads share."""
-    axes: Callable[[int], Any] = (lambda axis: (axis,)) if "axes" in op.names else (lambda axis: axis)
+
+    def along(*axes: int) -> tuple[Any, ...]:
+        """Returns the params of the op: its axes or its only axis, and keepdims if it has that."""
+        return (axes if "axes" in op.names else axes[0], False)[: op.params]
 
     def x(dtype: str, *shape: int) -> tuple[Any, ...]:
         return (draw(op, dtype_of(dtype), shape, rng),)
 
     for dtype, full in dtypes_of(op):
         for n in LENGTHS if full else (70, 257):
-            yield Case(f"{dtype} rows of {n}", x(dtype, 5, n), (axes(1), False)[: op.params])
-            yield Case(f"{dtype} columns of {n}", x(dtype, n, 5), (axes(0), False)[: op.params])
+            yield Case(f"{dtype} rows of {n}", x(dtype, 5, n), along(1))
+            yield Case(f"{dtype} columns of {n}", x(dtype, n, 5), along(0))
         if not full:
             continue
-        yield Case(f"{dtype} {ROWS} x 70", x(dtype, ROWS, 70), (axes(1), False)[: op.params], rows=(0,))
-        yield Case(f"{dtype} {ROWS} x 300", x(dtype, ROWS, 300), (axes(1), False)[: op.params], rows=(0,))
-        yield Case(f"{dtype} {ROWS} x 7 x 5", x(dtype, ROWS, 7, 5), (axes(1), False)[: op.params], rows=(0,))
-        yield Case(f"{dtype} special", (special(rng, *x(dtype, 40, 33)),), (axes(1), False)[: op.params])
+        yield Case(f"{dtype} {ROWS} x 70", x(dtype, ROWS, 70), along(1), rows=(0,))
+        yield Case(f"{dtype} {ROWS} x 300", x(dtype, ROWS, 300), along(1), rows=(0,))
+        yield Case(f"{dtype} {ROWS} x 7 x 5", x(dtype, ROWS, 7, 5), along(1), rows=(0,))
+        yield Case(f"{dtype} special", (special(rng, *x(dtype, 40, 33)),), along(1))
         for words, shape, axis in (("rows of", (3, SHARED), 1), ("columns of", (SHARED, 3), 0), ("columns of", (300, 301), 0)):
-            params = (axes(axis), False)[: op.params]
-            yield Case(f"{dtype} {words} {shape[axis]}, {shape[1 - axis]}", x(dtype, *shape), params, light=False)
+            yield Case(f"{dtype} {words} {shape[axis]}, {shape[1 - axis]}", x(dtype, *shape), along(axis), light=False)
         if "axes" in op.names:
-            yield Case(f"{dtype} both axes of 70 x 33", x(dtype, 70, 33), ((0, 1), False)[: op.params])
-            yield Case(f"{dtype} first and last axis of 17 x 5 x 30", x(dtype, 17, 5, 30), ((0, 2), False)[: op.params])
+            yield Case(f"{dtype} both axes of 70 x 33", x(dtype, 70, 33), along(0, 1))
+            yield Case(f"{dtype} first and last axis of 17 x 5 x 30", x(dtype, 17, 5, 30), along(0, 2))
 
 
 def row_ops(op: Op, rng: Any) -> Iterator[Case]:

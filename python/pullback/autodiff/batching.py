@@ -158,6 +158,13 @@ def run_on_all(f: Callable[..., Tensor], spread: Callable[..., Sequence[Any]], x
     return Batched(batch, run_on_all(f, spread, spread(batch.size, opened, on)))
 
 
+def whole(x: Tensor) -> Tensor:
+    """Returns the tensor with all examples if x is one of a batch, otherwise x."""
+    while isinstance(x, Batched):
+        x = x.value
+    return x
+
+
 def over_all(x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
     """Applies f, which must keep the shape, to all examples at once; the result belongs to the same batches as x."""
     return Batched(x.batch, over_all(x.value, f)) if isinstance(x, Batched) else f(x)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff.batching import Batched
+from ..autodiff.batching import whole
 from ..errors import ArgumentError, ShapeError
 from ..launch import capturing
 from ..ops.operands import as_tensors
@@ -24,8 +24,7 @@ def factors_of(name: str, argument: str, given: Any, x: Tensor) -> Tensor:
 
 def check_shares(argument: str, x: Tensor, remedy: str) -> None:
     """Raises ArgumentError if a number of x is outside of [0, 1], unless the host cannot see them now. NaN passes."""
-    while isinstance(x, Batched):
-        x = x.value
+    x = whole(x)
     if capturing.thread.recording is not None or not devices.on_host(x.array):
         return
     all_inside = not x.size or (x.array.min() >= 0 and x.array.max() <= 1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff.batching import Batched, over_all
+from ..autodiff.batching import over_all, whole
 from ..autodiff.primitive import Op, apply
 from ..errors import DTypeError, ShapeError
 from ..launch import capturing
@@ -97,8 +97,7 @@ def _checked(name: str, data: Any, segment_ids: Any, num_segments: int | None) -
 
 def _largest(ids: Tensor) -> int:
     capturing.refuse("counting segments, which reads ids on the host,", "Pass num_segments=.")
-    while isinstance(ids, Batched):
-        ids = ids.value
+    ids = whole(ids)
     if not ids.size:
         return -1
     with devices.working(ids.device):

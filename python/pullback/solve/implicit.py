@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff.batching import Batched
+from ..autodiff.batching import whole
 from ..autodiff.error_text import name_of
 from ..autodiff.listeners import listeners
 from ..autodiff.site import warn
@@ -114,9 +114,7 @@ def _mask(free: Any, x: Tensor) -> Tensor | None:
 
 def _numbers(a: Any) -> np.ndarray[Any, Any]:
     """Returns a matrix, which may belong to the examples of vmap, as float64 numbers on the host."""
-    while isinstance(a, Batched):
-        a = a.value
-    return devices.move(a.array, "cpu").astype(np.float64)
+    return devices.move(whole(a).array, "cpu").astype(np.float64)
 
 
 def _not_in_args(owner: str, x: Tensor) -> TapeError:

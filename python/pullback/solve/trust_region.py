@@ -31,8 +31,7 @@ class TrustRegion:
         while True:
             found = self._model_step(at, radius)
             if found is None:
-                objective.unknowns.place(at.x)
-                yield Step(at, OUT_OF_RANGE, False)
+                yield self._ended(at, OUT_OF_RANGE)
                 return
             d, length, predicted, at_border = found
             new = objective.evaluate(at.x, d, 1.0)
@@ -42,8 +41,7 @@ class TrustRegion:
             elif ratio > 0.75 and at_border:
                 radius = 2.0 * radius
             if new.loss == -math.inf:
-                objective.unknowns.place(at.x)
-                yield Step(at, BOTTOMLESS, False)
+                yield self._ended(at, BOTTOMLESS)
                 return
             if not (hidden or ratio > ACCEPTED) and new.slope >= -0.5 * predicted:
                 near = not at_border and length <= math.sqrt(objective.epsilon) * objective.length(at.x)
@@ -56,9 +54,13 @@ class TrustRegion:
                     objective.check_start(at, changed=True)
                     self.tolerances.begin(at)
             elif not radius > objective.epsilon * objective.length(at.x):
-                objective.unknowns.place(at.x)
-                yield Step(at, self.tolerances.stalled(at, hidden), False)
+                yield self._ended(at, self.tolerances.stalled(at, hidden))
                 return
+
+    def _ended(self, at: At, stop: Stop) -> Step:
+        """Returns the last Step, which is taken back to `at`."""
+        self.objective.unknowns.place(at.x)
+        return Step(at, stop, False)
 
     def _ratio(self, at: At, new: At, predicted: float) -> float:
         """Returns the gain as a share of the predicted one. Where rounding hides the gain, a smaller gradient counts as one."""

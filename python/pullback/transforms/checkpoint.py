@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
-from ..autodiff.batching import Batch, Batched
+from ..autodiff.batching import Batch, whole
 from ..autodiff.kept import Kept
 from ..autodiff.listeners import listeners
 from ..autodiff.node import Edge, dependents
@@ -191,9 +191,7 @@ SAMPLES: Final = 32  # elements of a value, spread over it, that are compared wi
 
 def _facts(y: Tensor) -> tuple[Any, Any]:
     """Returns the shape and dtype of a value, and some of its elements as bytes where the host has them, otherwise None."""
-    x = y
-    while isinstance(x, Batched):
-        x = x.value
+    x = whole(y)
     if type(x.array) is not np.ndarray or capturing.thread.recording is not None:
         return (y.shape, y.dtype), None
     return (y.shape, y.dtype), x.array.flat[:: max(1, x.array.size // SAMPLES)].astype(np.float64).tobytes()

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..autodiff.batching import Batch, Batched
+from ..autodiff.batching import Batch, Batched, whole
 from ..autodiff.kept import Heard
 from ..autodiff.listeners import listeners
 from ..autodiff.tape import Tape
@@ -84,9 +84,7 @@ def _waves(g: Tensor | None, rate: float) -> Any:
 
 def _numbers(gx: Tensor | None) -> Any:
     """Returns a gradient, of all examples if it is that of one in a batch, as float64 numbers; 0 for one that is missing."""
-    while isinstance(gx, Batched):
-        gx = gx.value
-    return np.zeros(()) if gx is None else devices.move(gx.array, "cpu").astype(np.float64)
+    return np.zeros(()) if gx is None else devices.move(whole(gx).array, "cpu").astype(np.float64)
 
 
 def _alike(found: Sequence[Any], wanted: Sequence[Any]) -> bool:
