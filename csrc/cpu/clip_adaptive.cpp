@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "cpu/pool.h"
-#include "cpu/scratch.h"
 #include "cpu/reduce.h"
+#include "cpu/scratch.h"
 #include "cpu/squares.h"
 #include "cpu/stream.h"
 #include "families/update.h"

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "cpu/pool.h"
-#include "cpu/scratch.h"
 #include "cpu/reduce.h"
+#include "cpu/scratch.h"
 #include "cpu/squares.h"
 #include "math/convert.h"
 

@@ -7,8 +7,8 @@
 
 #include "cpu/pieces.h"
 #include "cpu/pool.h"
-#include "cpu/scratch.h"
 #include "cpu/reduce.h"
+#include "cpu/scratch.h"
 #include "cpu/squares.h"
 #include "cpu/stream.h"
 

@@ -60,21 +60,17 @@ struct Variance {
   }
 };
 
-// Returns 1 / sqrt(mean((x scale)^2) / scale^2 + eps), for a power of two `scale`.
-template <class Over, class X, class A> PB_HD A inverse_size_at(A scale, const Over& over, X x, A eps) {
-  const auto squared = [=](auto i) {
-    const A z = x[i] * scale;
-    return A(z * z);
-  };
-  return scale * m::rsqrt(A(over.mean(over.template fold<sum_reduce>(squared)) + eps * scale * scale));
-}
 // The squares of a row may overflow, or have lost digits because they are near the smallest number. Such a row is measured again.
 template <class A> constexpr double kFar = sizeof(A) == sizeof(float) ? 0x1p96 : 0x1p768;  // a row is scaled by it, or down
 template <class A> constexpr double kSmallSquare =
     sizeof(A) == sizeof(float) ? 0x1p-102 : 0x1p-969;  // smaller ones lose digits
 template <class Over, class X, class A> PB_RARE A inverse_size_of_far(A square, const Over& over, X x, A eps) {
   const A scale = m::select(square < A(kSmallSquare<A>), A(kFar<A>), m::select(m::isinf(square), A(1 / kFar<A>), A(1)));
-  return inverse_size_at(scale, over, x, eps);
+  const auto squared = [=](auto i) {
+    const A z = x[i] * scale;
+    return A(z * z);
+  };
+  return scale * m::rsqrt(A(over.mean(over.template fold<sum_reduce>(squared)) + eps * scale * scale));
 }
 template <class Over, class X, class A> PB_HD A inverse_size(const Over& over, X x, A eps) {
   const A square = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(x[i] * x[i]); }, x)) + eps;
