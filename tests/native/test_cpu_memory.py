@@ -284,7 +284,7 @@ def test_zeros_are_tried_again_once_the_cache_is_empty(native: None, monkeypatch
 # ---- memory of OpenBLAS
 
 # In each child the libraries have taken no memory for matrices yet, and `extra` MiB more than there are in use is the limit. glibc
-# ends a process with 127 if a thread that has begun gets no memory for its thread-local data, which no library can prevent.
+# ends a process with 127 if a thread gets no memory for thread-local data, such as the 143 kB of OpenBLAS at its first call there.
 CHILDREN = """
 import os
 many = pb.tensor(np.stack([np.eye(200)] * 32))
