@@ -21,10 +21,11 @@
 # CUDA=SIM it runs the tests of the simulated device instead. It needs GCC and its sanitizers, builds in build/sanitize, and takes a
 # few minutes.
 #
-# tests/any_backend/test_fuzz.py calls each public function with random arguments, PULLBACK_FUZZ_CALLS times (default 40), and
-# test_counts.py with integers of any size and with empty batches. For a long run under the sanitizers, set it to 2000 and run
-# `make sanitize ARGS="tests/any_backend/test_fuzz.py tests/any_backend/test_counts.py"`. In the same way
-# tests/any_backend/test_random_optimizers*.py train with PULLBACK_OPTIMIZERS random configurations of optimizers (default 40).
+# tests/any_backend/package/test_fuzz.py calls each public function with random arguments, PULLBACK_FUZZ_CALLS times (default 40),
+# and test_counts.py with integers of any size and with empty batches. For a long run under the sanitizers, set it to 2000 and run
+# `make sanitize ARGS="tests/any_backend/package/test_fuzz.py tests/any_backend/package/test_counts.py"`. In the same way
+# tests/any_backend/optim/test_random_optimizers*.py train with PULLBACK_OPTIMIZERS random configurations of optimizers
+# (default 40).
 #
 # `make count` builds kernels that count their work, in build/count, and compares the counts with the cost formulas: FLOPs, special
 # operations and bytes, on random shapes. With CUDA=SIM it includes the simulated device. It needs GCC and takes two minutes, or with

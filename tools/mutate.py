@@ -37,7 +37,9 @@ QUICK = [
         "corners", "sizes", "ops", "exactness", "capture", "capture_ops", "capture_programs", "cpu_memory", "threads", "products",
         "scatters", "flop_counts", "ranges",
     )],
-    *[f"tests/any_backend/test_{name}.py" for name in ("slopes", "nn", "losses", "optim", "segments")],
+    *[f"tests/any_backend/{name}.py" for name in (
+        "autodiff/test_slopes", "nn/test_nn", "nn/test_losses", "optim/test_optim", "ops/test_segments",
+    )],
 ]
 SECONDS = 25.0  # seconds of tests per mutant
 LIMIT = 600.0  # seconds after which a mutant counts as hanging

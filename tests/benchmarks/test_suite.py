@@ -120,7 +120,7 @@ def test_every_pattern_of_risk_has_a_file_and_what_never_ran_on_a_gpu_comes_befo
     assert set(ranks) == set(range(len(suite.RISK) + 1))
     assert ranks == sorted(ranks)
     first = {task.file for task in listed if suite.risk(task.file) == 0}
-    assert first >= {"tests/any_backend/test_attention.py", "tests/native/test_attention_kernels.py"}
+    assert first >= {"tests/any_backend/ops/test_attention.py", "tests/native/test_attention_kernels.py"}
 
 
 def test_sixteen_processes_end_at_about_the_same_time(suite: Any) -> None:
