@@ -181,3 +181,103 @@ def test_a_call_that_cannot_be_served_changes_state_once(way: str, steps: bool) 
         return [*results, *norm.state_dict().values(), count, p, pb.random.normal((2,)), *opt.state_dict().values()]
 
     alike(after(captures=True), after(captures=False))
+
+
+class Lazy(nn.Module):
+    """Makes its layers when it first needs them, and draws before, between and after."""
+
+    def __init__(self, outside: list[Any]) -> None:
+        self.first = self.second = self.count = None
+        self.outside = outside  # not a fact of the recording, because its items are tensors
+
+    def forward(self, x: Any) -> Any:
+        noise = pb.random.normal((3,))
+        if self.first is None:
+            self.first, self.count = nn.Linear(3, 3), nn.Buffer(0.0)
+        self.count.assign(self.count + 1)
+        y = F.dropout(self.first(x), 0.5)
+        if self.second is None:
+            try:
+                self.second = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+            except Exception:  # a fallback, which no call of the eager function takes
+                self.second = nn.Identity()
+        return pb.sum(self.second(pb.stack([y, y * 2])) * self.outside[0] + noise) * pb.random.uniform()
+
+
+@pytest.mark.parametrize("served", [False, True])
+@pytest.mark.parametrize("draws_parameter", [False, True])
+def test_a_layer_that_the_first_call_makes_is_that_of_the_eager_function(served: bool, draws_parameter: bool) -> None:
+    """A first run that has to be repeated ends before it has made a Parameter, which would stay with the wrong numbers."""
+
+    def after(captures: bool) -> list[Any]:
+        pb.random.seed(0)
+        outside = [pb.ones(3)]
+        net, kept = Lazy(outside), list[Any]()
+
+        def f(x: Any) -> Any:
+            if draws_parameter and not kept:
+                kept.append(pb.Parameter(pb.random.normal((3,))))
+            return net(x * kept[0] if kept else x)
+
+        g = pb.capture(f) if captures else f
+
+        def from_outside(x: Any) -> Any:
+            if not served:
+                outside[0] = x * x  # it has a tangent, and is no argument
+            return g(x)
+
+        x = pb.tensor([1.0, 2.0, 3.0])
+        results = [pb.jvp(from_outside, (x + k,), (x + 1,)) for k in range(4)]
+        if captures:
+            assert (g.stats().replays > 0) is served
+        return [*results, *net.state_dict().values(), *kept, pb.random.normal((2,))]
+
+    eager, captured = after(captures=False), after(captures=True)
+    alike(captured, eager)
+    assert len(eager) == 4 + 10 + draws_parameter + 1
+
+
+def test_layers_that_the_first_call_makes_are_changed_once_under_a_batch() -> None:
+    """Layers without random numbers may be made for an example of a batch."""
+
+    def after(captures: bool) -> list[Any]:
+        outside, data, made = [pb.ones(3)], normal(0, 4, 3, dtype=pb.float32), list[Any]()
+
+        def f(x: Any) -> Any:
+            if not made:
+                made.extend([nn.BatchNorm1d(3), nn.Buffer(0.0)])
+            made[1].assign(made[1] + 1)
+            return pb.sum(made[0](data)) + pb.sum(x * outside[0])
+
+        g = pb.capture(f) if captures else f
+
+        def from_outside(x: Any) -> Any:
+            outside[0] = x * x
+            return g(pb.ones(3))
+
+        x = pb.tensor([1.0, 2.0, 3.0])
+        results = [pb.vmap(from_outside)(pb.stack([x, x + 1])) for _ in range(3)]
+        return [*results, *made[0].state_dict().values(), made[1]]
+
+    alike(after(captures=True), after(captures=False))
+
+
+@pytest.mark.parametrize("way", ["tape", "jvp"])
+def test_a_function_that_makes_its_layers_in_the_first_call_is_replayed_afterwards(way: str) -> None:
+    made: list[Any] = []
+
+    def lazily(x: Any) -> Any:
+        if not made:
+            made.append(nn.Linear(3, 3))
+        return pb.sum(made[0](x))
+
+    def always(x: Any) -> Any:
+        return pb.sum(x * pb.Parameter([1.0, 2.0, 3.0]))
+
+    ways = {"tape": lambda f, x: pb.value_and_grad(f)(x), "jvp": lambda f, x: pb.jvp(f, (x,), (x,))}
+    for f, replays in ((lazily, True), (always, False)):
+        captured = pb.capture(f)
+        for k in range(5):
+            x = normal(k, 2, 3, dtype=pb.float32)
+            alike([ways[way](captured, x)], [ways[way](f, x)])
+        assert (captured.stats().replays >= 3) is replays

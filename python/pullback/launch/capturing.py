@@ -99,6 +99,10 @@ class Attempt(Protocol):
         """Receives a Parameter or Buffer before its values change in place."""
         ...
 
+    def made(self) -> None:
+        """Receives that a Parameter is being made. May raise an exception that ends the run."""
+        ...
+
     def step(self) -> None:
         """Receives that state is about to change which cannot be restored. May raise an exception that ends the run."""
         ...
@@ -127,6 +131,8 @@ def made(x: T) -> T:
     Until the next recording begins, no recording can have seen it, unless one runs now.
     """
     if thread.recording is not None:
+        if thread.attempt is not None and hasattr(x, "storage"):
+            thread.attempt.made()
         thread.recording.made.add(x)
     elif not running:
         _young[id(x)] = x

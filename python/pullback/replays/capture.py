@@ -113,6 +113,7 @@ class Captured(FunctionWrapper[P, R]):
         self._replays: dict[Any, list[Replay]] = {}
         self.under_tape: QuickUnderTape | None = None
         self._unserved: set[Any] = set()
+        self._makes: set[Any] = set()  # the kinds of listeners under which the function has made Parameters
         self._captures = 0
         self._last: Any = None
         self._quick: Quick | None = None
@@ -214,9 +215,15 @@ class Captured(FunctionWrapper[P, R]):
         except Refused:
             return None
 
-    def run_eagerly(self, kinds: Any) -> None:
-        """Makes calls under such listeners run eagerly from now on."""
-        self._unserved.add(kinds)
+    def run_eagerly(self, kinds: Any, makes: bool) -> None:
+        """Makes calls under such listeners run eagerly from now on.
+
+        A function that `makes` Parameters may do so in its first call only, so it gets a second chance.
+        """
+        if makes and kinds not in self._makes:
+            self._makes.add(kinds)
+        else:
+            self._unserved.add(kinds)
 
     def _over(self, loader: Any) -> Captured[..., Any]:
         """Returns the captured function that takes row numbers and gathers its batch from the loader's arrays."""
@@ -362,7 +369,7 @@ class Captured(FunctionWrapper[P, R]):
     def clear(self) -> None:
         """Forgets all recordings. Their memory can be used for other tensors; `pb.trim()` gives it back to the system."""
         self._replays, self._last, self._quick = {}, None, None
-        self._derived, self._unserved, self.under_tape = {}, set(), None
+        self._derived, self._unserved, self._makes, self.under_tape = {}, set(), set(), None
         if self._loaded is not None:
             self._loaded[1].clear()
 

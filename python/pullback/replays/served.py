@@ -14,8 +14,11 @@ from ..tree import flatten, unflatten
 from .trace import Constant
 
 
-class Unserved(Exception):
-    """A recording cannot serve the listeners, and the function has to run eagerly under them."""
+class Unserved(BaseException):
+    """A recording cannot serve the listeners, and the function has to run eagerly under them.
+
+    It is no Exception, because an `except Exception` of the user's function must not end it.
+    """
 
 
 class _Thread(threading.local):

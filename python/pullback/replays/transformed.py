@@ -50,12 +50,12 @@ def call(captured: Any, args: Any, options: Any, counted: Any) -> Any:
         with attempt:
             value = _served(captured, leaves, spec)
         if thread.unserved:
-            captured.run_eagerly(kinds)
+            captured.run_eagerly(kinds, attempt.makes)
     except (Unserved, VmapError) as error:  # VmapError: the function reads an example of a batch that is not an argument
         if isinstance(error, VmapError) and not listeners.batches:  # of a batch that has ended
             raise
         attempt.undo()
-        captured.run_eagerly(kinds)
+        captured.run_eagerly(kinds, attempt.makes)
         return captured.eagerly(args, options, counted)
     finally:
         thread.unserved = False
@@ -67,12 +67,17 @@ def call(captured: Any, args: Any, options: Any, counted: Any) -> Any:
 class Attempt(Noted):
     """A call that is being served. If that turns out to be impossible, `undo` restores what the function has changed until then.
 
-    It ends before an optimizer does a step, whose state would not be restored. Under tapes alone no call is undone.
+    It ends before an optimizer does a step, whose state would not be restored, and before the first Parameter is there, which the
+    function might keep: with the numbers of this run, which the second run would draw again. Under tapes alone no call is undone.
+
+    Attributes:
+        makes: True if the function makes Parameters.
     """
 
     def __init__(self) -> None:
         self._states: dict[Any, dict[str, int]] = {}
         self._old: dict[Any, tuple[Any, Any]] = {}
+        self.makes = False
         self._may_fail = not all([isinstance(listener, Tape) for listener in listeners.stack])
         super().__init__(self._states, {})
         self._inside = self._inside[0], self._outside[1]  # Notes of modes would keep Modules alive that the function makes.
@@ -88,6 +93,10 @@ class Attempt(Noted):
     def keep(self, p: Any) -> None:
         if self._may_fail and p.storage not in self._old:
             self._old[p.storage] = p.array, devices.copied(p.array)
+
+    def made(self) -> None:
+        self.makes = True
+        self.step()
 
     def step(self) -> None:
         if self._may_fail:
