@@ -31,6 +31,13 @@ WHOLE_BYTES: Final = 4 * 2**20  # a Jacobian of at most these bytes is kept whol
 PRODUCTS: Final = 250  # the most products with JᵀJ of one solution by conjugate gradients
 
 
+def squared(v: Any) -> float:
+    """Returns the squared norm of an array, which may be beyond the range of the array's dtype."""
+    largest = float(abs(v).max()) or 1.0
+    scaled = v / v.dtype.type(largest)
+    return float(scaled @ scaled) * largest * largest
+
+
 def linear_model(lm: LevenbergMarquardt, f: Callable[..., Any], args: tuple[Any, ...]) -> Linear:
     """Returns the linear model of the residuals at the present Parameters."""
     if lm.recorded is None or lm.recorded.f is not f:
@@ -74,8 +81,7 @@ class _ByMatrix(Linear):
         return self.on.run("solver_substitution", lambda: solve(r, solve(r.T, b[:, None]))[:, 0], r.shape[0] ** 2)
 
     def curvature(self, delta: Any) -> float:
-        moved = self.on.run("solver_product", lambda: self.jacobian @ delta, self.jacobian.size)
-        return float(moved @ moved)
+        return squared(self.on.run("solver_product", lambda: self.jacobian @ delta, self.jacobian.size))
 
     def back(self, v: Tensor) -> Any:
         return super().back(v) if self.jacobian is None else self.product(self.jacobian, v.array)
@@ -245,7 +251,9 @@ class MatrixFree(Linear):
         self._record()
         self.gradient = self.joined(self._pull(self.weighted)[0]).array
         self.find_held()
-        self.largest = self.curvature(self.gradient) / (float(self.gradient @ self.gradient) or 1.0) or 1.0
+        steepness = squared(self.gradient)
+        self.largest = self.curvature(self.gradient) / (steepness or 1.0) or 1.0
+        lm.steepest = max(lm.steepest, steepness**0.5)
 
     def _record(self) -> None:
         """Records the products with J and Jᵀ, again if a trial has changed the Parameters in place and restored them."""
@@ -266,10 +274,12 @@ class MatrixFree(Linear):
         return self.again(self.gradient)
 
     def again(self, gradient: Any) -> Any:
-        residual = -self.inner(gradient)
+        """Solves for the gradient as a unit vector, whose squares do not overflow. It ends the sooner the steeper the gradient is."""
+        size = squared(gradient) ** 0.5 or 1.0
+        residual = -self.inner(gradient / self.lm.dtype.type(size))
         x, direction = self.xp.zeros_like(residual), residual
         first = square = float(residual @ residual)
-        goal = min(0.01, first**0.5) * first
+        goal = min(0.01, size / (self.lm.steepest or size)) * first
         for _ in range(PRODUCTS):
             if square <= goal or square == 0:
                 break
@@ -283,8 +293,7 @@ class MatrixFree(Linear):
             x, residual = x + alpha * direction, residual - alpha * product
             before, square = square, float(residual @ residual)
             direction = residual + self.lm.dtype.type(square / before) * direction
-        return x
+        return x * self.lm.dtype.type(size)
 
     def curvature(self, delta: Any) -> float:
-        moved = self._moved(delta).array
-        return float(moved @ moved)
+        return squared(self._moved(delta).array)

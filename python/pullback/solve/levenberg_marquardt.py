@@ -21,6 +21,7 @@ from ..interop.wrong_calls import one_of
 from ..ops._shapes import flag
 from ..ops.conversion import copy
 from ..ops.elementwise import maximum, minimum, sqrt
+from ..ops.movement import concat
 from ..ops.reduce import sum
 from ..ops.shape import reshape
 from ..tensors import devices, dtypes
@@ -39,7 +40,7 @@ from .results import StepInfo
 Solver = Literal["auto", "cholesky", "qr", "cg"]
 SOLVERS: Final = ("auto", "cholesky", "qr", "cg")
 SETTABLE: Final = ("damping", "solver", "trials", "geodesic", "per_example", "capture")
-LEAST: Final = 1e-15  # the smallest and the largest damping
+LEAST: Final = 1e-15  # the smallest and the largest damping, relative to the largest diagonal element of JᵀJ
 MOST: Final = 1e15
 ACCELERATION: Final = 0.75  # the largest acceleration, relative to the step, that is used (Transtrum & Sethna)
 
@@ -95,6 +96,7 @@ class LevenbergMarquardt:
         self.limits = None if bounds is None else [asarray(x.astype(self.dtype), device=self.device) for x in (low, high)]
         self._refuse_outside(low, high)
         self.columns: Any = None  # the largest column norms so far
+        self.steepest = 0.0  # the largest norm of a gradient so far, which conjugate gradients compare with
         self.recorded: Any = None  # the last residual function, with its recordings
         self._called: Any = None  # the last residual function, with the number of its arguments
         self._made = True
@@ -104,7 +106,7 @@ class LevenbergMarquardt:
             value = _checked(name, value)
             if name in ("per_example", "capture"):
                 self.recorded = None  # the recordings depend on both
-        elif "_made" in vars(self) and name[:1] != "_" and name not in ("columns", "recorded"):
+        elif "_made" in vars(self) and name[:1] != "_" and name not in ("columns", "steepest", "recorded"):
             settable = ", ".join(SETTABLE[:-1])
             raise PullbackError(
                 f"LevenbergMarquardt.{name} cannot be set: {settable} and {SETTABLE[-1]} can, all else is as it was made. Make a "
@@ -145,7 +147,8 @@ class LevenbergMarquardt:
             if not bool(model.gradient.any()):
                 model.refuse_unconnected()
             if self._relative:
-                self.damping, self._relative = self._clipped(self.damping * model.largest), False
+                self._relative = False
+                self._set_damping(model, self.damping * model.largest)
             before = [copy(p) for p in self.parameters]
             try:
                 return self._trials(model, before)
@@ -162,23 +165,24 @@ class LevenbergMarquardt:
                 delta = model.step(used)
             except np.linalg.LinAlgError as error:
                 failure = error
-                self._raise_damping()
+                self._raise_damping(model)
                 continue
             predicted, cost = self._moved(model, before, delta)
             gained = model.cost - cost
             if gained > 0:  # where nothing was predicted, the model is not at fault
                 ratio = gained / predicted if predicted > 0 else math.inf
-                self._lower_damping(ratio)
+                self._lower_damping(model, ratio)
                 return StepInfo(cost, True, self.damping, ratio, count, model.cost, model.solver)
             ratio = gained / predicted if predicted > 0 and math.isfinite(gained) else -math.inf
             self._restore(before)
-            if abs(predicted) > rounding or abs(gained) > rounding:
-                self._raise_damping()
+            if (abs(predicted) > rounding or abs(gained) > rounding) and self._moves(before, delta):
+                self._raise_damping(model)
             elif predicted == 0 or self.damping <= model.largest:  # the gradient is zero, up to rounding
                 break
             else:  # the damping is so large that nothing moves
-                self.damping, self._growth = self._clipped(model.largest), 2.0
-        if failure is not None and ratio == -math.inf and self.damping >= MOST:
+                self._growth = 2.0
+                self._set_damping(model, model.largest)
+        if failure is not None and ratio == -math.inf and self.damping >= MOST * model.largest:
             raise LinAlgError(
                 f"LevenbergMarquardt: the system of the step is singular; {model.tried} with dampings up to {self.damping:.1e} "
                 f"gave no step. Is an element of the Jacobian NaN or infinite, or all of it 0?"
@@ -214,19 +218,25 @@ class LevenbergMarquardt:
         for p, old in zip(self.parameters, before):
             p.assign(old)
 
+    def _moves(self, before: list[Tensor], delta: Any) -> bool:
+        """True if a step changes an element of the Parameters by more than its rounding."""
+        x, eps = host(concat([reshape(p, (p.size,)) for p in before])), float(np.finfo(self.dtype).eps)
+        return bool((np.abs(host(asarray(delta))) > 4 * eps * np.abs(x)).any())
+
     # ---- the damping
 
-    def _lower_damping(self, ratio: float) -> None:
-        self.damping = self._clipped(self.damping * max(0.1, 1 - (2 * ratio - 1) ** 3))
+    def _lower_damping(self, model: Linear, ratio: float) -> None:
+        self._set_damping(model, self.damping * max(0.1, 1 - (2 * ratio - 1) ** 3))
         self._growth = 2.0
 
-    def _raise_damping(self) -> None:
-        self.damping = self._clipped(self.damping * self._growth)
+    def _raise_damping(self, model: Linear) -> None:
+        self._set_damping(model, self.damping * self._growth)
         self._growth = min(2 * self._growth, 1e3)
 
-    @staticmethod
-    def _clipped(damping: float) -> float:
-        return min(max(damping, LEAST), MOST)
+    def _set_damping(self, model: Linear, damping: float) -> None:
+        limits = np.finfo(self.dtype)
+        least, most = max(LEAST * model.largest, float(limits.tiny)), min(MOST * model.largest, float(limits.max) / 4)
+        self.damping = min(max(damping, least), most)
 
     def __repr__(self) -> str:
         return f"LevenbergMarquardt({len(self.parameters)} Parameters, damping={self.damping:.3g}, solver={self.solver!r})"

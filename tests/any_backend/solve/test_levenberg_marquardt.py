@@ -130,6 +130,40 @@ def test_a_converged_or_dead_state_does_not_freeze_the_next_one(dtype, solver) -
     np.testing.assert_allclose(p.numpy(), [1.0], rtol=1e-3)
 
 
+@pytest.mark.parametrize("solver", ["auto", "qr", "cg"])
+def test_an_exact_fit_does_not_freeze_the_next_one(solver) -> None:
+    """The rounding of the residuals, not that of their cost, ends an exact fit."""
+    t = np.linspace(0, 1, 20)
+    p = pb.Parameter([0.0, 0.0], dtype="float64")
+    lm = LevenbergMarquardt([p], solver=solver)
+
+    def f(y):
+        return p[0] * pb.exp(-p[1] * t) - y
+
+    for _ in range(30):
+        info = lm.step(f, 2 * np.exp(-1.3 * t))
+    assert info.cost < 1e-30
+    assert lm.damping < 100
+    for _ in range(11):
+        lm.step(f, 3 * np.exp(-0.7 * t))
+    np.testing.assert_allclose(p.numpy(), [3, 0.7], rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [pb.float32, pb.float64], ids=str)
+@pytest.mark.parametrize("options", [{}, {"solver": "qr"}, {"solver": "cg"}, {"scaling": "columns"}], ids=str)
+def test_the_damping_has_the_unit_of_the_squared_jacobian(dtype, options) -> None:
+    t = np.linspace(0, 1, 20, dtype=np.dtype(str(dtype)))
+    costs = {}
+    for unit in (2.0**-30, 1.0, 2.0**30):
+        p = pb.Parameter([0.5, 0.2], dtype=dtype)
+        lm = LevenbergMarquardt([p], **options)
+        target = unit * (2 * np.exp(-1.3 * t) + 0.1 * np.cos(9 * t)).astype(t.dtype)
+        for _ in range(12):
+            info = lm.step(lambda p=p, unit=unit, target=target: unit * p[0] * pb.exp(-p[1] * t) - target)
+        costs[unit] = info.cost / unit**2
+    np.testing.assert_allclose(list(costs.values()), costs[1.0], rtol=1e-3 if dtype == pb.float32 else 1e-9)
+
+
 @pytest.mark.filterwarnings("ignore::pullback.ZeroGradientWarning")
 @pytest.mark.parametrize("options", [{}, {"solver": "cg"}, {"capture": True}], ids=str)
 def test_residuals_that_ignore_the_parameters_are_told(options) -> None:
