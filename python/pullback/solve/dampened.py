@@ -274,7 +274,8 @@ class MatrixFree(Linear):
         return self.again(self.gradient)
 
     def again(self, gradient: Any) -> Any:
-        """Solves for the gradient as a unit vector, whose squares do not overflow. It ends the sooner the steeper the gradient is."""
+        """Solves for the gradient as a unit vector, whose squares do not overflow, and the more exactly the smaller the gradient is
+        beside the steepest one so far."""
         size = squared(gradient) ** 0.5 or 1.0
         residual = -self.inner(gradient / self.lm.dtype.type(size))
         x, direction = self.xp.zeros_like(residual), residual
