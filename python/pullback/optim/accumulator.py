@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, ValuesView
+from collections.abc import Iterator, Mapping, Sequence, ValuesView
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -333,8 +333,8 @@ class _Adder(Optimizer):
             self._sets[:, c.GRADIENT_SCALE] = weight
         self._update(tensors, preview=False, wanted=False)
 
-    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
-        return g
+    def formula(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Sequence[Any]]:
+        return g, ()
 
 
 def _buffer(array: Any) -> Parameter:

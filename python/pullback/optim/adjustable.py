@@ -252,6 +252,12 @@ class Adjustable:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        for name in ("change", "advance"):
+            if callable(vars(cls).get(name)):
+                raise PullbackError(
+                    f"{cls.__name__}.{name}: a rule no longer changes its slots in place. Define formula(self, p, g, slots, h), "
+                    f"which returns (change, new slots), with h.lr, h.step and the hyper-parameters as attributes of h."
+                )
         for name in vars(cls).get("hyper", ()):
             setattr(cls, name, Value(name))
 

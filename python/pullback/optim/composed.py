@@ -130,10 +130,6 @@ class Composed(Optimizer):
     apart: Mapping[str, Any] = {"_replays": False, "_recorded": {}, "_quick": None}  # A recording would be used for one step only.
     hyper: ClassVar[Mapping[str, int]] = {}
 
-    def formula(self, p: Tensor, g: Tensor, slots: tuple[Tensor, ...], h: Hyper) -> tuple[Tensor, Sequence[Tensor]]:
-        """Returns the change of the weights, and the new slots."""
-        raise NotImplementedError(f"{type(self).__name__} has no formula")
-
     def changes(self, items: Sequence[Item]) -> Iterable[tuple[Tensor, Sequence[Tensor]]]:
         """Yields (change, new slots) for each item. The items belong to all parameters with a gradient, in their order, and for M
         networks there are M adjacent items for each parameter. The slots of an item are written before the next one is computed.
@@ -312,7 +308,3 @@ class Composed(Optimizer):
 
     def _planned_slots(self) -> list[list[Any]]:
         return []
-
-    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
-        """Returns g, the finished change: the formula of the rule "add"."""
-        return g

@@ -104,9 +104,9 @@ class Launcher(MadeOutside, Adjustable):
     def _own_kernel(self) -> str:
         """Returns the name of the kernel that computes this rule, or "" if a subclass overrides the formula but not `kernel`."""
         for kind in type(self).__mro__:
-            if "kernel" in vars(kind):
+            if "kernel" in vars(kind) or self.composed:
                 return self.kernel
-            if "change" in vars(kind) or "advance" in vars(kind):
+            if not {"formula", "_rate", "_step_numbers"}.isdisjoint(vars(kind)):
                 break
         return ""
 

@@ -1,17 +1,16 @@
-"""Adam and the rules that follow it, with their formulas in NumPy. csrc/math/update_moments.h has their kernels."""
+"""Adam and the rules that follow it. csrc/math/update_moments.h has their kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..ops._shapes import flag
-from . import sets as c
 from .groups import Betas, Number, Rate
 from .optimizer import Groups, Optimizer, Params
-from .rules import penalised
+from .rules import mixed, penalised
 
 
 class _Moments(Optimizer):
@@ -24,25 +23,18 @@ class _Moments(Optimizer):
     eps: Number
     weight_decay: Number
 
-    def average(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
-        """Updates the means, and returns the gradient that has entered them."""
-        beta1, beta2, _, weight_decay = self.own(settings)[:4]
-        m, v = slots[:2]
+    def _step_numbers(self, h: Any) -> Sequence[float]:
+        return [1 - beta**h.step for beta in h.betas]
+
+    def _averaged(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Any, Any]:
+        """Returns the gradient that enters the means, and both means."""
         if not self.decoupled:
-            g = penalised(g, p, weight_decay)
-        m[...] = beta1 * m + (1 - beta1) * g
-        v[...] = beta2 * v + (1 - beta2) * (g * g)
-        return g
+            g = penalised(g, p, h.weight_decay)
+        return g, mixed(slots[0], g, h.betas[0]), mixed(slots[1], g * g, h.betas[1])
 
-    def decayed(self, settings: list[float], p: Any, change: Any) -> Any:
+    def _decayed(self, change: Any, p: Any, h: Any) -> Any:
         """Returns the change with the decoupled weight decay."""
-        decay = self.own(settings)[3] if self.decoupled else 0.0
-        return change - (settings[c.RATE] * decay) * p if decay else change
-
-    def debias(self, settings: list[float]) -> None:
-        """Writes 1 - beta^step for both betas into the first two numbers of the rule."""
-        for k, beta in enumerate(self.own(settings)[:2]):
-            settings[c.STATE + k] = 1 - beta ** settings[c.STEP]
+        return change - (h.lr * h.weight_decay) * p if self.decoupled and h.weight_decay else change
 
 
 class Adam(_Moments):
@@ -76,17 +68,11 @@ class Adam(_Moments):
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), **({"amsgrad": True} if self.amsgrad else {})}
 
-    def advance(self, settings: list[float]) -> None:
-        super().advance(settings)
-        self.debias(settings)
-
-    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
-        self.average(settings, p, g, slots)
-        if self.amsgrad:
-            slots[2][...] = np.maximum(slots[2], slots[1])
-        v = slots[-1]
-        spread = v**0.5 / settings[c.STATE + 1] ** 0.5 + self.own(settings)[2]
-        return self.decayed(settings, p, (-settings[c.RATE] / settings[c.STATE]) * (slots[0] / spread))
+    def formula(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Sequence[Any]]:
+        _, m, v = self._averaged(p, g, slots, h)
+        new = (m, v, np.maximum(slots[2], v)) if self.amsgrad else (m, v)
+        spread = np.sqrt(new[-1]) / h.numbers[1] ** 0.5 + h.eps
+        return self._decayed((-h.lr / h.numbers[0]) * (m / spread), p, h), new
 
 
 class AdamW(Adam):
@@ -133,16 +119,11 @@ class LAMB(_Moments):
             clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
         )
 
-    def advance(self, settings: list[float]) -> None:
-        super().advance(settings)
-        self.debias(settings)
-
-    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
-        eps, weight_decay = self.own(settings)[2:]
-        self.average(settings, p, g, slots)
-        m, v = slots
-        direction = m / settings[c.STATE] / (v**0.5 / settings[c.STATE + 1] ** 0.5 + eps)
-        return (-settings[c.RATE] * settings[c.RATIO]) * (direction + weight_decay * p if weight_decay else direction)
+    def formula(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Sequence[Any]]:
+        _, m, v = self._averaged(p, g, slots, h)
+        debias1, debias2, _, ratio = h.numbers
+        direction = m / debias1 / (np.sqrt(v) / debias2**0.5 + h.eps)
+        return (-h.lr * ratio) * penalised(direction, p, h.weight_decay), (m, v)
 
 
 class Adamax(Optimizer):
@@ -170,17 +151,13 @@ class Adamax(Optimizer):
             clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
         )
 
-    def advance(self, settings: list[float]) -> None:
-        super().advance(settings)
-        settings[c.STATE] = 1 - self.own(settings)[0] ** settings[c.STEP]
+    def _step_numbers(self, h: Any) -> Sequence[float]:
+        return [1 - h.betas[0] ** h.step]
 
-    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
-        beta1, beta2, eps, weight_decay = self.own(settings)
-        m, u = slots
-        g = penalised(g, p, weight_decay)
-        m[...] = beta1 * m + (1 - beta1) * g
-        u[...] = np.maximum(beta2 * u, abs(g) + eps)
-        return (-settings[c.RATE] / settings[c.STATE]) * (m / u)
+    def formula(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Sequence[Any]]:
+        g = penalised(g, p, h.weight_decay)
+        m, u = mixed(slots[0], g, h.betas[0]), np.maximum(h.betas[1] * slots[1], abs(g) + h.eps)
+        return (-h.lr / h.numbers[0]) * (m / u), (m, u)
 
 
 class NAdam(_Moments):
@@ -213,22 +190,17 @@ class NAdam(_Moments):
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "decoupled_weight_decay": self.decoupled}
 
-    def advance(self, settings: list[float]) -> None:
-        before = settings[c.STATE + 2] if settings[c.STEP] else 1.0
-        super().advance(settings)
-        beta1, beta2, _, _, momentum_decay = self.own(settings)
-        step = settings[c.STEP]
-        now, following = [beta1 * (1 - 0.5 * 0.96 ** (t * momentum_decay)) for t in (step, step + 1)]
+    def _step_numbers(self, h: Any) -> Sequence[float]:
+        before = h.numbers[2] if h.step > 1 else 1.0
+        now, following = [h.betas[0] * (1 - 0.5 * 0.96 ** (t * h.momentum_decay)) for t in (h.step, h.step + 1)]
         product = before * now
-        settings[c.STATE : c.STATE + 4] = [
-            (1 - now) / (1 - product), 1 - beta2**step, product, following / (1 - product * following),
-        ]
+        return (1 - now) / (1 - product), 1 - h.betas[1] ** h.step, product, following / (1 - product * following)
 
-    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
-        g = self.average(settings, p, g, slots)
-        gradient, debias2, _, mean = settings[c.STATE : c.STATE + 4]
-        rate, spread = settings[c.RATE], (slots[1] / debias2) ** 0.5 + self.own(settings)[2]
-        return self.decayed(settings, p, ((-rate * gradient) * g + (-rate * mean) * slots[0]) / spread)
+    def formula(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Sequence[Any]]:
+        g, m, v = self._averaged(p, g, slots, h)
+        gradient, debias2, _, mean = h.numbers
+        spread = np.sqrt(v / debias2) + h.eps
+        return self._decayed(((-h.lr * gradient) * g + (-h.lr * mean) * m) / spread, p, h), (m, v)
 
 
 class RAdam(_Moments):
@@ -258,20 +230,18 @@ class RAdam(_Moments):
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "decoupled_weight_decay": self.decoupled}
 
-    def advance(self, settings: list[float]) -> None:
-        super().advance(settings)
-        self.debias(settings)
-        debias2 = settings[c.STATE + 1]
-        most = 2 / (1 - self.own(settings)[1]) - 1
-        length = most - 2 * settings[c.STEP] * (1 - debias2) / debias2
+    def _step_numbers(self, h: Any) -> Sequence[float]:
+        debias1, debias2 = super()._step_numbers(h)
+        most = 2 / (1 - h.betas[1]) - 1
+        length = most - 2 * h.step * (1 - debias2) / debias2
         part = (length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length) if length > 5 else 0.0
-        settings[c.STATE + 2] = (part * debias2) ** 0.5
+        return debias1, debias2, (part * debias2) ** 0.5
 
-    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
-        self.average(settings, p, g, slots)
-        rectified = settings[c.STATE + 2]
-        adapted = rectified / (slots[1] ** 0.5 + self.own(settings)[2]) if rectified else 1.0
-        return self.decayed(settings, p, (-settings[c.RATE] / settings[c.STATE]) * (slots[0] * adapted))
+    def formula(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Sequence[Any]]:
+        _, m, v = self._averaged(p, g, slots, h)
+        debias1, _, rectified, _ = h.numbers
+        adapted = rectified / (np.sqrt(v) + h.eps) if rectified else 1.0
+        return self._decayed((-h.lr / debias1) * (m * adapted), p, h), (m, v)
 
 
 # __all__ is computed so that each rule is listed once. A type checker assumes all public names defined here, which are the same.

@@ -78,9 +78,9 @@ class Optimizer(Launcher, metaclass=HintingABC):
     Setting any other attribute raises PullbackError, because nothing would read the value. A subclass sets its attributes before it
     calls this class's `__init__`, or adds them to `settable`.
 
-    A subclass is an update rule: it names its slots and its hyper-parameters and defines its formula in `change` (and `advance`, if
-    a step computes numbers once for all weights). A rule with a kernel also defines the kernel's name. Without a kernel the formula
-    runs in NumPy or CuPy, and a profile lists the rule, by its class name, among the launches of unknown cost.
+    A subclass is an update rule: it names its slots and its hyper-parameters and defines its `formula`. A rule with a kernel also
+    defines the kernel's name. Without a kernel the formula cannot be captured, and a profile lists the rule, by its class name,
+    among the launches of unknown cost. `optim.rule` makes a rule from a function, which can be captured.
     """
 
     slot_names: tuple[str, ...] = ()
@@ -342,19 +342,24 @@ class Optimizer(Launcher, metaclass=HintingABC):
             raise UnconnectedError(str(error).removesuffix(IF_MEANT) + MINIMIZE_IF_MEANT) from None
         return kept
 
-    # ---- the rule, in NumPy or CuPy
+    # ---- the rule
 
-    def own(self, settings: list[float]) -> list[float]:
-        """Returns the numbers of the rule's hyper-parameters in a set."""
-        return settings[c.HYPER : c.HYPER + sum(self.hyper.values())]
+    def formula(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Sequence[Any]]:
+        """Returns what a step adds to the weights p for the clipped gradient g, and the new slots.
 
-    def advance(self, settings: list[float]) -> None:
-        """Begins a step, whose learning rate is in the set already: increments the step count."""
-        settings[c.STEP] += 1
+        All are arrays of NumPy or CuPy, of one shape and one dtype, which is float32 for half precision weights. The formula uses
+        operators and NumPy's functions, which are ops where they compute tensors. h has the numbers of the step: `h.lr`, `h.step`,
+        which is 1 in the first step, and the rule's hyper-parameters by their names.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no formula")
 
-    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
-        """Returns the change of the weights p for the gradients g, as arrays, and updates the slots in place."""
-        raise NotImplementedError(f"{type(self).__name__} has no update rule")
+    def _rate(self, h: Any) -> float:
+        """Returns the learning rate of a step, of which h.lr is the schedule's."""
+        return h.lr
+
+    def _step_numbers(self, h: Any) -> Sequence[float]:
+        """Returns the first numbers of the rule in this step, at most four, from those of the last one, h.numbers."""
+        return ()
 
 
 def _count(n: int, what: str) -> str:

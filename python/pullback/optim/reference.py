@@ -1,18 +1,22 @@
-"""An optimizer step in NumPy or CuPy, for rules and devices without a kernel. Apart from the rule's formula it does the same as
-csrc/cpu/update.cpp.
+"""An optimizer step in NumPy or CuPy, for rules and devices without a kernel: the rule's formula, and around it what
+csrc/cpu/update.cpp does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from ..backends.reference import distinct_bytes
+from ..errors import ShapeError
 from ..launch import door
 from ..tensors import devices
+from ..tensors.tensor import Tensor
 from . import arena, sets as c
 from ._counts import UPDATE_COUNTS
+from .formula_check import results
 from .program import MEMBER, WATCH, Program, observe as observe_row
 from .rounding import added_at_random
 
@@ -138,7 +142,7 @@ def measure(opt: Any, kernel: str, slots: list[list[Any]], grads: list[Any], tab
                 weights, low, grad, *state = [_part(x, m, members) for x in tensors]
                 weights = _refreshed(weights, low).astype(arena.slot_dtype(p))
                 grad = _clipped(grad.astype(weights.dtype), settings)
-                direction = opt.change(settings, weights, grad, [x.copy() for x in state])
+                direction, _ = _computed(opt, kernel, settings, weights, grad, state)
                 norms = [float((x.astype("float64") ** 2).sum()) ** 0.5 for x in (weights, direction)]
                 ratio = norms[0] / norms[1] if norms[0] > 0 and norms[1] > 0 else 1.0
                 table[i * members + m, c.RATIO] = ratio
@@ -168,7 +172,7 @@ def update(
                 begin(opt, settings, program)
                 optional = (each and each[i] for each in (opt._copies(), opt._averages, opt._masks, outputs))
                 tensors = [opt._weights()[i], g, *optional, *[slot[i] for slot in slots]]
-                _update_part(opt, settings, [_part(x, m, members) for x in tensors], preview, opt._first + i)
+                _update_part(opt, kernel, settings, [_part(x, m, members) for x in tensors], preview, opt._first + i)
                 settings[c.CLOCK] += 1
                 if not preview:
                     devices.write(table[row], devices.move(np.array(settings), devices.device_of(table)))
@@ -180,7 +184,40 @@ def begin(opt: Any, settings: list[float], program: Program) -> None:
     """Begins a step: writes its learning rate into a set, and advances the set. program: the rows after the sets, at present."""
     schedule = program.read(settings[c.SCHEDULE : c.HYPER]).schedule
     settings[c.RATE] = schedule.rate(int(settings[c.CLOCK])) * settings[c.RATE_SCALE]
-    opt.advance(settings)
+    settings[c.STEP] += 1
+    h = Numbers(opt.hyper, settings)
+    settings[c.RATE] = h.lr = opt._rate(h)
+    found = opt._step_numbers(h)
+    settings[c.STATE : c.STATE + len(found)] = found
+
+
+class Numbers:
+    """The numbers of a step that a formula reads, on the host: `lr`, `step`, the rule's hyper-parameters by their names, a tuple
+    for several numbers, and `numbers`, the four that the rule computes once in a step (csrc/math/update.h).
+    """
+
+    lr: float
+    step: float
+    numbers: list[float]
+
+    def __init__(self, hyper: Mapping[str, int], settings: list[float]) -> None:
+        values, at = vars(self), c.HYPER
+        values.update(lr=settings[c.RATE], step=settings[c.STEP], numbers=settings[c.STATE : c.CLIP_FACTOR])
+        for name, count in hyper.items():
+            values[name] = settings[at] if count == 1 else tuple(settings[at : at + count])
+            at += count
+
+
+def _computed(opt: Any, kernel: str, settings: list[float], p: Any, g: Any, slots: list[Any]) -> tuple[Any, Sequence[Any]]:
+    """Returns the change of weights and the new slots by the rule's formula."""
+    change, new = opt.formula(p, g, slots, Numbers(opt.hyper, settings))
+    if kernel:
+        return change, new
+    rule, found = type(opt).__name__, [x.array if isinstance(x, Tensor) else x for x in (change, *new)]  # of ops, if it called some
+    for name, y in zip(["the change", *opt.slot_names], results(rule, found, opt.slot_names)):
+        if np.shape(y) != p.shape:
+            raise ShapeError(f"{rule}: the formula returned {name} of shape {np.shape(y)} for weights of shape {p.shape}.")
+    return found[0], [y.copy() for y in found[1:]]  # A new slot may be the memory of another slot.
 
 
 def observe(table: Any, metric: Any, set_count: int) -> None:
@@ -199,16 +236,16 @@ def observe(table: Any, metric: Any, set_count: int) -> None:
     door.in_place("observe", run, lambda _: cost)
 
 
-def _update_part(opt: Any, settings: list[float], tensors: list[Any], preview: bool, parameter: int) -> None:
+def _update_part(opt: Any, kernel: str, settings: list[float], tensors: list[Any], preview: bool, parameter: int) -> None:
     """Updates one member of a parameter. tensors: the weights, the gradient, the copy of half precision, the average, the mask and
     the output for what was added, which may be None, and the slots. parameter: the number that chooses random bits.
     """
     weights, g, low, average, mask, output, *slots = tensors
     p = _refreshed(weights, low)
     wide = arena.slot_dtype(p)
-    g = g.astype(wide) if opt.composed else _clipped(g.astype(wide), settings)
-    slots = [slot.copy() if preview else slot for slot in slots]
-    change = opt.change(settings, p.astype(wide), g, slots)
+    change, new = g.astype(wide), ()  # of the rule "add", which follows a formula on whole arrays
+    if not opt.composed:
+        change, new = _computed(opt, kernel, settings, p.astype(wide), _clipped(change, settings), slots)
     delta = change.astype(p.dtype)
     at_random = opt._rounds_at_random and p.dtype.itemsize == 2
     added = added_at_random(p, change, parameter, int(settings[c.STEP])) if at_random else p + delta
@@ -220,6 +257,8 @@ def _update_part(opt: Any, settings: list[float], tensors: list[Any], preview: b
     if preview:
         return
     weights[...] = after
+    for slot, value in zip(slots, new):
+        slot[...] = value
     if low is not None:
         low[...] = after.astype(low.dtype)
     if average is not None:

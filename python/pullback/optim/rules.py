@@ -1,19 +1,18 @@
-"""The update rules: one class per rule, with its formula in NumPy. The kernel of a rule is a struct in csrc/math/update.h.
+"""The update rules: one class per rule, with its formula. The kernel of a rule is a struct in csrc/math/update.h.
 
-A rule advances the set of a parameter. It then computes the change of the weights from the weights, the gradients and the slots,
-and updates the slots in place.
+A formula returns the change of the weights and the new slots. It consists of operators and of NumPy's functions, which compute
+arrays, and are ops of tensors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..errors import PullbackError
 from ..ops._shapes import flag
-from . import sets as c
 from .groups import Betas, Number, Rate, checked
 from .optimizer import Groups, Optimizer, Params
 
@@ -59,20 +58,23 @@ class SGD(Optimizer):
         weight_decay = values.pop("weight_decay")
         return {**values, "nesterov": self.nesterov, "weight_decay": weight_decay}
 
-    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
-        momentum, dampening, weight_decay = self.own(settings)
-        first = settings[c.STEP] <= 1
-        g = penalised(g, p, weight_decay)
-        if slots:
-            m = slots[0]
-            m[...] = (0.0 if first else momentum) * m + (1.0 if first or not momentum else 1 - dampening) * g
-            g = g + momentum * m if self.nesterov else m
-        return -settings[c.RATE] * g
+    def formula(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Sequence[Any]]:
+        g = penalised(g, p, h.weight_decay)
+        if not slots:
+            return -h.lr * g, ()
+        first = h.step <= 1
+        m = (0.0 if first else h.momentum) * slots[0] + (1.0 if first or not h.momentum else 1 - h.dampening) * g
+        return -h.lr * (g + h.momentum * m if self.nesterov else m), (m,)
 
 
 def penalised(g: Any, p: Any, weight_decay: float) -> Any:
-    """Returns the gradient of the loss with an L2 penalty."""
+    """Returns the gradient of the loss with an L2 penalty, or a direction with decay of the weights."""
     return g + weight_decay * p if weight_decay else g
+
+
+def mixed(m: Any, x: Any, keep: float) -> Any:
+    """Returns a running mean that keeps this share of itself, and takes the rest of x."""
+    return keep * m + (1 - keep) * x
 
 
 def _any_momentum(values: list[Mapping[str, Any]]) -> bool:
@@ -128,20 +130,17 @@ class RMSprop(Optimizer):
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "centered": self.centered}
 
-    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
-        alpha, eps, momentum, weight_decay = self.own(settings)
+    def formula(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Sequence[Any]]:
         slot = dict(zip(self.slot_names, slots))
-        g = penalised(g, p, weight_decay)
-        v = slot["v"]
-        v[...] = alpha * v + (1 - alpha) * (g * g)
-        variance = v
+        g = penalised(g, p, h.weight_decay)
+        slot["v"] = variance = mixed(slot["v"], g * g, h.alpha)
         if self.centered:
-            slot["m"][...] = alpha * slot["m"] + (1 - alpha) * g
-            variance = (v - slot["m"] ** 2).clip(0)
-        g = g / (variance**0.5 + eps)
+            slot["m"] = mixed(slot["m"], g, h.alpha)
+            variance = np.maximum(variance - slot["m"] * slot["m"], 0.0)
+        g = g / (np.sqrt(variance) + h.eps)
         if "momentum" in slot:
-            slot["momentum"][...] = g = momentum * slot["momentum"] + g
-        return -settings[c.RATE] * g
+            slot["momentum"] = g = h.momentum * slot["momentum"] + g
+        return -h.lr * g, tuple(slot.values())
 
 
 class Adagrad(Optimizer):
@@ -177,16 +176,13 @@ class Adagrad(Optimizer):
             clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
         )
 
-    def advance(self, settings: list[float]) -> None:
-        super().advance(settings)
-        settings[c.RATE] /= 1 + (settings[c.STEP] - 1) * self.own(settings)[0]
+    def _rate(self, h: Any) -> float:
+        return h.lr / (1 + (h.step - 1) * h.lr_decay)
 
-    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
-        _, weight_decay, eps = self.own(settings)
-        v = slots[0]
-        g = penalised(g, p, weight_decay)
-        v[...] = v + g * g
-        return -settings[c.RATE] * (g / (v**0.5 + eps))
+    def formula(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Sequence[Any]]:
+        g = penalised(g, p, h.weight_decay)
+        v = slots[0] + g * g
+        return -h.lr * (g / (np.sqrt(v) + h.eps)), (v,)
 
 
 class Adadelta(Optimizer):
@@ -215,14 +211,12 @@ class Adadelta(Optimizer):
             clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
         )
 
-    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
-        rho, eps, weight_decay = self.own(settings)
+    def formula(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Sequence[Any]]:
         v, u = slots
-        g = penalised(g, p, weight_decay)
-        v[...] = rho * v + (1 - rho) * (g * g)
-        step = (u + eps) ** 0.5 / (v + eps) ** 0.5 * g
-        u[...] = rho * u + (1 - rho) * (step * step)
-        return -settings[c.RATE] * step
+        g = penalised(g, p, h.weight_decay)
+        v = mixed(v, g * g, h.rho)
+        step = np.sqrt(u + h.eps) / np.sqrt(v + h.eps) * g
+        return -h.lr * step, (v, mixed(u, step * step, h.rho))
 
 
 class Lion(Optimizer):
@@ -249,12 +243,9 @@ class Lion(Optimizer):
             clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
         )
 
-    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
-        beta1, beta2, weight_decay = self.own(settings)
-        m = slots[0]
-        direction = np.sign(beta1 * m + (1 - beta1) * g)
-        m[...] = beta2 * m + (1 - beta2) * g
-        return -settings[c.RATE] * (direction + weight_decay * p if weight_decay else direction)
+    def formula(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Sequence[Any]]:
+        direction = np.sign(mixed(slots[0], g, h.betas[0]))
+        return -h.lr * penalised(direction, p, h.weight_decay), (mixed(slots[0], g, h.betas[1]),)
 
 
 # __all__ is computed so that each rule is listed once. A type checker assumes all public names defined here, which are the same.

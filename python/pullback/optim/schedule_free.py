@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from weakref import ref
 
@@ -19,7 +19,7 @@ from . import arena, sets as c, state
 from .groups import Betas, Number, Rate
 from .optimizer import Groups, Optimizer, Params
 from .projection import projected
-from .rules import penalised
+from .rules import mixed, penalised
 
 _MODE = c.STATE + 3  # the number of a set that is 1 in evaluation mode; the kernels leave it as it is
 
@@ -142,23 +142,20 @@ class _ScheduleFree(Optimizer):
         """Follows the mode in the sets, after they have been replaced."""
         self._trained = [points.get(i) for i in range(len(self._parameters))] if self.evaluating else []
 
-    def _write_rates(self, settings: list[float], at: int, scale: float) -> None:
-        """Writes the numbers of a step. at: the index of warmup_steps in the hyper-parameters; scale: of the rate."""
-        step, (warmup, r, power) = settings[c.STEP], self.own(settings)[at : at + 3]
-        settings[c.RATE] *= (step / warmup if step <= warmup else 1.0) * scale
-        most = max(settings[c.RATE], settings[c.STATE + 2] if step > 1 else 0.0)
-        weight = step**r * most**power
-        total = (settings[c.STATE + 1] if step > 1 else 0.0) + weight
-        settings[c.STATE : c.STATE + 3] = [weight / total if total > 0 else 0.0, total, most]
+    def _rate(self, h: Any) -> float:
+        return h.lr * (h.step / h.warmup_steps) if h.step <= h.warmup_steps else h.lr
 
-    def _moved(self, settings: list[float], beta: float, y: Any, g: Any, z: Any) -> Any:
-        """Moves z along g, and returns the change of y."""
-        if settings[c.STEP] <= 1:
-            z[...] = y
-        rate, share = settings[c.RATE], settings[c.STATE]
-        change = share * (z - y) + (rate * (beta * (1 - share) - 1)) * g
-        z[...] = z - rate * g
-        return change
+    def _step_numbers(self, h: Any) -> Sequence[float]:
+        _, total, most, _ = h.numbers if h.step > 1 else (0.0, 0.0, 0.0, 0.0)
+        most = max(h.lr, most)
+        weight = h.step**h.r * most**h.weight_lr_power
+        total += weight
+        return weight / total if total > 0 else 0.0, total, most
+
+    def _moved(self, y: Any, g: Any, z: Any, beta: float, h: Any) -> tuple[Any, Any]:
+        """Returns the change of y, and z moved along g."""
+        z, share = y if h.step <= 1 else z, h.numbers[0]
+        return share * (z - y) + (h.lr * (beta * (1 - share) - 1)) * g, z - h.lr * g
 
 
 def _is_at(p: Parameter, mark: int | str) -> bool:
@@ -198,13 +195,9 @@ class ScheduleFreeSGD(_ScheduleFree):
             clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
         )
 
-    def advance(self, settings: list[float]) -> None:
-        super().advance(settings)
-        self._write_rates(settings, 2, 1.0)
-
-    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
-        momentum, weight_decay = self.own(settings)[:2]
-        return self._moved(settings, momentum, p, penalised(g, p, weight_decay), slots[0])
+    def formula(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Sequence[Any]]:
+        change, z = self._moved(p, penalised(g, p, h.weight_decay), slots[0], h.momentum, h)
+        return change, (z,)
 
 
 class ScheduleFreeAdamW(_ScheduleFree):
@@ -240,15 +233,13 @@ class ScheduleFreeAdamW(_ScheduleFree):
             clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
         )
 
-    def advance(self, settings: list[float]) -> None:
-        super().advance(settings)
-        self._write_rates(settings, 4, (1 - self.own(settings)[1] ** settings[c.STEP]) ** 0.5)
+    def _rate(self, h: Any) -> float:
+        return super()._rate(h) * (1 - h.betas[1] ** h.step) ** 0.5
 
-    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
-        beta1, beta2, eps, weight_decay = self.own(settings)[:4]
-        v, z = slots
-        v[...] = beta2 * v + (1 - beta2) * (g * g)
-        return self._moved(settings, beta1, p, penalised(g / (v**0.5 + eps), p, weight_decay), z)
+    def formula(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Sequence[Any]]:
+        v = mixed(slots[0], g * g, h.betas[1])
+        change, z = self._moved(p, penalised(g / (np.sqrt(v) + h.eps), p, h.weight_decay), slots[1], h.betas[0], h)
+        return change, (v, z)
 
 
 # __all__ is computed so that each rule is listed once. A type checker assumes all public names defined here, which are the same.

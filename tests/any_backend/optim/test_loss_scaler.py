@@ -33,9 +33,9 @@ def ByNorm(p: Any, g: Any, m: Any, h: Any) -> Any:
 class WithoutKernel(optim.Optimizer):
     slot_names = ("m",)
 
-    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
-        slots[0][...] += g
-        return -settings[sets.RATE] * slots[0]
+    def formula(self, p: Any, g: Any, slots: Any, h: Any) -> Any:
+        m = slots[0] + g
+        return -h.lr * m, (m,)
 
 
 Make = Callable[[Any], Any]

@@ -115,10 +115,9 @@ class Signs(optim.Optimizer):
 
     slot_names = ("last",)
 
-    def change(self, control: Any, p: Any, g: Any, slots: list[Any]) -> Any:
+    def formula(self, p: Any, g: Any, slots: Any, h: Any) -> Any:
         same = (slots[0] > 0) == (g > 0)
-        slots[0][...] = abs(g)
-        return -float(control[1]) * np.where(same & (g != 0), g, np.sign(g)) - 0.0 * p
+        return -h.lr * np.where(same & (g != 0), g, np.sign(g)) - 0.0 * p, (abs(g),)
 
 
 def test_a_rule_without_a_kernel_trains_and_is_named_among_unknown_costs() -> None:
@@ -136,6 +135,71 @@ def test_a_rule_without_a_kernel_trains_and_is_named_among_unknown_costs() -> No
         opt.step([pb.ones(3, dtype="float64")])
 
 
+def test_slots_of_a_rule_without_a_kernel_may_change_places() -> None:
+    class Swaps(optim.Optimizer):
+        slot_names = ("a", "b")
+
+        def formula(self, p: Any, g: Any, slots: Any, h: Any) -> Any:
+            return -h.lr * slots[0], (slots[1] + g, slots[0])
+
+    p, q = pb.Parameter(np.array([1.0, 2.0])), pb.Parameter(np.array(3.0))
+    opt = Swaps([p, q], 0.5)
+    for k in (1.0, 2.0, 4.0):
+        opt.step([k * pb.ones(2, dtype="float64"), pb.tensor(np.array(k))])
+    assert [opt.slots(x)[name].numpy().tolist() for x in (p, q) for name in "ab"] == [[5.0, 5.0], [2.0, 2.0], 5.0, 2.0]
+    np.testing.assert_array_equal(host(p), [-0.5, 0.5])  # 1 - 0.5 * (0 + 1 + 2)
+
+
+@pytest.mark.parametrize(
+    ("formula", "error"),
+    [
+        (lambda p, g: (g, ()), r"Wrong: the formula returned 1 value\(s\)"),
+        (lambda p, g: (pb.sum(g), (g,)), r"Wrong: the formula returned the change of shape \(\) for weights of shape \(3,\)"),
+        (lambda p, g: (pb.sign(g), (g[:2],)), r"Wrong: the formula returned last of shape \(2,\) for weights of shape \(3,\)"),
+    ],
+)
+def test_a_formula_that_does_not_fit_changes_nothing(formula: Any, error: str) -> None:
+    class Wrong(optim.Optimizer):
+        slot_names = ("last",)
+
+        def formula(self, p: Any, g: Any, slots: Any, h: Any) -> Any:
+            return formula(p, g)
+
+    p = pb.Parameter(np.array([1.0, -2.0, 3.0]))
+    with pytest.raises(pb.PullbackError, match=error):
+        Wrong([p], 0.5).step([pb.ones(3, dtype="float64")])
+    np.testing.assert_array_equal(host(p), [1.0, -2.0, 3.0])
+
+
+@pytest.mark.parametrize("name", ["change", "advance"])
+def test_a_rule_that_changes_its_slots_in_place_is_refused(name: str) -> None:
+    with pytest.raises(pb.PullbackError, match=rf"Old\.{name}: .*Define formula\(self, p, g, slots, h\)"):
+        type("Old", (optim.Adam,), {name: lambda self, *given: None})
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_formulas_of_rules_with_kernels_are_ops_of_tensors(rule: str) -> None:
+    """A subclass without the kernel computes the same formula by ops."""
+    cls, options = RULES[rule]
+
+    class ByOps(cls):
+        def formula(self, p: Any, g: Any, slots: Any, h: Any) -> Any:
+            tensors = [pb.tensor(x) for x in (p, g, *slots)]
+            change, new = super().formula(*tensors[:2], tensors[2:], h)
+            assert {type(x) for x in (change, *new)} == {pb.Tensor}
+            return change, new
+
+    results = []
+    for kind in (cls, ByOps):
+        params = parameters(dtype="float64")
+        opt = kind(params, **options)
+        for k in range(3):
+            opt.step(gradients(params, k))
+        results.append([host(x) for p in params for x in (p, *opt.slots(p).values())])
+    for got, wanted in zip(*results):
+        np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-14)
+
+
 @needs_kernels
 def test_a_rule_without_a_kernel_is_refused_in_a_capture() -> None:
     opt = Signs([pb.Parameter([1.0])], 0.5)
@@ -145,8 +209,9 @@ def test_a_rule_without_a_kernel_is_refused_in_a_capture() -> None:
 
 def test_a_subclass_with_another_formula_does_not_run_the_kernel_of_its_base() -> None:
     class Backwards(optim.Adam):
-        def change(self, control: Any, p: Any, g: Any, slots: list[Any]) -> Any:
-            return -super().change(control, p, g, slots)
+        def formula(self, p: Any, g: Any, slots: Any, h: Any) -> Any:
+            change, new = super().formula(p, g, slots, h)
+            return -change, new
 
     class Renamed(optim.Adam):
         pass
