@@ -34,8 +34,8 @@ class debug_nans(Listening):  # The name is lower case because a context manager
 
     @ungated
     def add(self, op: Op, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
-        """Checks the result of an op that ran."""
-        found = first_non_finite(y.array)
+        """Checks the result of an op that ran. The array of an input that was not given is None."""
+        found, inputs = first_non_finite(y.array), [x for x in inputs if x.array is not None]
         if found is None or any([first_non_finite(x.array) is not None for x in inputs]):
             return
         index, value = found
