@@ -1,4 +1,4 @@
-// Optimizer updates: a plan of where weights and slots lie, made once, and one call per step for all tensors.
+// Optimizer updates: the operands of the steps, collected once, and one call per step for all tensors.
 #include "families/update.h"
 
 #include <memory>
@@ -13,16 +13,16 @@ namespace {
 
 using kernels::Update;
 
-constexpr const char* kPlanName = "pullback.update_plan";
+constexpr const char* kOperandsName = "pullback.update_operands";
 
 // The operands of the coming steps, in the order of families/update.h. Each step fills in its gradients and deltas.
-struct Plan {
+struct StepOperands {
   std::vector<View> operands;
   std::vector<PyObject*> owners;
   int entries = 0, slots = 0;
   int64_t members = 1;
-  bool busy = false;  // true while a step that has released the GIL uses the plan
-  ~Plan() {
+  bool busy = false;  // true while a step that has released the GIL uses them
+  ~StepOperands() {
     for (PyObject* owner : owners) Py_DECREF(owner);
   }
 };
@@ -34,72 +34,74 @@ View flat_or_refuse(PyObject* object) {
   return flat_view(v.data, v.dtype, v.size());
 }
 
-void add_owned(Plan& plan, PyObject* array, const View& view) {
-  plan.operands.push_back(view);
-  plan.owners.push_back(array);
+void add_owned(StepOperands& step, PyObject* array, const View& view) {
+  step.operands.push_back(view);
+  step.owners.push_back(array);
   Py_INCREF(array);
 }
 
 // Adds one tensor for each param, or an absent one for None. `tensors`: a sequence, or None for no tensor at all. fits(tensor, param)
 // is true for a dtype that the tensor may have.
-template <class Fits> void add_optional(Plan& plan, PyObject* tensors, const Fits& fits) {
+template <class Fits> void add_optional(StepOperands& step, PyObject* tensors, const Fits& fits) {
   const auto missing = [](int64_t size) { return flat_view(nullptr, DType::f32, size); };
   if (tensors == Py_None) {
-    for (int t = 0; t < plan.entries; ++t) plan.operands.push_back(missing(plan.operands[t].shape[0]));
+    for (int t = 0; t < step.entries; ++t) step.operands.push_back(missing(step.operands[t].shape[0]));
     return;
   }
   const Items items(tensors);
-  if (items.size() != plan.entries) throw Refused{"one tensor for each param, or None"};
-  for (int t = 0; t < plan.entries; ++t) {
-    const View p = plan.operands[t];
+  if (items.size() != step.entries) throw Refused{"one tensor for each param, or None"};
+  for (int t = 0; t < step.entries; ++t) {
+    const View p = step.operands[t];
     if (items[t] == Py_None) {
-      plan.operands.push_back(missing(p.shape[0]));
+      step.operands.push_back(missing(p.shape[0]));
       continue;
     }
     const View view = flat_or_refuse(items[t]);
     if (view.shape[0] != p.shape[0] || !fits(view, p)) throw Refused{"an average, a mask or a copy unlike its param"};
-    add_owned(plan, items[t], view);
+    add_owned(step, items[t], view);
   }
 }
 
-// update_plan(params, slots, averages, masks, lows, members) -> plan. params: arrays; slots: for each slot, one array per
-// param; averages, masks, lows (copies of half precision): one array or None per param, or None. The plan owns references to them.
+// update_plan(params, slots, averages, masks, lows, members) -> a capsule of StepOperands, which owns references to the arrays.
+// params: arrays; slots: for each slot, one array per param; averages, masks, lows (copies of half precision): one array or None per
+// param, or None.
 PyObject* update_plan(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 6);
   const Items params(args[0]), slots(args[1]);
   if (slots.size() > kernels::kMaxSlots) throw Refused{"too many slots"};
-  auto plan = std::make_unique<Plan>();
-  plan->entries = int(params.size());
-  plan->slots = int(slots.size());
+  auto step = std::make_unique<StepOperands>();
+  step->entries = int(params.size());
+  step->slots = int(slots.size());
   for (Py_ssize_t t = 0; t < params.size(); ++t) {
     const View p = flat_or_refuse(params[t]);
     if (!is_float(p.dtype)) throw Refused{"a param that is not floating"};
-    add_owned(*plan, params[t], p);
+    add_owned(*step, params[t], p);
   }
   for (Py_ssize_t k = 0; k < slots.size(); ++k) {
     const Items tensors(slots[k]);
     if (tensors.size() != params.size()) throw Refused{"a slot needs one array for each param"};
     for (Py_ssize_t t = 0; t < tensors.size(); ++t) {
-      const View slot = flat_or_refuse(tensors[t]), &p = plan->operands[t];
+      const View slot = flat_or_refuse(tensors[t]), &p = step->operands[t];
       if (slot.shape[0] != p.shape[0]) throw Refused{"a slot of another size than its param"};
       if (slot.dtype != storage_of(compute_type(p.dtype))) throw Refused{"a slot of the wrong dtype"};
-      add_owned(*plan, tensors[t], slot);
+      add_owned(*step, tensors[t], slot);
     }
   }
-  add_optional(*plan, args[2], [](const View& x, const View& p) { return x.dtype == storage_of(compute_type(p.dtype)); });
-  add_optional(*plan, args[3], [](const View& x, const View&) { return item_size(x.dtype) == 1; });
-  add_optional(*plan, args[4], [](const View& x, const View& p) {
+  add_optional(*step, args[2], [](const View& x, const View& p) { return x.dtype == storage_of(compute_type(p.dtype)); });
+  add_optional(*step, args[3], [](const View& x, const View&) { return item_size(x.dtype) == 1; });
+  add_optional(*step, args[4], [](const View& x, const View& p) {
     return p.dtype == DType::f32 && (x.dtype == DType::f16 || x.dtype == DType::bf16);
   });
-  plan->members = to_int(args[5]);
-  for (int t = 0; t < plan->entries; ++t)
-    if (plan->members < 1 || plan->operands[t].shape[0] % plan->members != 0)
+  step->members = to_int(args[5]);
+  for (int t = 0; t < step->entries; ++t)
+    if (step->members < 1 || step->operands[t].shape[0] % step->members != 0)
       throw Refused{"a param that cannot be divided by the number of members"};
-  plan->operands.resize(plan->operands.size() + 2 * plan->entries + 1);
-  PyObject* capsule = PyCapsule_New(plan.get(), kPlanName,
-                                    [](PyObject* self) { delete static_cast<Plan*>(PyCapsule_GetPointer(self, kPlanName)); });
+  step->operands.resize(step->operands.size() + 2 * step->entries + 1);
+  PyObject* capsule = PyCapsule_New(step.get(), kOperandsName, [](PyObject* self) {
+    delete static_cast<StepOperands*>(PyCapsule_GetPointer(self, kOperandsName));
+  });
   if (!capsule) throw PythonError{};
-  plan.release();
+  step.release();
   return capsule;
 }
 
@@ -126,18 +128,18 @@ View gradient_of(PyObject* object) {
 }
 
 // Fills in gradients and deltas; returns the number of elements to update.
-int64_t fill_step(Plan& plan, PyObject* gradients, PyObject* deltas, bool preview, bool at_random) {
+int64_t fill_step(StepOperands& step, PyObject* gradients, PyObject* deltas, bool preview, bool at_random) {
   const Items grads(gradients);
-  if (grads.size() != plan.entries) throw Refused{"one gradient for each param, or None"};
-  View* target = plan.operands.data() + plan.entries * (kernels::kTensorsBesidesSlots - 1 + plan.slots);
-  View* gradient = target + plan.entries + 1;
+  if (grads.size() != step.entries) throw Refused{"one gradient for each param, or None"};
+  View* target = step.operands.data() + step.entries * (kernels::kTensorsBesidesSlots - 1 + step.slots);
+  View* gradient = target + step.entries + 1;
   int64_t elements = 0;
-  for (int t = 0; t < plan.entries; ++t) {
-    const View& p = plan.operands[t];
+  for (int t = 0; t < step.entries; ++t) {
+    const View& p = step.operands[t];
     gradient[t] = gradient_of(grads[t]);
     target[t] = flat_view(nullptr, p.dtype, p.shape[0]);
     if (!gradient[t].data) continue;
-    const View& low = target[t - plan.entries];
+    const View& low = target[t - step.entries];
     const bool wide = (at_random || low.data) && gradient[t].dtype == storage_of(compute_type(p.dtype));
     if (gradient[t].dtype != (low.data ? low.dtype : p.dtype) && !wide)
       throw Refused{"a gradient of another dtype than its param"};
@@ -149,47 +151,47 @@ int64_t fill_step(Plan& plan, PyObject* gradients, PyObject* deltas, bool previe
     return elements;
   }
   const Items outputs(deltas);
-  if (outputs.size() != plan.entries) throw Refused{"one delta for each param"};
-  for (int t = 0; t < plan.entries; ++t) {
+  if (outputs.size() != step.entries) throw Refused{"one delta for each param"};
+  for (int t = 0; t < step.entries; ++t) {
     if (!gradient[t].data) continue;
     const View delta = flat_or_refuse(outputs[t]);
-    const View& p = plan.operands[t];
+    const View& p = step.operands[t];
     if (delta.dtype != p.dtype || delta.shape[0] != p.shape[0]) throw Refused{"a delta unlike its param"};
     target[t] = delta;
   }
   return elements;
 }
 
-// Runs a kernel of an update. args: the plan, the gradients and the sets. rounding: as in the launch's ints.
+// Runs a kernel of an update. args: the operands, the gradients and the sets. rounding: as in the launch's ints.
 void run_update(const Update& op, const Kernel& kernel, PyObject* const* args, PyObject* deltas, bool preview,
                 int64_t rounding) {
-  auto* plan = static_cast<Plan*>(PyCapsule_GetPointer(args[0], kPlanName));
-  if (!plan) throw PythonError{};
+  auto* step = static_cast<StepOperands*>(PyCapsule_GetPointer(args[0], kOperandsName));
+  if (!step) throw PythonError{};
   if (recording()) keep_alive(args[0]);
-  if (plan->busy) throw Refused{"a step with this plan is running in another thread"};
+  if (step->busy) throw Refused{"a step with these operands is running in another thread"};
   Launch launch{};
-  if (op.slots != plan->slots) throw Refused{"wrong number of slots"};
-  const View sets = table_of(args[2], plan->entries * plan->members);
-  const int64_t elements = fill_step(*plan, args[1], deltas, preview, rounding != 0);
-  launch.outputs = plan->entries * (kernels::kTensorsBesidesSlots + plan->slots) + 1;
-  launch.inputs = plan->entries;
-  plan->operands[launch.outputs - 1] = sets;
+  if (op.slots != step->slots) throw Refused{"wrong number of slots"};
+  const View sets = table_of(args[2], step->entries * step->members);
+  const int64_t elements = fill_step(*step, args[1], deltas, preview, rounding != 0);
+  launch.outputs = step->entries * (kernels::kTensorsBesidesSlots + step->slots) + 1;
+  launch.inputs = step->entries;
+  step->operands[launch.outputs - 1] = sets;
   launch.kernel = &kernel;
-  launch.operands = plan->operands.data();
-  launch.ints[0] = plan->entries;
-  launch.ints[1] = plan->members;
+  launch.operands = step->operands.data();
+  launch.ints[0] = step->entries;
+  launch.ints[1] = step->members;
   launch.ints[2] = preview;
   launch.ints[3] = rounding;
   launch.table = &op;
   struct Busy {
-    Plan* plan;
-    explicit Busy(Plan* p) : plan(p) { plan->busy = true; }
-    ~Busy() { plan->busy = false; }
-  } busy(plan);
+    StepOperands* step;
+    explicit Busy(StepOperands* p) : step(p) { step->busy = true; }
+    ~Busy() { step->busy = false; }
+  } busy(step);
   run_released(launch, elements * 16);
 }
 
-// <rule>_step(plan, gradients, sets, deltas, preview, rounding). rounding: 0, or 1 and the number of the first parameter.
+// <rule>_step(operands, gradients, sets, deltas, preview, rounding). rounding: 0, or 1 and the number of the first parameter.
 PyObject* call_step(const void* table, PyObject* const* args, Py_ssize_t count) {
   const auto& op = *static_cast<const Update*>(table);
   expect_count(count, 6);
@@ -197,7 +199,7 @@ PyObject* call_step(const void* table, PyObject* const* args, Py_ssize_t count) 
   Py_RETURN_NONE;
 }
 
-// <rule>_ratio(plan, gradients, sets): writes the trust ratios of the next step.
+// <rule>_ratio(operands, gradients, sets): writes the trust ratios of the next step.
 PyObject* call_measure(const void* table, PyObject* const* args, Py_ssize_t count) {
   const auto& op = *static_cast<const Update*>(table);
   expect_count(count, 3);

@@ -19,13 +19,13 @@ using kernels::Largest;
 using kernels::Smallest;
 
 // x is viewed as [outer, rows, width] and cut into pieces of rows and tiles of columns. The result does not depend on the cut.
-struct Plan {
+struct Tiling {
   View x;
   Compute compute;
   int64_t outer = 1, rows = 1, width = 1, piece = 1, pieces = 1, tile = 1, tiles = 1;
 };
-Plan plan_of(const View& x, int axis) {
-  Plan p;
+Tiling tiling_of(const View& x, int axis) {
+  Tiling p;
   p.x = x;
   p.compute = compute_type(x.dtype);
   for (int d = 0; d < x.ndim; ++d) (d < axis ? p.outer : d == axis ? p.rows : p.width) *= x.shape[d];
@@ -91,7 +91,7 @@ void best_of_columns(Reader& reader, int64_t start, int64_t rows, int64_t width,
 }
 
 // Finds the best element of each piece, and then the best of these.
-template <class R, class C> void arg_reduce_as(const Plan& p, int64_t* out) {
+template <class R, class C> void arg_reduce_as(const Tiling& p, int64_t* out) {
   const int64_t n = p.outer * p.width;
   Scratch scratch;
   C* best = scratch.take<C>(p.pieces > 1 ? n * p.pieces : 1);
@@ -127,12 +127,12 @@ namespace pb::kernels {
 
 void arg_reduce(const Launch& launch) {
   if (launch.out().size() == 0) return;
-  const cpu::Plan plan = cpu::plan_of(launch.in(), int(launch.ints[0]));
+  const cpu::Tiling tiling = cpu::tiling_of(launch.in(), int(launch.ints[0]));
   int64_t* out = launch.out().as<int64_t>();
-  visit(plan.compute, [&](auto tag) {
+  visit(tiling.compute, [&](auto tag) {
     using C = typename decltype(tag)::type;
-    if (launch.ints[1]) cpu::arg_reduce_as<Smallest, C>(plan, out);
-    else cpu::arg_reduce_as<Largest, C>(plan, out);
+    if (launch.ints[1]) cpu::arg_reduce_as<Smallest, C>(tiling, out);
+    else cpu::arg_reduce_as<Largest, C>(tiling, out);
   });
 }
 

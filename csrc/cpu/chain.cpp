@@ -71,11 +71,11 @@ Pass::Pass(const Plan& plan, const Group& group) : locals_(plan.local_count) {
   }
   for (const Chain& chain : group.chains) add_chain(plan, chain, kept);
   if (!group.follows.empty()) add_update(plan, group);
-  for (Run& run : runs_) add_prefetches(run);
+  for (ChainRun& run : runs_) add_prefetches(run);
 }
 
 void Pass::add_chain(const Plan& plan, const Chain& chain, const std::vector<bool>& kept) {
-  Run run{plan.out(plan.steps[chain.first]).view.size(), 0, {}, {}, {}, {}};
+  ChainRun run{plan.out(plan.steps[chain.first]).view.size(), 0, {}, {}, {}, {}};
   int64_t work = 0;
   for (int s = chain.first; s < chain.first + chain.count; ++s) {
     const Step& step = plan.steps[s];
@@ -139,7 +139,7 @@ bool same_place(const Operand& a, const Operand& b) {
 }  // namespace
 
 // Makes the program of a chain whose operands are all contiguous and of one type. kept: the blocks that are read after the chain.
-void Pass::make_program(const Plan& plan, const Chain& chain, const std::vector<bool>& kept, Run& run) const {
+void Pass::make_program(const Plan& plan, const Chain& chain, const std::vector<bool>& kept, ChainRun& run) const {
   run.compute = run.links[0].compute;
   if (run.compute > Compute::f64 || run.n < tile_length(run.compute)) return;
   for (const Link& link : run.links)
@@ -200,7 +200,7 @@ void Pass::add_update(const Plan& plan, const Group& group) {
 }
 
 // Adds the array of an operand to the streams of a run, unless it is there.
-void Pass::add_stream(const Plan& plan, size_t operand, int64_t start, Run& run) {
+void Pass::add_stream(const Plan& plan, size_t operand, int64_t start, ChainRun& run) {
   const Operand& given = plan.operands[operand];
   const int block = given.location.block;
   if (given.view.number || !given.view.contiguous() || (block >= 0 && plan.blocks[block].kind == BlockKind::local)) return;
@@ -210,14 +210,14 @@ void Pass::add_stream(const Plan& plan, size_t operand, int64_t start, Run& run)
   run.streams.push_back({&v, start});
 }
 
-void Pass::add_run(Run run, int64_t work) {
+void Pass::add_run(ChainRun run, int64_t work) {
   run.first_block = blocks_;
   blocks_ += (run.n + kLength - 1) / kLength;
   most_work_ = std::max(most_work_, work);
   runs_.push_back(std::move(run));
 }
 
-Source Pass::source_of(const Plan& plan, size_t operand, Compute compute, Run* run) {
+Source Pass::source_of(const Plan& plan, size_t operand, Compute compute, ChainRun* run) {
   const View& v = plan.views[operand];
   const int block = plan.operands[operand].location.block;
   const bool same = v.dtype == storage_of(compute);
@@ -240,17 +240,18 @@ Source Pass::source_of(const Plan& plan, size_t operand, Compute compute, Run* r
 
 // Distributes instructions that prefetch the streams of the next tile over a program. Where the ops take less time than the memory,
 // prefetching is left to the hardware, with which these instructions would compete.
-void Pass::add_prefetches(Run& run) {
+void Pass::add_prefetches(ChainRun& run) {
   instructions_ = std::max(instructions_, int64_t(run.program.size()));
-  const auto is_slow = [](const Part& part) {
-    return part.code == Code::call || part.code == Code::sign || part.code == Code::sqrt ||
-           (part.code >= Code::divide && part.code <= Code::divide_number) || part.code >= Code::divide_into;
+  const auto is_slow = [](const LinkInstruction& instruction) {
+    return instruction.code == Code::call || instruction.code == Code::sign || instruction.code == Code::sqrt ||
+           (instruction.code >= Code::divide && instruction.code <= Code::divide_number) ||
+           instruction.code >= Code::divide_into;
   };
   if (std::none_of(run.program.begin(), run.program.end(), is_slow)) return;
-  const size_t streams = run.streams.size(), parts = run.program.size();
-  std::vector<Part> all;
-  for (size_t k = 0, next = 0; k < parts; ++k) {
-    for (; next < streams && next * parts <= k * streams; ++next)
+  const size_t streams = run.streams.size(), instructions = run.program.size();
+  std::vector<LinkInstruction> all;
+  for (size_t k = 0, next = 0; k < instructions; ++k) {
+    for (; next < streams && next * instructions <= k * streams; ++next)
       all.push_back({Code::prefetch, {Source::From::direct, run.streams[next].view}, int(next)});
     all.push_back(run.program[k]);
   }
@@ -267,7 +268,7 @@ void Pass::run() const {
 
 void Pass::run_blocks(int64_t begin, int64_t end, const UpdateStep* update) const {
   Buffers buffers(locals_, splats_, instructions_);
-  const auto after = [](int64_t block, const Run& run) { return block < run.first_block; };
+  const auto after = [](int64_t block, const ChainRun& run) { return block < run.first_block; };
   for (auto run = std::upper_bound(runs_.begin(), runs_.end(), begin, after) - 1; begin < end; ++run) {
     const int64_t blocks = (run->n + kLength - 1) / kLength, stop = std::min(end, run->first_block + blocks);
     if (begin < stop)
@@ -280,7 +281,7 @@ void Pass::run_blocks(int64_t begin, int64_t end, const UpdateStep* update) cons
 namespace {
 
 // Prefetches elements [begin, end) of all streams of a run. GCC leaves out calls of functions that only prefetch.
-inline __attribute__((always_inline)) void prefetch(const Run& run, int64_t begin, int64_t end) {
+inline __attribute__((always_inline)) void prefetch(const ChainRun& run, int64_t begin, int64_t end) {
   for (const Stream& stream : run.streams) {
     const View& v = *stream.view;
     const int64_t size = item_size(v.dtype), first = std::max<int64_t>(0, begin - stream.start);
@@ -291,7 +292,7 @@ inline __attribute__((always_inline)) void prefetch(const Run& run, int64_t begi
 
 }  // namespace
 
-void Pass::run_range(const Run& run, int64_t begin, int64_t end, Buffers& buffers, const UpdateStep* update) const {
+void Pass::run_range(const ChainRun& run, int64_t begin, int64_t end, Buffers& buffers, const UpdateStep* update) const {
   if (run.links.empty()) return update->run(run.pieces[0].entry, begin, end);
   const int64_t longest = run.program.empty() ? kLength : tile_length(run.compute);  // that a link runs on
   for (const Splat& splat : run.splats) buffers.fill(splat, std::min(run.n, longest));
@@ -315,17 +316,18 @@ void Pass::run_range(const Run& run, int64_t begin, int64_t end, Buffers& buffer
 }
 
 // Writes the program of a run, with the addresses of the block that begins with element i.
-void Pass::address(const Run& run, int64_t i, Buffers& buffers) const {
+void Pass::address(const ChainRun& run, int64_t i, Buffers& buffers) const {
   for (size_t k = 0; k < run.program.size(); ++k) {
-    const Part& part = run.program[k];
-    const int64_t first = part.code == Code::prefetch ? i + tile_length(run.compute) - run.streams[part.link].start : i;
-    const int64_t step = part.source.slot < 0 ? kLength * item_size(part.source.view->dtype) : 0;
-    buffers.program[k] = {part.code, buffers.at(part.source, first), step};
+    const LinkInstruction& instruction = run.program[k];
+    const int64_t first =
+        instruction.code == Code::prefetch ? i + tile_length(run.compute) - run.streams[instruction.link].start : i;
+    const int64_t step = instruction.source.slot < 0 ? kLength * item_size(instruction.source.view->dtype) : 0;
+    buffers.program[k] = {instruction.code, buffers.at(instruction.source, first), step};
   }
 }
 
 // Runs the program of a block tile by tile, and the links of the elements that are left. Moves the program to the next block.
-void Pass::run_program(const Run& run, int64_t i, int64_t n, Buffers& buffers) const {
+void Pass::run_program(const ChainRun& run, int64_t i, int64_t n, Buffers& buffers) const {
   const int count = int(run.program.size());
   const bool wide = run.compute == Compute::f64;
   const int64_t length = tile_length(run.compute), tiles = n / length;

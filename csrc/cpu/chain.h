@@ -52,22 +52,22 @@ struct Stream {
   int64_t start;
 };
 
-// An instruction of a chain's program. link: the link that it is a part of.
-struct Part {
+// An instruction of a chain's program, before the addresses of a block are in it. link: the link that it is a part of.
+struct LinkInstruction {
   Code code;
   Source source;
   int link;
 };
 
 // A chain, or the entry of an update that no chain precedes.
-struct Run {
+struct ChainRun {
   int64_t n, first_block;  // the number of elements, and of the blocks of the runs before it
   std::vector<Link> links;
   std::vector<Splat> splats;
   std::vector<Piece> pieces;
   std::vector<Stream> streams;
-  std::vector<Part> program = {};  // does the work of all links; empty if they run one after another
-  Compute compute = Compute::f32;  // of the program
+  std::vector<LinkInstruction> program = {};  // does the work of all links; empty if they run one after another
+  Compute compute = Compute::f32;             // of the program
 };
 
 // True for the launch of an elementwise op, which has a loop.
@@ -82,18 +82,18 @@ class Pass {
   class Buffers;
   void add_chain(const Plan& plan, const Chain& chain, const std::vector<bool>& kept);
   void add_update(const Plan& plan, const Group& group);
-  void make_program(const Plan& plan, const Chain& chain, const std::vector<bool>& kept, Run& run) const;
-  void add_prefetches(Run& run);
-  void add_stream(const Plan& plan, size_t operand, int64_t start, Run& run);
-  void add_run(Run run, int64_t work);
-  Source source_of(const Plan& plan, size_t operand, Compute compute, Run* run = nullptr);
+  void make_program(const Plan& plan, const Chain& chain, const std::vector<bool>& kept, ChainRun& run) const;
+  void add_prefetches(ChainRun& run);
+  void add_stream(const Plan& plan, size_t operand, int64_t start, ChainRun& run);
+  void add_run(ChainRun run, int64_t work);
+  Source source_of(const Plan& plan, size_t operand, Compute compute, ChainRun* run = nullptr);
   void run_blocks(int64_t begin, int64_t end, const UpdateStep* update) const;
-  void run_range(const Run& run, int64_t begin, int64_t end, Buffers& buffers, const UpdateStep* update) const;
-  void address(const Run& run, int64_t i, Buffers& buffers) const;
-  void run_program(const Run& run, int64_t i, int64_t n, Buffers& buffers) const;
+  void run_range(const ChainRun& run, int64_t begin, int64_t end, Buffers& buffers, const UpdateStep* update) const;
+  void address(const ChainRun& run, int64_t i, Buffers& buffers) const;
+  void run_program(const ChainRun& run, int64_t i, int64_t n, Buffers& buffers) const;
   void run_link(const Link& link, int64_t i, int64_t from, int64_t n, const Buffers& buffers) const;
 
-  std::vector<Run> runs_;
+  std::vector<ChainRun> runs_;
   const Launch* update_ = nullptr;
   int64_t blocks_ = 0, most_work_ = 1, locals_, splats_ = 0, instructions_ = 0;
 };

@@ -33,13 +33,13 @@ void clip_norm(const Launch& launch) {
   parallel_for(blocks.count(), 2 * kUpdateGrain / kBlock, [&](int64_t begin, int64_t end) {
     double* sum = sums + begin;
     blocks.each(begin, end, [&](int64_t t, int64_t member, int64_t first, int64_t last) {
-      const Part part(gradients[t], members, member);
+      const MemberRange range(gradients[t], members, member);
       const Compute compute = compute_type(gradients[t].dtype);
       alignas(64) char buffer[kBlockBytes];
       Reader reader(gradients[t], compute);
-      for (int64_t i = first * kBlock; i < std::min(part.size, last * kBlock); i += kBlock) {
-        const int64_t n = std::min(kBlock, part.size - i);
-        const void* x = reader.block(part.begin + i, n, buffer);
+      for (int64_t i = first * kBlock; i < std::min(range.size, last * kBlock); i += kBlock) {
+        const int64_t n = std::min(kBlock, range.size - i);
+        const void* x = reader.block(range.begin + i, n, buffer);
         *sum++ = sum_of_squares(compute, n, x);
       }
     });

@@ -55,7 +55,7 @@ struct Move {
   int64_t from, at;
 };
 // A run of positions of a panel that are neighbours in the result.
-struct Run {
+struct PositionRun {
   int64_t at, length, to;
 };
 
@@ -78,8 +78,8 @@ struct StripPositions {
 
 // Adds the bias and writes `rows` rows of sums, `ld` apart, to the result.
 template <class T>
-void store_rows(const T* sums, int64_t ld, int64_t rows, const Run* runs, int count, const T* bias, const ConvStrides& s,
-                T* out) {
+void store_rows(const T* sums, int64_t ld, int64_t rows, const PositionRun* runs, int count, const T* bias,
+                const ConvStrides& s, T* out) {
   for (int64_t r = 0; r < rows; ++r, sums += ld, out += s.row)
     for (int k = 0; k < count; ++k) {
       const T* from = sums + runs[k].at;
@@ -114,7 +114,7 @@ void pack_moves(const T* patch, const int64_t* offsets, int64_t depth, const Mov
 }
 
 // What a thread needs for a strip of one group.
-template <class T> struct Work {
+template <class T> struct StripOperands {
   const ConvProduct& p;
   const StripPositions& strip;
   const int64_t* offsets;
@@ -124,9 +124,9 @@ template <class T> struct Work {
 };
 
 // Computes the panel of positions [begin, end).
-template <class T> void run_panel(const Work<T>& w, int64_t begin, int64_t end) {
+template <class T> void run_panel(const StripOperands<T>& w, int64_t begin, int64_t end) {
   Move moves[2 * kPanelColumns<T>];
-  Run runs[kPanelColumns<T>];
+  PositionRun runs[kPanelColumns<T>];
   int move = 0, run = 0;
   w.strip.each(begin, end, [&](int64_t at, int64_t length, int64_t from, int64_t to) {
     for (int64_t i = 0; i < length; i += kWidth<T>) moves[move++] = {from + i, at + i};
@@ -148,7 +148,7 @@ template <class T> void run_panel(const Work<T>& w, int64_t begin, int64_t end) 
 
 // Computes kVectors vectors of positions of one row without packing them. Loads may reach beyond the row, but not beyond the patch.
 template <class T, int kRows, int kVectors>
-void run_direct(const Work<T>& w, const T* patch, T* sums) {
+void run_direct(const StripOperands<T>& w, const T* patch, T* sums) {
   Vector<T> sum[kRows][kVectors] = {};
   const int64_t depth = w.p.depth();
   for (int64_t l = 0; l < depth; ++l) {
@@ -166,7 +166,7 @@ void run_direct(const Work<T>& w, const T* patch, T* sums) {
     for (int v = 0; v < kVectors; ++v) store_vector(sums + (r * kDirectVectors + v) * kWidth<T>, sum[r][v]);
 }
 
-template <class T, int kRows> void run_direct_row(const Work<T>& w, int64_t length, int64_t from, int64_t to) {
+template <class T, int kRows> void run_direct_row(const StripOperands<T>& w, int64_t length, int64_t from, int64_t to) {
   for (int64_t i = 0; i < length;) {
     const int64_t vectors = std::min(kDirectVectors, parts_of(length - i, kWidth<T>)),
                   n = std::min(length - i, vectors * kWidth<T>);
@@ -175,13 +175,13 @@ template <class T, int kRows> void run_direct_row(const Work<T>& w, int64_t leng
     else if (vectors == 3) run_direct<T, kRows, 3>(w, patch, w.sums);
     else if (vectors == 2) run_direct<T, kRows, 2>(w, patch, w.sums);
     else run_direct<T, kRows, 1>(w, patch, w.sums);
-    const Run run{0, n, to + i * w.strip.out.across};
+    const PositionRun run{0, n, to + i * w.strip.out.across};
     store_rows(w.sums, kDirectVectors * kWidth<T>, w.rows, &run, 1, w.bias, w.strip.out, w.out);
     i += n;
   }
 }
 
-template <class T> void run_strip(const Work<T>& w, int64_t positions) {
+template <class T> void run_strip(const StripOperands<T>& w, int64_t positions) {
   if (is_direct(w.p)) {
     w.strip.each(0, positions, [&](int64_t, int64_t length, int64_t from, int64_t to) {
       if (w.rows == 2) run_direct_row<T, 2>(w, length, from, to);

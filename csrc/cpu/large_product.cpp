@@ -23,7 +23,7 @@ namespace {
 
 constexpr int64_t kMinSide = 128;  // the smallest m and n for this path: below it packing takes too large a share of the work
 constexpr int64_t kMinDepth = kOrderBlock;    // the smallest k: below it starting and finishing a tile takes too large a share
-constexpr int64_t kColumnsPerPart = 2048;     // the columns of b whose panels are packed at a time
+constexpr int64_t kPackedColumns = 2048;      // the columns of b whose panels are packed at a time
 constexpr int64_t kMinColumnsPerBlock = 256;  // the fewest columns that pay for packing a block of a
 
 constexpr int64_t kResultPrefetchDistance = 64;  // steps of k before the end of a tile: about 500 cycles
@@ -76,8 +76,8 @@ template <class T, int kVectors> __attribute__((noinline)) void run_tile(const T
 
 enum State : char { kNone, kBegun, kReady };
 
-// A part of the product: all rows of a, times the columns and depths of b that are packed at a time.
-template <class T> struct Part {
+// A product of all rows of a with as many columns of b as are packed at a time.
+template <class T> struct PackedColumns {
   Factor<T> a, b;
   const T* bias;
   T* out;
@@ -118,8 +118,8 @@ template <class T> int64_t cut(int64_t k, int64_t i, int64_t steps) {
 // Computes the tiles of a block and a panel. Between the tiles it packs the next panel, if no other thread does, and after them the
 // depths [begin, end) of the next block, `to_come`.
 template <class T>
-void run_panel(const Part<T>& p, const Block<T>& block, int64_t at, int64_t next, const Block<T>& to_come, int64_t begin,
-               int64_t end) {
+void run_panel(const PackedColumns<T>& p, const Block<T>& block, int64_t at, int64_t next, const Block<T>& to_come,
+               int64_t begin, int64_t end) {
   const int64_t k = p.k(), j = at * kPanel<T>, columns = std::min(kPanel<T>, p.b.lines - j);
   const int64_t tiles = (block.rows + kTileRows - 1) / kTileRows;
   const bool mine = p.claim(next);
@@ -145,9 +145,9 @@ void run_panel(const Part<T>& p, const Block<T>& block, int64_t at, int64_t next
 
 // True if a thread packs its next block during the current one. Two packed blocks fit into the L2 cache with two panels only if k
 // is small, and packing takes long only if the rows of a are not contiguous, so that reading them crosses pages.
-template <class T> bool packs_ahead(const Part<T>& p) { return !p.a.along && p.k() <= kLargeDepth<T> / 2; }
+template <class T> bool packs_ahead(const PackedColumns<T>& p) { return !p.a.along && p.k() <= kLargeDepth<T> / 2; }
 
-template <class T> void run_block(const Part<T>& p, const Block<T>& block, const Block<T>& to_come) {
+template <class T> void run_block(const PackedColumns<T>& p, const Block<T>& block, const Block<T>& to_come) {
   const int64_t panels = block.end - block.begin;
   const bool ahead = to_come.rows > 0;
   int64_t at = block.at;
@@ -163,10 +163,10 @@ template <class T> void run_block(const Part<T>& p, const Block<T>& block, const
   for (int64_t i = 0; i < block.rows; ++i) p.finish(count, p.out + (block.first + i) * p.ldc + first);
 }
 
-template <class T> void run_part(const Part<T>& part) {
+template <class T> void run_columns(const PackedColumns<T>& shared) {
   const int threads = thread_count();
-  const int64_t m = part.a.lines, height = part.k() <= kLargeDepth<T> / 2 ? 2 * kBlockRows : kBlockRows;
-  const int64_t blocks = (m + height - 1) / height, panels = (part.b.lines + kPanel<T> - 1) / kPanel<T>;
+  const int64_t m = shared.a.lines, height = shared.k() <= kLargeDepth<T> / 2 ? 2 * kBlockRows : kBlockRows;
+  const int64_t blocks = (m + height - 1) / height, panels = (shared.b.lines + kPanel<T> - 1) / kPanel<T>;
   const int64_t most = std::max<int64_t>(1, panels / (kMinColumnsPerBlock / kPanel<T>));
   const int64_t groups = std::min(most, (2 * threads + blocks - 1) / blocks), tasks = blocks * groups;
   alignas(64) std::atomic<int64_t> next{0};
@@ -174,7 +174,8 @@ template <class T> void run_part(const Part<T>& part) {
   // Idle threads take the next block dynamically. With a static assignment a block would wait for its thread even if another thread
   // is idle.
   parallel_for(std::min<int64_t>(tasks, threads), 1, [&](int64_t, int64_t) {
-    const Part<T> p = part;  // a copy, because `part` may share cache lines with variables that other threads write
+    const PackedColumns<T> p =
+        shared;  // a copy, because `shared` may lie in cache lines with variables that other threads write
     Scratch scratch;
     T* room[2];
     for (T*& block : room) block = scratch.take<T>(height / kTileRows * sliver<T>(p.k()));
@@ -202,18 +203,18 @@ template <class T> void run_part(const Part<T>& part) {
   });
 }
 
-template <class T> void run(Part<T> p) {
-  const Part<T> whole = p;
-  const int64_t n = p.b.lines, panels = (std::min(n, kColumnsPerPart) + kPanel<T> - 1) / kPanel<T>;
+template <class T> void run(PackedColumns<T> p) {
+  const PackedColumns<T> whole = p;
+  const int64_t n = p.b.lines, panels = (std::min(n, kPackedColumns) + kPanel<T> - 1) / kPanel<T>;
   Scratch scratch;
   p.packed = scratch.take<T>(panels * kPanel<T> * p.k());
   p.state = scratch.take<std::atomic<State>>(panels);
-  for (int64_t j = 0; j < n; j += kColumnsPerPart) {
+  for (int64_t j = 0; j < n; j += kPackedColumns) {
     for (int64_t panel = 0; panel < panels; ++panel) p.state[panel].store(kNone, std::memory_order_relaxed);
-    p.b.lines = std::min(kColumnsPerPart, n - j);
+    p.b.lines = std::min(kPackedColumns, n - j);
     p.b.data = whole.b.at(j, 0), p.out = whole.out + j;
     p.bias = whole.bias ? whole.bias + j : nullptr;
-    run_part(p);
+    run_columns(p);
   }
 }
 
@@ -231,7 +232,7 @@ bool large_product(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matri
   if (!is_large<T>(m, n, k)) return false;
   const Factor<T> left{reinterpret_cast<const T*>(a.data), a.ld, m, k, !a.transposed};
   const Factor<T> right{reinterpret_cast<const T*>(b.data), b.ld, n, k, b.transposed};
-  run(Part<T>{left, right, bias, out, n, add, finish, nullptr, nullptr});
+  run(PackedColumns<T>{left, right, bias, out, n, add, finish, nullptr, nullptr});
   return true;
 }
 template bool large_product(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, const float*, float*,

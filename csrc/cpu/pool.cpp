@@ -96,7 +96,7 @@ int default_thread_count() {
 }
 
 struct Job {
-  detail::Run run = nullptr;
+  detail::ChunkBody run = nullptr;
   const void* body = nullptr;
   int64_t n = 0;
   Chunks chunks{};
@@ -131,7 +131,7 @@ struct Pool {
   void work(int index);
   void start_workers(int wanted);
   void worker_loop(int index);
-  void run(int64_t n, Chunks chunks, detail::Run run, const void* body);
+  void run(int64_t n, Chunks chunks, detail::ChunkBody run, const void* body);
   void wake_workers(int wanted);
   void keep_off_this_cpu();
   void wait_until_left();
@@ -254,7 +254,7 @@ void Pool::wait_until_left() {
   waiting.store(false);
 }
 
-void Pool::run(int64_t n, Chunks chunks, detail::Run run, const void* body) {
+void Pool::run(int64_t n, Chunks chunks, detail::ChunkBody run, const void* body) {
   const int shares = static_cast<int>(std::min<int64_t>(chunks.count, thread_count()));
   start_workers(shares - 1);
   job.run = run;
@@ -313,7 +313,7 @@ Chunks chunks_of(int64_t n, int64_t grain) {
   return {(n + size - 1) / size, size};
 }
 
-void detail::run_chunks(int64_t n, Chunks chunks, Run run, const void* body) {
+void detail::run_chunks(int64_t n, Chunks chunks, ChunkBody run, const void* body) {
   Pool& p = the_pool();
   if (p.busy.exchange(true, std::memory_order_acquire)) {  // a nested loop, or another thread's job
     for (int64_t c = 0; c < chunks.count; ++c) {

@@ -25,8 +25,8 @@ Chunks chunks_of(int64_t n, int64_t grain);
 inline int64_t chunk_count(int64_t n, int64_t grain) { return chunks_of(n, grain).count; }
 
 namespace detail {
-using Run = void (*)(const void* body, int64_t chunk, int64_t begin, int64_t end);
-void run_chunks(int64_t n, Chunks chunks, Run run, const void* body);
+using ChunkBody = void (*)(const void* body, int64_t chunk, int64_t begin, int64_t end);
+void run_chunks(int64_t n, Chunks chunks, ChunkBody run, const void* body);
 }  // namespace detail
 
 // Calls body(chunk, begin, end) once for every chunk of n, in any order, and returns when all calls have returned. The first

@@ -78,7 +78,7 @@ struct ReductionKernel : kernels::Reduction {
 
 // An operand as a matrix, cut into tiles of columns and runs of rows. A run is a power of two of blocks, so by rule 3 it can be
 // reduced independently of the others. The results do not depend on the cut.
-struct Plan {
+struct TiledMatrix {
   kernels::Matrix m;
   View all;         // the operand, with its axes in the order cells, rows, width
   Compute compute;  // the type that the elements are converted to
@@ -86,7 +86,7 @@ struct Plan {
   bool prefetched;  // cells are
   int64_t row_stride, tile, tiles, run, runs;
 
-  Plan(const View& x, int64_t mask, Compute compute) : m(kernels::matrix_of(x, mask)), all(m.outer), compute(compute) {
+  TiledMatrix(const View& x, int64_t mask, Compute compute) : m(kernels::matrix_of(x, mask)), all(m.outer), compute(compute) {
     for (const View& part : {m.reduced, m.inner})
       for (int d = 0; d < part.ndim; ++d) all.shape[all.ndim] = part.shape[d], all.stride[all.ndim++] = part.stride[d];
     collapse(&all, 1);
@@ -111,10 +111,10 @@ struct Plan {
 };
 
 // Returns the address of the cells from number `cell` on. Lowers cells.count if one stride does not reach all of them.
-const char* find_cells(const Plan& plan, int64_t cell, int64_t row, int64_t column, Cells& cells) {
-  const View& outer = plan.m.outer;
-  const int64_t size = compute_size(plan.compute);
-  const char* p = outer.data + (row * plan.row_stride + column) * size;
+const char* find_cells(const TiledMatrix& tiled, int64_t cell, int64_t row, int64_t column, Cells& cells) {
+  const View& outer = tiled.m.outer;
+  const int64_t size = compute_size(tiled.compute);
+  const char* p = outer.data + (row * tiled.row_stride + column) * size;
   for (int d = outer.ndim - 1; d >= 0; --d) {
     const int64_t at = d > 0 ? cell % outer.shape[d] : cell;
     if (d > 0) cell /= outer.shape[d];
@@ -123,20 +123,20 @@ const char* find_cells(const Plan& plan, int64_t cell, int64_t row, int64_t colu
     cells.count = std::min(cells.count, outer.shape[d] - at);
     cells.stride = outer.stride[d] / size;
   }
-  cells.row_stride = plan.row_stride;
+  cells.row_stride = tiled.row_stride;
   return p;
 }
 
 // Copies the cells from number `cell` on next to each other.
-const void* stage_cells(const Plan& plan, int64_t cell, int64_t row, int64_t column, Reader& reader, Cells& cells,
+const void* stage_cells(const TiledMatrix& tiled, int64_t cell, int64_t row, int64_t column, Reader& reader, Cells& cells,
                         char* staged) {
   cells.stride = cells.rows * cells.width, cells.row_stride = cells.width;
-  const int64_t start = (cell * plan.m.rows + row) * plan.m.width + column;
-  if (plan.tiles == 1) return reader.block(start, cells.count * cells.stride, staged);
+  const int64_t start = (cell * tiled.m.rows + row) * tiled.m.width + column;
+  if (tiled.tiles == 1) return reader.block(start, cells.count * cells.stride, staged);
   alignas(64) char line[kStagedBytes / kOrderBlock];
-  const int64_t bytes = cells.width * compute_size(plan.compute);
+  const int64_t bytes = cells.width * compute_size(tiled.compute);
   for (int64_t r = 0; r < cells.rows; ++r)
-    std::memcpy(staged + r * bytes, reader.block(start + r * plan.m.width, cells.width, line), bytes);
+    std::memcpy(staged + r * bytes, reader.block(start + r * tiled.m.width, cells.width, line), bytes);
   return staged;
 }
 
@@ -164,29 +164,29 @@ struct Target {
 };
 
 // Runs tasks [begin, end). The results of a task are those of a run of rows in a tile of columns.
-void reduce_range(const ReductionKernel& op, const Plan& plan, const Target& target, int64_t begin, int64_t end) {
+void reduce_range(const ReductionKernel& op, const TiledMatrix& tiled, const Target& target, int64_t begin, int64_t end) {
   alignas(64) char results[kBlockBytes];
   static_assert(kTile <= kBlock);
-  const int64_t size = compute_size(plan.compute), most = plan.most_cells(), rows_of_task = plan.rows_of_task();
+  const int64_t size = compute_size(tiled.compute), most = tiled.most_cells(), rows_of_task = tiled.rows_of_task();
   Scratch scratch;
-  char* lanes = scratch.take<char>(groups_of(std::min(kOrderBlock, rows_of_task)) * std::max(plan.tile, kShort) * size);
-  char* staged = plan.direct ? nullptr : scratch.take<char>(most * rows_of_task * plan.tile * size);
+  char* lanes = scratch.take<char>(groups_of(std::min(kOrderBlock, rows_of_task)) * std::max(tiled.tile, kShort) * size);
+  char* staged = tiled.direct ? nullptr : scratch.take<char>(most * rows_of_task * tiled.tile * size);
   Reader reader;
-  if (!plan.direct) reader = Reader(plan.all, plan.compute);
+  if (!tiled.direct) reader = Reader(tiled.all, tiled.compute);
   for (int64_t task = begin; task < end;) {
-    const int64_t tile = task % plan.tiles, run = task / plan.tiles % plan.runs, cell = task / plan.tiles / plan.runs;
-    const int64_t row = run * plan.run, column = tile * plan.tile;
+    const int64_t tile = task % tiled.tiles, run = task / tiled.tiles % tiled.runs, cell = task / tiled.tiles / tiled.runs;
+    const int64_t row = run * tiled.run, column = tile * tiled.tile;
     Cells cells{std::min(most, end - task),
                 0,
-                std::min(plan.run, plan.m.rows - row),
+                std::min(tiled.run, tiled.m.rows - row),
                 0,
-                std::min(plan.tile, plan.m.width - column),
-                plan.prefetched};
-    const void* x =
-        plan.direct ? find_cells(plan, cell, row, column, cells) : stage_cells(plan, cell, row, column, reader, cells, staged);
-    const int64_t result = (cell * plan.runs + run) * plan.m.width + column;
+                std::min(tiled.tile, tiled.m.width - column),
+                tiled.prefetched};
+    const void* x = tiled.direct ? find_cells(tiled, cell, row, column, cells)
+                                 : stage_cells(tiled, cell, row, column, reader, cells, staged);
+    const int64_t result = (cell * tiled.runs + run) * tiled.m.width + column;
     void* to = target.dtype == storage_of(target.compute) ? target.data + result * size : results;
-    op.cells[int(plan.compute)](cells, x, lanes, to);
+    op.cells[int(tiled.compute)](cells, x, lanes, to);
     target.store(result, cells.count * cells.width, to);
     task += cells.count;
   }
@@ -205,23 +205,23 @@ void reduce(const Launch& launch) {
   const auto& op = static_cast<const ReductionKernel&>(*static_cast<const kernels::Reduction*>(launch.table));
   const View& out = launch.out();
   const Compute compute = kernels::read_as(op, launch.in().dtype);
-  const Plan plan(launch.in(), launch.ints[0], compute);
-  const auto [cells, rows, width] = std::tuple(plan.m.cells, plan.m.rows, plan.m.width);
+  const TiledMatrix tiled(launch.in(), launch.ints[0], compute);
+  const auto [cells, rows, width] = std::tuple(tiled.m.cells, tiled.m.rows, tiled.m.width);
   const Target target{out.data, out.dtype, compute, op.divides ? rows : 1};
   if (cells * width == 0) return;
   if (rows == 0) return fill_with_nothing(op, target, cells * width);
   const auto reduce_runs = [&](const Target& to) {
-    parallel_for(plan.tasks(), std::max<int64_t>(1, kGrain / (plan.rows_of_task() * plan.tile)),
-                 [&](int64_t begin, int64_t end) { reduce_range(op, plan, to, begin, end); });
+    parallel_for(tiled.tasks(), std::max<int64_t>(1, kGrain / (tiled.rows_of_task() * tiled.tile)),
+                 [&](int64_t begin, int64_t end) { reduce_range(op, tiled, to, begin, end); });
   };
-  if (plan.runs == 1) return reduce_runs(target);
+  if (tiled.runs == 1) return reduce_runs(target);
   Scratch scratch;
-  const int64_t bytes = plan.runs * width * compute_size(compute);
+  const int64_t bytes = tiled.runs * width * compute_size(compute);
   char* partial = scratch.take<char>(cells * bytes);
   reduce_runs({partial, storage_of(compute), compute, 1});
-  parallel_for(cells, std::max<int64_t>(1, kGrain / (plan.runs * width)), [&](int64_t begin, int64_t end) {
+  parallel_for(cells, std::max<int64_t>(1, kGrain / (tiled.runs * width)), [&](int64_t begin, int64_t end) {
     for (int64_t cell = begin; cell < end; ++cell) {
-      op.blocks[int(compute)](plan.runs, width, partial + cell * bytes);
+      op.blocks[int(compute)](tiled.runs, width, partial + cell * bytes);
       target.store(cell * width, width, partial + cell * bytes);
     }
   });

@@ -36,22 +36,22 @@ Cut cut_for(const AxisSplit& a, int64_t n) {
 // Combines those of n updates into the target that fall into rows [first, last). Their indices are read from `begin` on, a block at
 // a time. If the target has other rows, the updates are selected without a branch.
 void scatter_range(ScatterLoop loop, void* target, const char* updates, int64_t row_bytes, const Positions& positions,
-                   int64_t begin, int64_t n, Part part, int64_t first, int64_t last) {
+                   int64_t begin, int64_t n, ScatterTask task, int64_t first, int64_t last) {
   int64_t near[Positions::kBlock], which[Positions::kBlock + 1];
   for (int64_t done = 0; done < n; done += Positions::kBlock) {
     const int64_t count = std::min(Positions::kBlock, n - done);
-    part.index = positions.block(begin + done, count, near);
-    if (!part.index) return;
-    part.n = count;
+    task.index = positions.block(begin + done, count, near);
+    if (!task.index) return;
+    task.n = count;
     if (last - first < positions.length) {
-      part.which = which;
-      part.n = 0;
+      task.which = which;
+      task.n = 0;
       for (int64_t j = 0; j < count; ++j) {
-        which[part.n] = j;
-        part.n += near[j] >= first && near[j] < last;
+        which[task.n] = j;
+        task.n += near[j] >= first && near[j] < last;
       }
     }
-    loop(target, updates + done * row_bytes, part);
+    loop(target, updates + done * row_bytes, task);
   }
 }
 
@@ -98,9 +98,9 @@ void scatter(const ScatterKernel& op, DType dtype, char* target, const char* upd
       const char* u = updates + o * n * a.inner * size;
       const int64_t width = std::min(cut.width, a.inner - column);
       const int64_t first = range * cut.height, last = std::min(a.length, first + cut.height);
-      const Part part{nullptr, nullptr, n, a.inner, column, width, sums ? &*sums : nullptr};
+      const ScatterTask task{nullptr, nullptr, n, a.inner, column, width, sums ? &*sums : nullptr};
       if (sums) sums->begin(first, last - first, width);
-      scatter_range(loop_of(op, dtype), y, u, a.inner * size, positions, o * index_step, n, part, first, last);
+      scatter_range(loop_of(op, dtype), y, u, a.inner * size, positions, o * index_step, n, task, first, last);
       if (sums) sums->end();
     }
   });

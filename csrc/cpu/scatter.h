@@ -9,15 +9,15 @@
 
 namespace pb::cpu {
 
-// A part of a scatter. Its n updates are all updates, or those listed in `which` if it is not null. They are combined into columns
+// A task of a scatter. Its n updates are all updates, or those listed in `which` if it is not null. They are combined into columns
 // [column, column + width) of the target rows that `index` names. Target and updates have `inner` columns.
-struct Part {
+struct ScatterTask {
   const int64_t* index;
   const int64_t* which;
   int64_t n, inner, column, width;
   LongSums* sums;  // null if no target has more than kSumBlock updates, or if the op has no sums
 };
-using ScatterLoop = void (*)(void* target, const void* updates, const Part& part);
+using ScatterLoop = void (*)(void* target, const void* updates, const ScatterTask& task);
 
 using kernels::Add;
 using kernels::kHasLongSums;
@@ -80,9 +80,9 @@ struct AddCounted {
 
 // Combines the updates at(0), at(1), ... into their target rows.
 template <class C, class At, class Combine>
-void combine_rows(C* y, const C* u, const Part& part, const At& at, Combine combine) {
-  const int64_t n = part.n, inner = part.inner, width = part.width;
-  const int64_t* index = part.index;
+void combine_rows(C* y, const C* u, const ScatterTask& task, const At& at, Combine combine) {
+  const int64_t n = task.n, inner = task.inner, width = task.width;
+  const int64_t* index = task.index;
   int64_t k = 0;
   if (width * sizeof(C) >= kLine)
     for (; k + kRowsAhead < n; ++k) {
@@ -95,25 +95,25 @@ void combine_rows(C* y, const C* u, const Part& part, const At& at, Combine comb
 }
 
 template <class C, class Combine>
-void combine_part(C* y, const C* u, const Part& part, Combine combine) {
-  if (part.inner == 1) {
-    for (int64_t k = 0; k < part.n; ++k) {
-      const int64_t j = part.which ? part.which[k] : k;
-      combine(part.index[j], y + part.index[j], u[j]);
+void combine_updates(C* y, const C* u, const ScatterTask& task, Combine combine) {
+  if (task.inner == 1) {
+    for (int64_t k = 0; k < task.n; ++k) {
+      const int64_t j = task.which ? task.which[k] : k;
+      combine(task.index[j], y + task.index[j], u[j]);
     }
-  } else if (part.which) {
-    combine_rows(y, u, part, [which = part.which](int64_t k) { return which[k]; }, combine);
+  } else if (task.which) {
+    combine_rows(y, u, task, [which = task.which](int64_t k) { return which[k]; }, combine);
   } else {
-    combine_rows(y, u, part, [](int64_t k) { return k; }, combine);
+    combine_rows(y, u, task, [](int64_t k) { return k; }, combine);
   }
 }
 
-template <class Op, class C> void scatter_loop(void* target, const void* updates, const Part& part) {
-  C* y = static_cast<C*>(target) + part.column;
-  const C* u = static_cast<const C*>(updates) + part.column;
+template <class Op, class C> void scatter_loop(void* target, const void* updates, const ScatterTask& task) {
+  C* y = static_cast<C*>(target) + task.column;
+  const C* u = static_cast<const C*>(updates) + task.column;
   if constexpr (kHasLongSums<Op, C>)
-    if (part.sums) return combine_part(y, u, part, AddCounted(*part.sums));
-  combine_part(y, u, part, Combine<Op>{});
+    if (task.sums) return combine_updates(y, u, task, AddCounted(*task.sums));
+  combine_updates(y, u, task, Combine<Op>{});
 }
 
 }  // namespace pb::cpu

@@ -216,7 +216,7 @@ void update(const Launch& launch) {
   const Pieces pieces{&launch.in(), entries, members, 1};
   parallel_for(pieces.count(), kUpdateGrain, [&](int64_t begin, int64_t end) {
     pieces.each(begin, end, [&](int64_t t, int64_t member, int64_t first, int64_t last) {
-      const int64_t start = Part(launch.out(int(t)), members, member).begin;
+      const int64_t start = MemberRange(launch.out(int(t)), members, member).begin;
       step.run(t, start + first, start + last);
     });
   });
@@ -237,13 +237,13 @@ void measure(const Launch& launch) {
     blocks.each(begin, end, [&](int64_t t, int64_t member, int64_t first, int64_t last) {
       const Entry entry(launch, t);
       const View& p = entry.weights();
-      const Part part(p, members, member);
+      const MemberRange range(p, members, member);
       const Compute compute = compute_type(p.dtype);
       const int64_t wide = compute_size(compute);
       alignas(64) char staged[2][kBlockBytes], change[kBlockBytes], copies[kMaxSlots][kBlockBytes];
       Reader weights(flat_view(p.data, p.dtype, p.size()), compute), gradient(entry.gradient(), compute);
-      for (int64_t i = first * kBlock; i < std::min(part.size, last * kBlock); i += kBlock, ++at) {
-        const int64_t n = std::min(kBlock, part.size - i), from = part.begin + i;
+      for (int64_t i = first * kBlock; i < std::min(range.size, last * kBlock); i += kBlock, ++at) {
+        const int64_t n = std::min(kBlock, range.size - i), from = range.begin + i;
         void* slots[kMaxSlots];
         for (int k = 0; k < op.slots; ++k) slots[k] = std::memcpy(copies[k], entry.slot(k).data + from * wide, n * wide);
         const void* x = weights.block(from, n, staged[0]);

@@ -111,8 +111,8 @@ template <int kMax> void clip_norm(const Launch& launch, const Extent& extent) {
     const Gradient* gradient = gradients.data();
     Extent::each_gradient(launch, [&](const View& g) {
       if (job.chunks.entries == kMax) go();
-      const kernels::Part part(g, extent.members, member);
-      job.runs[job.chunks.add(extent.chunks_of(g))] = {*gradient++, part.begin, part.begin + part.size};
+      const kernels::MemberRange range(g, extent.members, member);
+      job.runs[job.chunks.add(extent.chunks_of(g))] = {*gradient++, range.begin, range.begin + range.size};
     });
   }
   job.last = true;

@@ -6,43 +6,44 @@ namespace {
 
 // ---- concatenation
 
-// One input's part of every row of the result. A row of the result spans the concatenated axis and all axes after it.
-struct Part {
+// An input, whose units follow those of the inputs before it in every row of the result. A row of the result spans the
+// concatenated axis and all axes after it.
+struct Input {
   const char* data;
-  int64_t step, units, begin;  // bytes from row to row, units per row, the unit of the result's row at which the part begins
+  int64_t step, units, begin;  // bytes from row to row, units per row, the unit of the result's row at which the input begins
 };
-constexpr int kMaxParts = 64;
-struct Parts {
+constexpr int kMaxInputs = 64;
+struct Inputs {
   int count;
-  Part part[kMaxParts];
+  Input input[kMaxInputs];
 };
 
-// Writes units [begin, begin + width) of every row of the result. The parts must cover this range exactly.
+// Writes units [begin, begin + width) of every row of the result. The inputs must cover this range exactly.
 template <class U>
 __global__ void __launch_bounds__(kThreads)
-    concat_units(int64_t n, U* out, int64_t row_units, int64_t begin, Ratio width, const __grid_constant__ Parts parts) {
+    concat_units(int64_t n, U* out, int64_t row_units, int64_t begin, Ratio width, const __grid_constant__ Inputs inputs) {
   const int64_t i = thread_number();
   if (i >= n) return;
   const int64_t row = width.divide(i), at = begin + i - row * width.length;
   int k = 0;
-  for (int high = parts.count; high - k > 1;) {
+  for (int high = inputs.count; high - k > 1;) {
     const int middle = (k + high) / 2;
-    if (parts.part[middle].begin <= at) k = middle;
+    if (inputs.input[middle].begin <= at) k = middle;
     else high = middle;
   }
-  const Part& part = parts.part[k];
-  out[row * row_units + at] = reinterpret_cast<const U*>(part.data + row * part.step)[at - part.begin];
+  const Input& input = inputs.input[k];
+  out[row * row_units + at] = reinterpret_cast<const U*>(input.data + row * input.step)[at - input.begin];
 }
 
-// Returns true, and the rows in `part`, if the axes from `axis` on are contiguous and the axes before it collapse into one loop.
-bool as_rows(const View& v, int axis, Part& part) {
+// Returns true, and the rows in `input`, if the axes from `axis` on are contiguous and the axes before it collapse into one loop.
+bool as_rows(const View& v, int axis, Input& input) {
   View before = v, after = v;
   before.ndim = axis;
   after.ndim = v.ndim - axis;
   for (int d = 0; d < after.ndim; ++d) after.shape[d] = v.shape[axis + d], after.stride[d] = v.stride[axis + d];
   collapse(&before, 1);
   if (before.ndim > 1 || !after.contiguous()) return false;
-  part = {v.data, before.ndim ? before.stride[0] : 0, after.bytes(), 0};
+  input = {v.data, before.ndim ? before.stride[0] : 0, after.bytes(), 0};
   return true;
 }
 
@@ -55,19 +56,19 @@ Row row_of(const View& out, int axis) {
   return row;
 }
 
-void start_parts(const View& out, const Row& row, Parts& parts) {
+void start_inputs(const View& out, const Row& row, Inputs& inputs) {
   uint64_t together = address(out) | uint64_t(row.bytes);
-  for (int k = 0; k < parts.count; ++k) {
-    const Part& part = parts.part[k];
-    together |= reinterpret_cast<uintptr_t>(part.data) | uint64_t(part.step) | uint64_t(part.units) | uint64_t(part.begin);
+  for (int k = 0; k < inputs.count; ++k) {
+    const Input& input = inputs.input[k];
+    together |= reinterpret_cast<uintptr_t>(input.data) | uint64_t(input.step) | uint64_t(input.units) | uint64_t(input.begin);
   }
   const int64_t unit = unit_of(together);
-  for (int k = 0; k < parts.count; ++k) parts.part[k].units /= unit, parts.part[k].begin /= unit;
-  const Part& last = parts.part[parts.count - 1];
-  const int64_t begin = parts.part[0].begin, width = last.begin + last.units - begin, n = row.count * width;
+  for (int k = 0; k < inputs.count; ++k) inputs.input[k].units /= unit, inputs.input[k].begin /= unit;
+  const Input& last = inputs.input[inputs.count - 1];
+  const int64_t begin = inputs.input[0].begin, width = last.begin + last.units - begin, n = row.count * width;
   visit_unit(unit, [&](auto u) {
     using U = decltype(u);
-    start(concat_units<U>, blocks_for(n), kThreads, 0, n, out.as<U>(), row.bytes / unit, begin, Ratio(width, n), parts);
+    start(concat_units<U>, blocks_for(n), kThreads, 0, n, out.as<U>(), row.bytes / unit, begin, Ratio(width, n), inputs);
   });
 }
 
@@ -133,22 +134,22 @@ void concat(const Launch& launch) {
   if (out.size() == 0) return;
   const Row row = row_of(out, axis);
   View place = out;
-  Parts parts{};
+  Inputs inputs{};
   int64_t begin = 0;
   for (int k = 0; k < launch.inputs; ++k) {
     const View& in = launch.in(k);
     place.shape[axis] = in.shape[axis];
     if (in.size() == 0) continue;
-    cuda::Part part;
-    const bool fits = as_rows(in, axis, part);
-    if (parts.count && (!fits || parts.count == kMaxParts)) start_parts(out, row, parts), parts.count = 0;
-    part.begin = begin;
-    if (fits) parts.part[parts.count++] = part;
+    cuda::Input input;
+    const bool fits = as_rows(in, axis, input);
+    if (inputs.count && (!fits || inputs.count == kMaxInputs)) start_inputs(out, row, inputs), inputs.count = 0;
+    input.begin = begin;
+    if (fits) inputs.input[inputs.count++] = input;
     else assign(place, in);
     const int64_t bytes = in.shape[axis] * place.stride[axis];
     begin += bytes, place.data += bytes;
   }
-  if (parts.count) start_parts(out, row, parts);
+  if (inputs.count) start_inputs(out, row, inputs);
 }
 
 void pad(const Launch& launch) {

@@ -59,7 +59,7 @@ enum LayoutAttribute { kBatchCount = 5, kBatchStride = 6 };
 enum PreferenceAttribute { kMostWorkspace = 1, kReductions = 3, kAlignment = 5 };
 constexpr int kEpilogueNone = 1, kEpilogueBias = 4;
 constexpr uint32_t kReduceInCompute = 2;  // split-k partial results are added in float32, in an order that does not change
-constexpr size_t kPlans = 512;
+constexpr size_t kMostProducts = 512;
 
 std::atomic<FindLibrary> finder{nullptr};
 std::atomic<const Functions*> library{nullptr};  // null: not looked up yet; `missing`: the library was not found
@@ -112,7 +112,7 @@ struct Key {
   bool operator<(const Key& other) const { return all() < other.all(); }
 };
 
-struct Plan {
+struct PreparedProduct {
   Object product = nullptr, a = nullptr, b = nullptr, d = nullptr;
   Algorithm algorithm{};
   bool usable = false;
@@ -121,7 +121,7 @@ struct Plan {
 struct State {
   std::mutex mutex;
   Device devices[kMaxDevices];
-  std::map<Key, Plan> plans;
+  std::map<Key, PreparedProduct> products;
 };
 // The state is never destroyed, because threads may still run while the process ends.
 State& state() {
@@ -143,11 +143,11 @@ Device& ready_device(const Functions& lt) {
   return device;
 }
 
-void drop(const Functions& lt, Plan& plan) {
-  if (plan.product) lt.delete_product(plan.product);
-  for (Object layout : {plan.a, plan.b, plan.d})
+void drop(const Functions& lt, PreparedProduct& prepared) {
+  if (prepared.product) lt.delete_product(prepared.product);
+  for (Object layout : {prepared.a, prepared.b, prepared.d})
     if (layout) lt.delete_layout(layout);
-  plan = {};
+  prepared = {};
 }
 
 template <class T> bool set(int (*function)(Object, int, const void*, size_t), Object object, int attribute, T value) {
@@ -163,7 +163,7 @@ bool make_layout(const Functions& lt, Object& layout, int type, int64_t rows, in
 
 // Takes the first algorithm that the library offers. For one version of the library on one kind of device the choice is always the
 // same.
-bool choose(const Functions& lt, const Device& device, const Key& key, Plan& plan) {
+bool choose(const Functions& lt, const Device& device, const Key& key, PreparedProduct& prepared) {
   Object preference = nullptr;
   if (lt.new_preference(&preference) != 0) return false;
   bool fine = set(lt.set_preference, preference, kMostWorkspace, uint64_t(device.workspace_bytes)) &&
@@ -172,27 +172,29 @@ bool choose(const Functions& lt, const Device& device, const Key& key, Plan& pla
   for (int i = 0; fine && i < 4; ++i) fine = set(lt.set_preference, preference, kAlignment + i, uint32_t(alignment[i]));
   Found found{};
   int count = 0;
-  fine = fine && lt.choose(device.handle, plan.product, plan.a, plan.b, plan.d, plan.d, preference, 1, &found, &count) == 0 &&
+  fine = fine &&
+         lt.choose(device.handle, prepared.product, prepared.a, prepared.b, prepared.d, prepared.d, preference, 1, &found,
+                   &count) == 0 &&
          count == 1 && found.state == 0 && found.workspace <= device.workspace_bytes;
   lt.delete_preference(preference);
-  plan.algorithm = found.algorithm;
+  prepared.algorithm = found.algorithm;
   return fine;
 }
 
-bool prepare(const Functions& lt, const Device& device, const Key& key, const void* bias, Plan& plan) {
-  if (lt.new_product(&plan.product, key.compute, key.compute == kIn64 ? kDouble : kFloat) != 0) return false;
-  if (!set(lt.set_product, plan.product, kTransposeA, int32_t(key.transposed_b)) ||
-      !set(lt.set_product, plan.product, kTransposeB, int32_t(key.transposed_a)) ||
-      !set(lt.set_product, plan.product, kEpilogue, uint32_t(key.biased ? kEpilogueBias : kEpilogueNone)) ||
-      (key.biased && !set(lt.set_product, plan.product, kBiasPointer, bias)))
+bool prepare(const Functions& lt, const Device& device, const Key& key, const void* bias, PreparedProduct& prepared) {
+  if (lt.new_product(&prepared.product, key.compute, key.compute == kIn64 ? kDouble : kFloat) != 0) return false;
+  if (!set(lt.set_product, prepared.product, kTransposeA, int32_t(key.transposed_b)) ||
+      !set(lt.set_product, prepared.product, kTransposeB, int32_t(key.transposed_a)) ||
+      !set(lt.set_product, prepared.product, kEpilogue, uint32_t(key.biased ? kEpilogueBias : kEpilogueNone)) ||
+      (key.biased && !set(lt.set_product, prepared.product, kBiasPointer, bias)))
     return false;
-  if (!make_layout(lt, plan.a, key.type, key.transposed_b ? key.k : key.n, key.transposed_b ? key.n : key.k, key.ld_b, key,
+  if (!make_layout(lt, prepared.a, key.type, key.transposed_b ? key.k : key.n, key.transposed_b ? key.n : key.k, key.ld_b, key,
                    key.stride_b) ||
-      !make_layout(lt, plan.b, key.type, key.transposed_a ? key.m : key.k, key.transposed_a ? key.k : key.m, key.ld_a, key,
+      !make_layout(lt, prepared.b, key.type, key.transposed_a ? key.m : key.k, key.transposed_a ? key.k : key.m, key.ld_a, key,
                    key.stride_a) ||
-      !make_layout(lt, plan.d, key.result, key.n, key.m, key.n, key, key.m * key.n))
+      !make_layout(lt, prepared.d, key.result, key.n, key.m, key.n, key, key.m * key.n))
     return false;
-  return choose(lt, device, key, plan);
+  return choose(lt, device, key, prepared);
 }
 
 // Returns the factor with `outers` rows or columns as a matrix of dtype `to`: a view of the factor if the library can read its
@@ -265,32 +267,32 @@ bool multiply_by_library(const Product& p) {
     const std::lock_guard<std::mutex> lock(state().mutex);
     const Device& device = ready_device(*lt);
     if (!device.handle) return false;
-    auto& plans = state().plans;
-    auto found = plans.find(key);
-    if (found == plans.end()) {
-      if (plans.size() >= kPlans) {
-        for (auto& entry : plans) drop(*lt, entry.second);
-        plans.clear();
+    auto& products = state().products;
+    auto found = products.find(key);
+    if (found == products.end()) {
+      if (products.size() >= kMostProducts) {
+        for (auto& entry : products) drop(*lt, entry.second);
+        products.clear();
       }
-      found = plans.emplace(key, Plan{}).first;
+      found = products.emplace(key, PreparedProduct{}).first;
       found->second.usable = prepare(*lt, device, key, p.bias, found->second);
     }
     if (key.biased && !found->second.usable) {  // multiplies without the bias, which finish_rows adds below
       key.biased = false;
-      const auto [plain, is_new] = plans.emplace(key, Plan{});
+      const auto [plain, is_new] = products.emplace(key, PreparedProduct{});
       if (is_new) plain->second.usable = prepare(*lt, device, key, nullptr, plain->second);
       found = plain;
     }
-    Plan& plan = found->second;
-    if (!plan.usable || (key.biased && !set(lt->set_product, plan.product, kBiasPointer, p.bias))) return false;
+    PreparedProduct& prepared = found->second;
+    if (!prepared.usable || (key.biased && !set(lt->set_product, prepared.product, kBiasPointer, p.bias))) return false;
     const float one = 1, kept = p.adds;
     const double wide_one = 1, wide_kept = p.adds;
     const bool wide = key.compute == kIn64;
     const void *alpha = wide ? static_cast<const void*>(&wide_one) : &one,
                *beta = wide ? static_cast<const void*>(&wide_kept) : &kept;
-    if (lt->multiply(device.handle, plan.product, alpha, b.data, plan.a, a.data, plan.b, beta, p.out, plan.d, p.out, plan.d,
-                     &plan.algorithm, device.workspace, device.workspace_bytes, stream()) != 0) {
-      plan.usable = false;
+    if (lt->multiply(device.handle, prepared.product, alpha, b.data, prepared.a, a.data, prepared.b, beta, p.out, prepared.d,
+                     p.out, prepared.d, &prepared.algorithm, device.workspace, device.workspace_bytes, stream()) != 0) {
+      prepared.usable = false;
       return false;
     }
   }

@@ -31,13 +31,14 @@ struct Lines {
 };
 
 // A line, and the elements [first, first + n) of it that a thread or a warp runs.
-template <class C> struct Part {
+template <class C> struct LineSegment {
   int64_t totals;  // the position of the line's first chain among all totals
   const char* x;
   char* y;
   int n;
 
-  __device__ Part(const Lines& l, int64_t o, int64_t j, int64_t first, int64_t most) : totals(o * l.chains * l.inner + j) {
+  __device__ LineSegment(const Lines& l, int64_t o, int64_t j, int64_t first, int64_t most)
+      : totals(o * l.chains * l.inner + j) {
     x = l.x + l.outer.offset(o) + l.inner_axes.offset(j) + first * l.step;
     const int64_t start = l.y_step < 0 ? l.length - 1 : 0;
     y = l.y + ((o * l.length + start) * l.inner + j) * l.y_size + first * l.y_step;
@@ -51,8 +52,8 @@ template <class Op, class C> struct Chain {
   bool continues;
   C before{}, now{};
 
-  __device__ Chain(const Lines& l, const Part<C>& part, int64_t chain)
-      : total(part.totals + chain * l.inner), continues(chain > 0 && l.before) {
+  __device__ Chain(const Lines& l, const LineSegment<C>& segment, int64_t chain)
+      : total(segment.totals + chain * l.inner), continues(chain > 0 && l.before) {
     if (continues) before = static_cast<const C*>(l.before)[total - l.inner];
   }
   __device__ __forceinline__ C add(bool begins, C x) {
@@ -70,19 +71,19 @@ __global__ void __launch_bounds__(kThreads, 4) run_across(const __grid_constant_
   const int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= l.count * l.chains) return;
   const int64_t row = l.by_inner.divide(i), outer = l.by_chains.divide(row), number = row - outer * l.chains;
-  Part<C> part(l, outer, i - row * l.inner, number * kOrderRun, kOrderRun);
-  Chain<Op, C> chain(l, part, number);
+  LineSegment<C> segment(l, outer, i - row * l.inner, number * kOrderRun, kOrderRun);
+  Chain<Op, C> chain(l, segment, number);
 #pragma unroll 1
-  for (int k = 0; k < part.n; k += kBatch<C>) {
+  for (int k = 0; k < segment.n; k += kBatch<C>) {
     Raw<C> raw[kBatch<C>];
 #pragma unroll
-    for (int b = 0; b < kBatch<C>; ++b, part.x += l.step)
-      if (k + b < part.n) raw[b] = load_raw<C>(l.dtype, part.x);
+    for (int b = 0; b < kBatch<C>; ++b, segment.x += l.step)
+      if (k + b < segment.n) raw[b] = load_raw<C>(l.dtype, segment.x);
 #pragma unroll
-    for (int b = 0; b < kBatch<C>; ++b, part.y += l.y_step)
-      if (k + b < part.n) {
+    for (int b = 0; b < kBatch<C>; ++b, segment.y += l.y_step)
+      if (k + b < segment.n) {
         const C y = chain.add(k + b == 0, widen<C>(l.dtype, raw[b]));
-        if (!l.totals) store_as<C>(l.y_dtype, part.y, y);
+        if (!l.totals) store_as<C>(l.y_dtype, segment.y, y);
       }
   }
   if (l.totals) static_cast<C*>(l.totals)[chain.total] = chain.now;
@@ -97,24 +98,24 @@ __global__ void __launch_bounds__(kTileWarps* int(kWarp), 4) run_along(const __g
   const int64_t i = int64_t(blockIdx.x) * kTileWarps + threadIdx.x / kWarp, line = l.by_chains.divide(i);
   if (line >= l.count) return;  // i is the same for all lanes, so the whole warp returns
   const int64_t outer = l.by_inner.divide(line), first = (i - line * l.by_chains.length) * kWidth;
-  Part<C> part(l, outer, line - outer * l.inner, first * kOrderRun, kOrderRun * kWidth);
+  LineSegment<C> segment(l, outer, line - outer * l.inner, first * kOrderRun, kOrderRun * kWidth);
   C(*const tile)[kWidth + 1] = tiles[threadIdx.x / kWarp];
-  const int left = part.n - lane;
-  part.x += lane * l.step, part.y += lane * l.y_step;
+  const int left = segment.n - lane;
+  segment.x += lane * l.step, segment.y += lane * l.y_step;
 #pragma unroll 1
   for (int row = 0; row < kWidth; row += kBatch<C>) {
     Raw<C> raw[kBatch<C>];
 #pragma unroll
-    for (int b = 0; b < kBatch<C>; ++b, part.x += kWidth * l.step)
-      if ((row + b) * kWidth < left) raw[b] = load_raw<C>(l.dtype, part.x);
+    for (int b = 0; b < kBatch<C>; ++b, segment.x += kWidth * l.step)
+      if ((row + b) * kWidth < left) raw[b] = load_raw<C>(l.dtype, segment.x);
 #pragma unroll
     for (int b = 0; b < kBatch<C>; ++b)
       if ((row + b) * kWidth < left) tile[row + b][lane] = widen<C>(l.dtype, raw[b]);
   }
   __syncwarp();
-  const int n = part.n - lane * kWidth < kWidth ? part.n - lane * kWidth : kWidth;
+  const int n = segment.n - lane * kWidth < kWidth ? segment.n - lane * kWidth : kWidth;
   if (n > 0) {
-    Chain<Op, C> chain(l, part, first + lane);
+    Chain<Op, C> chain(l, segment, first + lane);
 #pragma unroll 4
     for (int k = 0; k < n; ++k) tile[lane][k] = chain.add(k == 0, tile[lane][k]);
     if (l.totals) static_cast<C*>(l.totals)[chain.total] = chain.now;
@@ -122,8 +123,8 @@ __global__ void __launch_bounds__(kTileWarps* int(kWarp), 4) run_along(const __g
   if (l.totals) return;
   __syncwarp();
 #pragma unroll 4
-  for (int row = 0; row < kWidth; ++row, part.y += kWidth * l.y_step)
-    if (row * kWidth < left) store_as<C>(l.y_dtype, part.y, tile[row][lane]);
+  for (int row = 0; row < kWidth; ++row, segment.y += kWidth * l.y_step)
+    if (row * kWidth < left) store_as<C>(l.y_dtype, segment.y, tile[row][lane]);
 }
 
 int64_t chains_of(int64_t length) { return (length + kOrderRun - 1) / kOrderRun; }

@@ -14,8 +14,8 @@ template <class U> constexpr int kItems = sizeof(U) == 8 ? 8 : 16;  // elements 
 template <class U> constexpr int kTile = kItems<U> * int(kThreads);
 constexpr int64_t kCountBlocks = 2048;  // the most blocks that count a row
 
-// The working memory of a sort. Everything in it but the items and positions begins as zero.
-template <class U> struct Work {
+// The arguments of a sort's kernels: sizes, and memory, in which everything but the items and positions begins as zero.
+template <class U> struct SortJob {
   int64_t rows, n;  // n: elements per row, less than 2^32
   uint32_t tiles;   // tiles per row
   int passes;
@@ -42,32 +42,32 @@ template <class W> __global__ void __launch_bounds__(kThreads) clear(int64_t n, 
 // most bytes are equal.
 template <class U, class Load, class Key>
 __global__ void __launch_bounds__(kThreads)
-    count(const __grid_constant__ Load load, Key key, const __grid_constant__ Work<U> work, uint32_t blocks, uint32_t span) {
+    count(const __grid_constant__ Load load, Key key, const __grid_constant__ SortJob<U> job, uint32_t blocks, uint32_t span) {
   __shared__ uint32_t counts[sizeof(U)][kDigits];
   const int64_t row = blockIdx.x / blocks;
   const auto source = load.row(row);
-  for (int p = 0; p < work.passes; ++p) counts[p][threadIdx.x] = 0;
+  for (int p = 0; p < job.passes; ++p) counts[p][threadIdx.x] = 0;
   __syncthreads();
   for (uint32_t t = 0; t < span; ++t) {
     const int64_t first = (int64_t(blockIdx.x % blocks) * span + t) * kTile<U> + threadIdx.x;
-    U* const copies = work.items[0] + row * work.n;
+    U* const copies = job.items[0] + row * job.n;
 #pragma unroll 4
     for (int k = 0; k < kItems<U>; ++k) {  // not unrolled further, because reading an item may take a hundred instructions
       const int64_t i = first + k * int64_t(kThreads);
-      if (i < work.n) copies[i] = load.item(source, i);
+      if (i < job.n) copies[i] = load.item(source, i);
     }
     U keys[kItems<U>];
 #pragma unroll
     for (int k = 0; k < kItems<U>; ++k) {
       const int64_t i = first + k * int64_t(kThreads);
-      if (i < work.n) keys[k] = key(copies[i]);
+      if (i < job.n) keys[k] = key(copies[i]);
     }
-    for (int p = 0; p < work.passes; ++p) {
+    for (int p = 0; p < job.passes; ++p) {
       uint32_t run = 0;
       unsigned before = 0;
 #pragma unroll
       for (int k = 0; k < kItems<U>; ++k) {
-        if (first + k * int64_t(kThreads) >= work.n) continue;
+        if (first + k * int64_t(kThreads) >= job.n) continue;
         const unsigned digit = digit_of(keys[k], p);
         if (digit != before && run > 0) {
           atomicAdd(&counts[p][before], run);
@@ -79,9 +79,9 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   __syncthreads();
-  for (int p = 0; p < work.passes; ++p)
+  for (int p = 0; p < job.passes; ++p)
     if (const uint32_t some = counts[p][threadIdx.x])
-      atomicAdd(&work.counts[(row * work.passes + p) * kDigits + threadIdx.x], some);
+      atomicAdd(&job.counts[(row * job.passes + p) * kDigits + threadIdx.x], some);
 }
 
 // ---- a pass
@@ -136,7 +136,7 @@ __device__ inline uint32_t count_before(uint64_t* progress, uint32_t tile, int p
 // Moves one tile by one byte of the keys. The last pass passes the elements to `store`.
 template <class U, class Key, class Store>
 __global__ void __launch_bounds__(kThreads, 3)
-    move(Key key, const __grid_constant__ Store store, const __grid_constant__ Work<U> work, int pass) {
+    move(Key key, const __grid_constant__ Store store, const __grid_constant__ SortJob<U> job, int pass) {
   constexpr bool kPositions = Store::kPositions;
   __shared__ uint32_t ranks[kWarps][kDigits];
   // For each digit, the target of its first element in the tile, less that element's position in the tile.
@@ -145,24 +145,24 @@ __global__ void __launch_bounds__(kThreads, 3)
   __shared__ uint32_t places[kPositions ? kTile<U> : 1];
   __shared__ uint32_t ticket;
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  if (threadIdx.x == 0) ticket = atomicAdd(&work.tickets[pass], 1u);
+  if (threadIdx.x == 0) ticket = atomicAdd(&job.tickets[pass], 1u);
   __syncthreads();
-  const int64_t row = ticket / work.tiles, n = work.n;
-  const uint32_t tile = ticket % work.tiles;
+  const int64_t row = ticket / job.tiles, n = job.n;
+  const uint32_t tile = ticket % job.tiles;
   const int64_t begin = int64_t(tile) * kTile<U>;
-  const bool last = pass + 1 == work.passes;
+  const bool last = pass + 1 == job.passes;
 
   // A pass in which all keys of the row have the same byte moves nothing. The number of earlier passes that moved the row
   // determines the buffer that holds it.
-  const uint32_t* counts = work.counts + row * work.passes * kDigits + threadIdx.x;
+  const uint32_t* counts = job.counts + row * job.passes * kDigits + threadIdx.x;
   int moved = 0;
   if constexpr (sizeof(U) > 1)
     for (int p = 0; p < pass; ++p) moved += !__syncthreads_or(counts[p * kDigits] == n);
   const uint32_t everywhere = counts[pass * kDigits];
   const bool stays = __syncthreads_or(everywhere == n);
   if (stays && !last) return;
-  const U* from = work.items[moved % 2] + row * n;
-  const uint32_t* from_positions = work.positions[moved % 2] + row * n;
+  const U* from = job.items[moved % 2] + row * n;
+  const uint32_t* from_positions = job.positions[moved % 2] + row * n;
   const auto position = [&](int64_t i) { return moved > 0 ? from_positions[i] : uint32_t(i); };
   const auto sink = store.row(row);
   if (stays) {
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(kThreads, 3)
     uint32_t own = 0, of_warp[kWarps];
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) of_warp[w] = ranks[w][threadIdx.x], own += of_warp[w];
-    const uint32_t before = count_before(work.progress + row * work.tiles * kDigits, tile, pass, own);
+    const uint32_t before = count_before(job.progress + row * job.tiles * kDigits, tile, pass, own);
     const uint64_t starts = sum_before(uint64_t(everywhere) << 32 | own);
     uint32_t start = uint32_t(starts);
     target[threadIdx.x] = uint32_t(starts >> 32) + before - start;
@@ -216,8 +216,8 @@ __global__ void __launch_bounds__(kThreads, 3)
       if (first + k * int64_t(kWarp) < n) places[place] = position(first + k * int64_t(kWarp));
   }
   __syncthreads();
-  U* to = work.items[(moved + 1) % 2] + row * n;
-  uint32_t* to_positions = work.positions[(moved + 1) % 2] + row * n;
+  U* to = job.items[(moved + 1) % 2] + row * n;
+  uint32_t* to_positions = job.positions[(moved + 1) % 2] + row * n;
 #pragma unroll 4
   for (int k = 0; k < kItems<U>; ++k) {
     const int i = k * int(kThreads) + int(threadIdx.x);
@@ -245,23 +245,23 @@ template <class U, class Load, class Key, class Store>
 void sort_rows(const Load& load, const Key& key, const Store& store, int64_t rows, int64_t n, int bits) {
   if (rows == 0 || n == 0) return;
   Scratch scratch;
-  Work<U> work{};
-  work.rows = rows, work.n = n, work.passes = std::max(1, (bits + 7) / 8);
-  work.tiles = uint32_t((n + kTile<U> - 1) / kTile<U>);
-  const int64_t tiles = rows * work.tiles, counts = rows * work.passes * kDigits;
+  SortJob<U> job{};
+  job.rows = rows, job.n = n, job.passes = std::max(1, (bits + 7) / 8);
+  job.tiles = uint32_t((n + kTile<U> - 1) / kTile<U>);
+  const int64_t tiles = rows * job.tiles, counts = rows * job.passes * kDigits;
   const int64_t words = tiles * kDigits + counts / 2 + sizeof(U);
-  work.progress = scratch.take<uint64_t>(words);
-  work.counts = reinterpret_cast<uint32_t*>(work.progress + tiles * kDigits);
-  work.tickets = work.counts + counts;
-  for (int k = 0; k < std::min(2, work.passes); ++k) {
-    work.items[k] = scratch.take<U>(rows * n);
-    if (Store::kPositions && work.passes > 1) work.positions[k] = scratch.take<uint32_t>(rows * n);
+  job.progress = scratch.take<uint64_t>(words);
+  job.counts = reinterpret_cast<uint32_t*>(job.progress + tiles * kDigits);
+  job.tickets = job.counts + counts;
+  for (int k = 0; k < std::min(2, job.passes); ++k) {
+    job.items[k] = scratch.take<U>(rows * n);
+    if (Store::kPositions && job.passes > 1) job.positions[k] = scratch.take<uint32_t>(rows * n);
   }
-  start(clear<uint64_t>, blocks_for(words), kThreads, 0, words, work.progress);
-  const uint32_t span = uint32_t((work.tiles + kCountBlocks - 1) / kCountBlocks), blocks = (work.tiles + span - 1) / span;
-  start(count<U, Load, Key>, blocks_for(rows * blocks, 1), kThreads, 0, load, key, work, blocks, span);
-  for (int pass = 0; pass < work.passes; ++pass)
-    start(move<U, Key, Store>, blocks_for(tiles, 1), kThreads, 0, key, store, work, pass);
+  start(clear<uint64_t>, blocks_for(words), kThreads, 0, words, job.progress);
+  const uint32_t span = uint32_t((job.tiles + kCountBlocks - 1) / kCountBlocks), blocks = (job.tiles + span - 1) / span;
+  start(count<U, Load, Key>, blocks_for(rows * blocks, 1), kThreads, 0, load, key, job, blocks, span);
+  for (int pass = 0; pass < job.passes; ++pass)
+    start(move<U, Key, Store>, blocks_for(tiles, 1), kThreads, 0, key, store, job, pass);
 }
 
 // ---- keys in an array

@@ -47,11 +47,11 @@ void straighten(kernels::Matrix& m, Scratch& scratch) {
 }
 
 // A reduction's work, divided among threads. The results do not depend on the division.
-struct Work {
+struct DividedReduction {
   Reducing f;
   unsigned threads, blocks;
 };
-Work divide_work(const kernels::Matrix& m, const View& out, bool divides) {
+DividedReduction divide(const kernels::Matrix& m, const View& out, bool divides) {
   Reducing f{m.outer.data, m.outer.dtype, Axes(m.outer), RowAxes(m.reduced)};
   f.column_stride = m.inner.ndim ? m.inner.stride[0] : 0;
   f.cells = m.cells, f.rows = m.rows, f.width = m.width, f.blocks = kernels::order_blocks(m.rows);
@@ -82,16 +82,19 @@ void run_reduction(const Launch& launch) {
   kernels::Matrix m = kernels::matrix_of(x, launch.ints[0]);
   if (m.cells * m.width == 0) return;
   straighten(m, scratch);
-  Work work = divide_work(m, launch.out(), op.divides && m.rows != 1);
+  DividedReduction divided = divide(m, launch.out(), op.divides && m.rows != 1);
   const Compute compute = kernels::read_as(op, x.dtype);
-  const int64_t runs = work.f.runs.divisor;
+  const int64_t runs = divided.f.runs.divisor;
   if (runs > 1) {
-    work.f.partial = scratch.take<char>(m.cells * runs * m.width * compute_size(compute));
-    work.f.tickets = tickets();
+    divided.f.partial = scratch.take<char>(m.cells * runs * m.width * compute_size(compute));
+    divided.f.tickets = tickets();
   }
   const bool plain = op.plain && PlainTerms::takes(m.outer, m.reduced),
              packed = plain && PackedTerms::takes(m.outer, m.reduced, m.width);
-  start(packed ? op.packed : plain ? op.plain : op.kernels[int(compute)], dim3(work.blocks), dim3(work.threads), 0, work.f);
+  start(packed  ? op.packed
+        : plain ? op.plain
+                : op.kernels[int(compute)],
+        dim3(divided.blocks), dim3(divided.threads), 0, divided.f);
 }
 
 // Adds an entry to the table. The entry lives as long as the program.

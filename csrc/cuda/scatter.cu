@@ -88,11 +88,11 @@ __global__ void __launch_bounds__(kThreads)
   links.fill(indices, int(places.n));
   const int64_t t = thread_number();
   if (t >= threads) return;
-  const Part part(places, t);
-  if (links.key[part.q] < 0 || links.next[part.q] < int(places.n)) return;
-  const int64_t target = places.base(part.row, places.length) + links.key[part.q] * places.step + part.c;
+  const UpdateElement mine(places, t);
+  if (links.key[mine.q] < 0 || links.next[mine.q] < int(places.n)) return;
+  const int64_t target = places.base(mine.row, places.length) + links.key[mine.q] * places.step + mine.c;
   reinterpret_cast<U*>(places.y)[target] =
-      reinterpret_cast<const U*>(places.u)[places.base(part.row, places.n) + part.q * places.step + part.c];
+      reinterpret_cast<const U*>(places.u)[places.base(mine.row, places.n) + mine.q * places.step + mine.c];
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -109,26 +109,26 @@ __global__ void __launch_bounds__(kThreads)
              const __grid_constant__ Indices indices) {
   const int64_t t = thread_number();
   if (t >= threads) return;
-  const Part part(places, t);
-  const int64_t key = indices.position(part.q);
-  if (key < 0 || int64_t(last[key]) != part.q + 1) return;
-  const int64_t target = places.base(part.row, places.length) + key * places.step + part.c;
+  const UpdateElement mine(places, t);
+  const int64_t key = indices.position(mine.q);
+  if (key < 0 || int64_t(last[key]) != mine.q + 1) return;
+  const int64_t target = places.base(mine.row, places.length) + key * places.step + mine.c;
   reinterpret_cast<U*>(places.y)[target] =
-      reinterpret_cast<const U*>(places.u)[places.base(part.row, places.n) + part.q * places.step + part.c];
+      reinterpret_cast<const U*>(places.u)[places.base(mine.row, places.n) + mine.q * places.step + mine.c];
 }
 
-void set(const Work& work, int64_t unit) {
-  const Places& places = work.places;
+void set(const ScatterJob& job, int64_t unit) {
+  const Places& places = job.places;
   if (places.n <= kNear)
     return visit_unit(unit, [&](auto u) {
-      start(set_linked<decltype(u)>, blocks_for(work.threads), kThreads, 0, work.threads, places, *work.indices);
+      start(set_linked<decltype(u)>, blocks_for(job.threads), kThreads, 0, job.threads, places, *job.indices);
     });
   Scratch scratch;
   auto* last = scratch.take<unsigned long long>(places.length);
   assign_number(flat_view(last, DType::u64, places.length), 0);
-  start(find_last, blocks_for(places.n), kThreads, 0, places.n, last, *work.indices);
+  start(find_last, blocks_for(places.n), kThreads, 0, places.n, last, *job.indices);
   visit_unit(unit, [&](auto u) {
-    start(set_last<decltype(u)>, blocks_for(work.threads), kThreads, 0, work.threads, last, places, *work.indices);
+    start(set_last<decltype(u)>, blocks_for(job.threads), kThreads, 0, job.threads, last, places, *job.indices);
   });
 }
 
@@ -179,24 +179,24 @@ void scatter(const Launch& launch, const View* before, const View& indices_view,
   const bool packs = compute == Compute::f32 && a.inner % 4 == 0 && (address(out) | address(updates)) % pack_bytes == 0;
   const int pack = packs ? 4 : 1;
   const int64_t width = a.inner / pack;
-  Work work{places_for(out, updates, a.outer, n, a.length, a.inner, width, 1, false), &indices, nullptr, pack,
-            a.outer * n * width};
-  work.whole = n <= kNear && a.outer * a.length * width <= kWhole;
-  if (work.whole) {
+  ScatterJob job{places_for(out, updates, a.outer, n, a.length, a.inner, width, 1, false), &indices, nullptr, pack,
+                 a.outer * n * width};
+  job.whole = n <= kNear && a.outer * a.length * width <= kWhole;
+  if (job.whole) {
     const bool readable = before && before->contiguous() && (!packs || address(*before) % pack_bytes == 0);
     if (before && !readable) begin_target(out, before, op);
-    work.before = readable ? before->data : before ? out.data : nullptr;
-    work.number = identity_of(op.identity, out.dtype, storage_of(compute));
-    work.threads = a.outer * a.length * width;
-    return op.combine[int(compute)](work);
+    job.before = readable ? before->data : before ? out.data : nullptr;
+    job.number = identity_of(op.identity, out.dtype, storage_of(compute));
+    job.threads = a.outer * a.length * width;
+    return op.combine[int(compute)](job);
   }
   begin_target(out, before, op);
   Sorted sorted;
   if (n > kNear) {
-    sorted = sort_updates({indices, Ratio(), Ratio(), false, false, uint32_t(a.length)}, work.places, pack, scratch);
-    work.sorted = &sorted;
+    sorted = sort_updates({indices, Ratio(), Ratio(), false, false, uint32_t(a.length)}, job.places, pack, scratch);
+    job.sorted = &sorted;
   }
-  op.combine[int(compute)](work);
+  op.combine[int(compute)](job);
 }
 
 // Adds an entry to the table. The entry lives as long as the program.
@@ -250,21 +250,22 @@ void along_axis_add(const Launch& launch) {
   if (out.size() == 0 || all == 0) return check_indices(launch.in(0), indices);
   Scratch scratch;
   const View updates = contiguous_as(out.dtype, launch.in(1), scratch);
-  Work work{places_for(out, updates, a.outer * a.inner, n, a.length, a.inner, 1, a.inner, true), &indices, nullptr, 1, all};
+  ScatterJob job{places_for(out, updates, a.outer * a.inner, n, a.length, a.inner, 1, a.inner, true), &indices, nullptr, 1,
+                 all};
   Sorted sorted;
   if (n > kNearAlong) {
     const int64_t targets = a.outer * a.length * a.inner;
     if (n < kLongList && targets <= kMaxKey && all <= kMaxList) {  // targets are single elements, all in one list
       const Keys keys{indices, Ratio(a.inner, all), Ratio(n, all), true, false, uint32_t(targets)};
-      work.places = places_for(out, updates, 1, all, targets, 1, 1, 1, false);
-      sorted = sort_updates(keys, work.places, 1, scratch);
+      job.places = places_for(out, updates, 1, all, targets, 1, 1, 1, false);
+      sorted = sort_updates(keys, job.places, 1, scratch);
     } else {
       sorted =
-          sort_updates({indices, Ratio(a.inner, all), Ratio(n, all), false, true, uint32_t(a.length)}, work.places, 1, scratch);
+          sort_updates({indices, Ratio(a.inner, all), Ratio(n, all), false, true, uint32_t(a.length)}, job.places, 1, scratch);
     }
-    work.sorted = &sorted;
+    job.sorted = &sorted;
   }
-  op.combine[int(compute_type(out.dtype))](work);
+  op.combine[int(compute_type(out.dtype))](job);
 }
 
 }  // namespace pb::kernels

@@ -35,10 +35,10 @@ struct Places {
   }
 };
 
-// The part of thread t: element (or pack) c of the update at position q of row r's list.
-struct Part {
+// What thread t combines: element (or pack) c of the update at position q of a row's list.
+struct UpdateElement {
   int64_t row, q, c;
-  __device__ Part(const Places& places, int64_t t) {
+  __device__ UpdateElement(const Places& places, int64_t t) {
     const int64_t s = places.width.divide(t);
     c = t - s * places.width.length;
     row = places.count.divide(s);
@@ -135,13 +135,13 @@ __global__ void __launch_bounds__(kThreads, kResident)
   links.fill(indices, n);
   const int64_t t = thread_number();
   if (t >= threads) return;
-  const Part part(places, t);
-  if (!links.first[part.q]) return;
+  const UpdateElement mine(places, t);
+  if (!links.first[mine.q]) return;
   using X = Numbers<C, kPack>;
-  const int64_t target = places.base(part.row, places.length) + links.key[part.q] * places.step + part.c * kPack;
-  const int64_t from = places.base(part.row, places.n) + part.c * kPack;
+  const int64_t target = places.base(mine.row, places.length) + links.key[mine.q] * places.step + mine.c * kPack;
+  const int64_t from = places.base(mine.row, places.n) + mine.c * kPack;
   X y = X::load(places.dtype, places.y, target);
-  int j = int(part.q);
+  int j = int(mine.q);
   combine_all<Op>(y, [&](X(&u)[kBatch<kPack>]) {
     int count = 0;
 #pragma unroll
@@ -256,8 +256,8 @@ __global__ void __launch_bounds__(kThreads, kResident)
     combine_chunks(int64_t threads, const __grid_constant__ Places places, const __grid_constant__ Sorted sorted) {
   const int64_t t = thread_number();
   if (t >= threads) return;
-  const Part part(places, t);
-  const int64_t q = part.q, n = places.n, chunk = sorted.chunk, list = places.own_lists ? part.row * n : 0;
+  const UpdateElement mine(places, t);
+  const int64_t q = mine.q, n = places.n, chunk = sorted.chunk, list = places.own_lists ? mine.row * n : 0;
   const uint32_t *keys = sorted.keys + list, *positions = sorted.positions + list;
   const uint32_t key = keys[q];
   if (key >= places.length) return;
@@ -266,8 +266,8 @@ __global__ void __launch_bounds__(kThreads, kResident)
   const bool more = q + chunk < n && keys[q + chunk] == key;
   const int64_t end = min(n, q + chunk);
   using X = Numbers<C, kPack>;
-  const int64_t target = places.base(part.row, places.length) + int64_t(key) * places.step + part.c * kPack;
-  const int64_t from = places.base(part.row, n) + part.c * kPack;
+  const int64_t target = places.base(mine.row, places.length) + int64_t(key) * places.step + mine.c * kPack;
+  const int64_t from = places.base(mine.row, n) + mine.c * kPack;
   X y = first ? X::load(places.dtype, places.y, target)
               : X::load(places.dtype, places.u, from + int64_t(positions[q]) * places.step);
   int64_t p = q + !first;
@@ -282,7 +282,7 @@ __global__ void __launch_bounds__(kThreads, kResident)
     return count;
   });
   if (first && !more) return y.store(places.dtype, places.y, target);
-  auto* kept = partial<Wide<Op, C>, kPack>(sorted, places, part.row, q / kChunk, first, part.c);
+  auto* kept = partial<Wide<Op, C>, kPack>(sorted, places, mine.row, q / kChunk, first, mine.c);
 #pragma unroll
   for (int k = 0; k < kPack; ++k) kept[k] = result.v[k];
 }
@@ -326,8 +326,8 @@ __global__ void __launch_bounds__(kThreads, kResident)
 
 // ---- launches
 
-// The work of a launch, without its functor and compute type.
-struct Work {
+// The arguments of a launch, without its functor and compute type.
+struct ScatterJob {
   Places places;
   const Indices* indices;
   const Sorted* sorted;  // null if the indices are few
@@ -340,38 +340,38 @@ struct Work {
   uint64_t number = 0;
 };
 
-template <class Op, class C, int kPack> void combine(const Work& work) {
-  const Places& places = work.places;
-  const dim3 blocks = blocks_for(work.threads);
-  if (!work.sorted) {
+template <class Op, class C, int kPack> void combine(const ScatterJob& job) {
+  const Places& places = job.places;
+  const dim3 blocks = blocks_for(job.threads);
+  if (!job.sorted) {
     if constexpr (kPack == 1 && std::is_same_v<Op, kernels::Add>)
-      if (places.own_lists) return start(combine_columns<Op, C>, blocks, kThreads, 0, work.threads, places, *work.indices);
-    if (work.whole) {
-      Before<C> before{work.before, C()};
-      std::memcpy(&before.number, &work.number, sizeof(C));
-      return start(combine_whole<Op, C, kPack>, blocks, kThreads, 0, work.threads, places,
-                   Ratio(places.length, places.rows * places.length), before, *work.indices);
+      if (places.own_lists) return start(combine_columns<Op, C>, blocks, kThreads, 0, job.threads, places, *job.indices);
+    if (job.whole) {
+      Before<C> before{job.before, C()};
+      std::memcpy(&before.number, &job.number, sizeof(C));
+      return start(combine_whole<Op, C, kPack>, blocks, kThreads, 0, job.threads, places,
+                   Ratio(places.length, places.rows * places.length), before, *job.indices);
     }
-    return start(combine_linked<Op, C, kPack>, blocks, kThreads, 0, work.threads, places, *work.indices);
+    return start(combine_linked<Op, C, kPack>, blocks, kThreads, 0, job.threads, places, *job.indices);
   }
-  start(combine_chunks<Op, C, kPack>, blocks, kThreads, 0, work.threads, places, *work.sorted);
-  const int64_t slots = (places.n - 1) / work.sorted->chunk, elements = places.width.length * kPack;
+  start(combine_chunks<Op, C, kPack>, blocks, kThreads, 0, job.threads, places, *job.sorted);
+  const int64_t slots = (places.n - 1) / job.sorted->chunk, elements = places.width.length * kPack;
   int across = 1;
   while (across < int(kWarp) && across < elements) across *= 2;
   const int64_t tiles = (elements + across - 1) / across, all = places.rows * slots * tiles;
   start(fold_chunks<Op, C, kPack>, blocks_for(all, 1), kThreads, 0, Ratio(slots, all), Ratio(tiles, all), across, places,
-        *work.sorted);
+        *job.sorted);
 }
 
-template <class Op, class C> void combine_as(const Work& work) {
+template <class Op, class C> void combine_as(const ScatterJob& job) {
   if constexpr (std::is_same_v<C, float>)
-    if (work.pack == 4) return combine<Op, C, 4>(work);
-  combine<Op, C, 1>(work);
+    if (job.pack == 4) return combine<Op, C, 4>(job);
+  combine<Op, C, 1>(job);
 }
 
 // An op with a function for each compute type; null for ops that move bytes.
 struct ScatterKernel : kernels::Scatter {
-  void (*combine[kComputes])(const Work&);
+  void (*combine[kComputes])(const ScatterJob&);
   bool moves;
 };
 

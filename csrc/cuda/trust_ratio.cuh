@@ -1,4 +1,4 @@
-// The launch before the update of a rule with a trust ratio: the norms of the weights and of the direction of each part.
+// The launch before the update of a rule with a trust ratio: the norms of the weights and of the direction of each range.
 #pragma once
 #include "cuda/gradients.cuh"
 #include "cuda/order.cuh"
@@ -121,12 +121,12 @@ template <class U, class A> void measure_tensors(const Launch& launch, Copies& c
       const Gradient gradient(g, copies);
       for (int64_t member = 0; member < launch.ints[1]; ++member) {
         if (job.chunks.entries == kRatioRuns) go();
-        const kernels::Part part(g, launch.ints[1], member);
-        RatioRun& run = job.runs[job.chunks.add((part.size + kRatioChunk - 1) / kRatioChunk)];
+        const kernels::MemberRange range(g, launch.ints[1], member);
+        RatioRun& run = job.runs[job.chunks.add((range.size + kRatioChunk - 1) / kRatioChunk)];
         run.weights = entry.weights().data, run.low = entry.low().data, run.dtype = entry.weights().dtype;
         for (int k = 0; k < entry.slots; ++k) run.slots[k] = entry.slot(k).data;
         run.gradient = gradient;
-        run.begin = part.begin, run.end = part.begin + part.size;
+        run.begin = range.begin, run.end = range.begin + range.size;
         run.set = uint32_t(t * launch.ints[1] + member);
       }
     }

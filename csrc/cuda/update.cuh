@@ -14,7 +14,7 @@ namespace pb::cuda {
 using kernels::kMaxSlots;
 
 // One tensor of a launch. It consists of as many parts of `part` elements as the launch has members.
-struct Run {
+struct UpdateRun {
   char *weights, *delta, *average, *mask, *low;  // these are null if they are not needed, except the weights
   char* slots[kMaxSlots];
   Gradient gradient;
@@ -36,7 +36,7 @@ template <int kMax> struct UpdateJob {
   bool preview;         // true: the deltas are written, and nothing else
   uint32_t rounding;    // as in families/update.h
   Chunks<kMax> chunks;
-  Run runs[kMax];
+  UpdateRun runs[kMax];
 };
 constexpr int kFewRuns = 24, kManyRuns = 212;  // tensors per launch; a launch with fewer bytes of arguments starts sooner
 static_assert(sizeof(UpdateJob<kManyRuns>) <= kMaxArguments);
@@ -108,7 +108,7 @@ template <Reads reads> constexpr int64_t kChunk = int64_t{kEach<reads>} * kThrea
 template <Reads reads, class A> struct ElementOf {
   static constexpr DType kOwn = std::is_same_v<A, float> ? DType::f32 : DType::f64;
   static constexpr bool kMayBeHalf = reads == Reads::any && std::is_same_v<A, float>;
-  const Run& run;
+  const UpdateRun& run;
   int64_t i;
 
   __device__ DType dtype() const { return reads == Reads::lean ? kOwn : run.dtype; }
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kThreads, kResident) update_kernel(const __gri
   const uint32_t chunks = job.chunks.first[job.chunks.entries];
   for (uint32_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
     const int t = job.chunks.find(chunk);
-    const Run& run = job.runs[t];
+    const UpdateRun& run = job.runs[t];
     const uint32_t in_run = chunk - job.chunks.first[t], member = run.chunks.divide(in_run);
     const int64_t begin = member * run.part, end = begin + run.part;
     const int64_t first = begin + (in_run - member * run.chunks.divisor) * kChunk<reads> + threadIdx.x;
@@ -220,7 +220,7 @@ template <int kMax> void add_run(UpdateJob<kMax>& job, const Launch& launch, int
   const kernels::Entry entry(launch, t);
   const View& weights = entry.weights();
   const int64_t members = launch.ints[1], part = weights.size() / members, chunks = (part + chunk - 1) / chunk;
-  Run& run = job.runs[job.chunks.add(members * chunks)];
+  UpdateRun& run = job.runs[job.chunks.add(members * chunks)];
   run.weights = weights.data;
   run.delta = entry.delta().data, run.average = entry.average().data, run.mask = entry.mask().data;
   run.low = entry.low().data;

@@ -112,9 +112,9 @@ inline void measure_cost(const Launch& launch, Cost& cost) {
 const std::vector<const Update*>& updates();
 
 // The part of a tensor that belongs to one member: the elements from `begin` on.
-struct Part {
+struct MemberRange {
   int64_t begin, size;
-  Part(const View& tensor, int64_t members, int64_t member)
+  MemberRange(const View& tensor, int64_t members, int64_t member)
       : begin(tensor.size() / members * member), size(tensor.size() / members) {}
 };
 
