@@ -40,7 +40,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("tensors.ranges",),
     ("tensors.parameter",),
     ("tree", "tensors.pickling", "tensors.precision"),
-    ("autodiff.part",),
+    ("autodiff.block_cotangent",),
     ("tensors.views", "tensors.operand", "autodiff.batching", "autodiff.scalars", "config"),
     ("autodiff.primitive", "autodiff.facts"),
     ("autodiff.node", "autodiff.error_text", "autodiff.journal"),

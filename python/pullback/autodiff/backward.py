@@ -14,9 +14,9 @@ from ..tensors.attached import attached
 from ..tensors.operand import own
 from ..tensors.tensor import Tensor
 from . import batching, error_text
+from .block_cotangent import BlockCotangent
 from .facts import pulling
 from .listeners import listeners
-from .part import Part
 from .primitive import same
 from .request import check_versions, connected, open_calls
 
@@ -127,14 +127,14 @@ class Sums:
         if aggregation not in attached.aggregations:
             raise TapeError(f"gradient: aggregation={aggregation!r}; use {', '.join(map(repr, attached.aggregations))}.")
         self.aggregation = aggregation
-        self.of: dict[int, Any] = {}  # a tensor, or a Part, or after several contributions possibly a sum, with a total()
+        self.of: dict[int, Any] = {}  # a tensor, or a BlockCotangent, or after several contributions possibly a sum, with a total()
         self._aggregate: Callable[[Any, Any], Any] = attached.aggregations[aggregation]
 
-    def add(self, serial: int, g: Tensor | Part) -> None:
+    def add(self, serial: int, g: Tensor | BlockCotangent) -> None:
         so_far = self.of.get(serial)
         if so_far is None:
             self.of[serial] = g
-        elif isinstance(so_far, (Tensor, Part)):
+        elif isinstance(so_far, (Tensor, BlockCotangent)):
             self.of[serial] = self._aggregate(so_far, g)
         else:
             so_far.add(g)

@@ -14,9 +14,9 @@ from ..errors import VmapError
 from ..launch.refusal import Refused
 from ..tensors.tensor import Tensor
 from ..tree import LEAVES
+from .block_cotangent import complete
 from .kept import Listening
 from .listeners import listeners
-from .part import complete
 from .stand_in import StandIn
 
 if TYPE_CHECKING:

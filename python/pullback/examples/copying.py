@@ -30,7 +30,7 @@ LONGER: Final = (1, 2, 4, 8)  # times the length of the training sequences, at w
 COLOURS: Final = {"MinGRU": BLUE, "GRU": GREY, "LRU": ORANGE}
 
 
-class Block(nn.Module):
+class RecurrentBlock(nn.Module):
     """Adds to x what a recurrent layer and a linear one compute from normalized activations."""
 
     def __init__(self, recurrent: nn.Module, width: int, hidden: int) -> None:
@@ -54,13 +54,13 @@ class Copier(nn.Module):
         return self.head(self.norm(self.blocks(self.tokens(x))[:, -count:]))
 
 
-def _block(layer: str, width: int) -> Block:
+def _block(layer: str, width: int) -> RecurrentBlock:
     """Returns a block. With a width of 48 the networks have 29,144 (MinGRU), 33,944 (GRU) and 29,216 parameters (LRU)."""
     if layer == "MinGRU":
-        return Block(nn.MinGRU(width, 2 * width, batch_first=True), width, 2 * width)
+        return RecurrentBlock(nn.MinGRU(width, 2 * width, batch_first=True), width, 2 * width)
     if layer == "GRU":
-        return Block(nn.GRU(width, width, batch_first=True), width, width)
-    return Block(nn.LRU(width, 5 * width // 4, batch_first=True), width, width)
+        return RecurrentBlock(nn.GRU(width, width, batch_first=True), width, width)
+    return RecurrentBlock(nn.LRU(width, 5 * width // 4, batch_first=True), width, width)
 
 
 def sequences(count: int, length: int, tokens: int) -> tuple[pb.Tensor, pb.Tensor]:

@@ -29,7 +29,7 @@ AT_ONCE: Final = 4096  # characters of the validation text that are read togethe
 WRITTEN: Final = 300  # characters that the trained network writes
 
 
-class Block(nn.Module):
+class AttentionBlock(nn.Module):
     """Adds to x what attention to the characters so far computes from it, and then what two linear layers compute."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -53,7 +53,7 @@ class GPT(nn.Module):
         self, characters: int = 65, context: int = 64, layers: int = 4, heads: int = 4, width: int = 128, tied: bool = True
     ) -> None:
         self.characters, self.positions = nn.Embedding(characters, width), nn.Embedding(context, width)
-        self.blocks = nn.Sequential(*[Block(width, heads) for _ in range(layers)])
+        self.blocks = nn.Sequential(*[AttentionBlock(width, heads) for _ in range(layers)])
         self.norm = nn.LayerNorm(width, bias=False)
         self.head = None if tied else nn.Linear(width, characters, bias=False)
         for name, p in self.named_parameters():

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from ..autodiff.batching import Batched
+from ..autodiff.block_cotangent import BlockCotangent, complete
 from ..autodiff.listeners import listeners
-from ..autodiff.part import Part, complete
 from ..backends import kernel_for
 from ..launch.refusal import Refused
 from ..tensors import dtypes
@@ -20,39 +20,39 @@ from .reduce import sum
 
 _add_into, _ = kernel_for("add_into")
 
-Contribution: TypeAlias = "Tensor | Part"
+Contribution: TypeAlias = "Tensor | BlockCotangent"
 
 
 class Accumulate:
-    """Adds each contribution to one buffer as it arrives. Parts that follow one another are first joined into a whole tensor."""
+    """Adds each contribution to one buffer as it arrives. Neighbouring blocks are first joined into a whole tensor."""
 
     def __init__(self, a: Contribution, b: Contribution) -> None:
         self._sum: Tensor | None = None
         self._own = False  # False: other gradients may share the memory of the sum
-        self._parts: list[Part] = []
+        self._blocks: list[BlockCotangent] = []
         self.add(a)
         self.add(b)
 
     def add(self, g: Contribution) -> None:
-        if isinstance(g, Part):
-            self._parts.append(g)
+        if isinstance(g, BlockCotangent):
+            self._blocks.append(g)
             return
-        self._add_parts()
+        self._add_blocks()
         self._add(g)
 
     def total(self) -> Tensor:
-        self._add_parts()
+        self._add_blocks()
         assert self._sum is not None  # there were two contributions
         return self._sum
 
-    def _add_parts(self) -> None:
-        parts, self._parts = self._parts, []
-        joined = _joined(parts) if len(parts) > 1 else None
+    def _add_blocks(self) -> None:
+        blocks, self._blocks = self._blocks, []
+        joined = _joined(blocks) if len(blocks) > 1 else None
         if joined is not None:
-            self._add(add(joined.total(), 0.0))  # -0 becomes 0, as it does in a sum of padded parts
+            self._add(add(joined.total(), 0.0))  # -0 becomes 0, as it does in a sum of padded blocks
             return
-        for part in parts:
-            self._add(part.total())
+        for block in blocks:
+            self._add(block.total())
 
     def _add(self, g: Tensor) -> None:
         before = self._sum
@@ -77,26 +77,26 @@ class Accumulate:
         return False
 
 
-def _joined(parts: Sequence[Part]) -> Part | None:
-    """Returns one part in place of all, or None if two of them overlap or they differ in more than one axis."""
-    first = parts[0]
-    axes = {axis for part in parts for axis, n in enumerate(part.before) if n != first.before[axis]}
-    axes |= {axis for part in parts for axis, n in enumerate(part.after) if n != first.after[axis]}
+def _joined(blocks: Sequence[BlockCotangent]) -> BlockCotangent | None:
+    """Returns one block that holds all, or None if two of them overlap or they differ in more than one axis."""
+    first = blocks[0]
+    axes = {axis for block in blocks for axis, n in enumerate(block.before) if n != first.before[axis]}
+    axes |= {axis for block in blocks for axis, n in enumerate(block.after) if n != first.after[axis]}
     if len(axes) != 1:
         return None
     (axis,) = axes
-    ordered = sorted([part for part in parts if part.value.shape[axis]], key=lambda part: part.before[axis]) or [first]
+    ordered = sorted([block for block in blocks if block.value.shape[axis]], key=lambda block: block.before[axis]) or [first]
     pieces: list[Tensor] = []
-    for i, part in enumerate(ordered):
+    for i, block in enumerate(ordered):
         if i:
-            gap = part.before[axis] - ordered[i - 1].before[axis] - ordered[i - 1].value.shape[axis]
+            gap = block.before[axis] - ordered[i - 1].before[axis] - ordered[i - 1].value.shape[axis]
             if gap < 0:
                 return None
             if gap:
-                shape = tuple([gap if k == axis else n for k, n in enumerate(part.value.shape)])
-                pieces.append(zeros(shape, dtype=part.value.dtype, device=part.value.device))
-        pieces.append(part.value)
-    return Part(concat(pieces, axis), ordered[0].before, ordered[-1].after)
+                shape = tuple([gap if k == axis else n for k, n in enumerate(block.value.shape)])
+                pieces.append(zeros(shape, dtype=block.value.dtype, device=block.value.device))
+        pieces.append(block.value)
+    return BlockCotangent(concat(pieces, axis), ordered[0].before, ordered[-1].after)
 
 
 class AddN:

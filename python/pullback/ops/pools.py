@@ -27,7 +27,7 @@ INSIDE, PADDED, ADAPTIVE = 0, 1, 2  # what a sum is divided by, Divisor in csrc/
 Window = tuple[int, ...]  # the ints of a launch in csrc/families/pool.h
 
 
-class Span(NamedTuple):
+class AxisWindows(NamedTuple):
     """The windows along one axis: where each begins and ends, cut at the plane, and the lengths that a mean is divided by."""
 
     begin: list[int]
@@ -35,17 +35,17 @@ class Span(NamedTuple):
     length: list[int]
 
 
-def spans(window: Window, axis: int, n: int, count: int) -> Span:
+def spans(window: Window, axis: int, n: int, count: int) -> AxisWindows:
     """Returns the windows of a mean along the axis of H (0) or W (1), whose length is n."""
     if window[6] == ADAPTIVE:
         begin, end = [o * n // count for o in range(count)], [-(-(o + 1) * n // count) for o in range(count)]
-        return Span(begin, end, [b - a for a, b in zip(begin, end)])
+        return AxisWindows(begin, end, [b - a for a, b in zip(begin, end)])
     size, stride, padding = window[axis], window[2 + axis], window[4 + axis]
     starts = [o * stride - padding for o in range(count)]
     stops = [min(start + size, n + padding) for start in starts]
     begin, end = [max(start, 0) for start in starts], [min(stop, n) for stop in stops]
     padded = window[6] == PADDED
-    return Span(begin, end, [b - a for a, b in (zip(starts, stops) if padded else zip(begin, end))])
+    return AxisWindows(begin, end, [b - a for a, b in (zip(starts, stops) if padded else zip(begin, end))])
 
 
 def _positions(xp: Any, window: Window, axis: int, n: int, count: int) -> Any:
@@ -84,7 +84,7 @@ def _maxima(xp: Any, x: Any, window: Window, lengths: Shape) -> tuple[Any, Any]:
     return top[..., 0].astype(x.dtype), places.astype(xp.int64)
 
 
-def _divisors(xp: Any, window: Window, shape: Shape, lengths: Shape, dtype: Any) -> tuple[Span, Span, Any]:
+def _divisors(xp: Any, window: Window, shape: Shape, lengths: Shape, dtype: Any) -> tuple[AxisWindows, AxisWindows, Any]:
     h, w = [spans(window, axis, n, count) for axis, (n, count) in enumerate(zip(shape[-2:], lengths))]
     if window[7]:
         return h, w, xp.full(tuple(lengths), window[7], dtype)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff.part import Part, complete
+from ..autodiff.block_cotangent import BlockCotangent, complete
 from ..autodiff.primitive import OPS, Op, apply
 from ..errors import ShapeError, check_room
 from ..interop.wrong_calls import flag
@@ -90,11 +90,11 @@ def part_of(x: Tensor, axis: int, steps: int | slice) -> Tensor:
 
 def _placed_back(g: Tensor, shape: Shape, key: tuple[Any, ...]) -> Tensor:
     """Returns zeros of the shape with g at x[key]."""
-    return complete(_part(g, shape, key))
+    return complete(_block_of_zeros(g, shape, key))
 
 
-def _part(g: Tensor, shape: Shape, key: tuple[Any, ...]) -> Tensor | Part:
-    """Returns zeros of the shape with g at x[key], as a Part if the key selects one block."""
+def _block_of_zeros(g: Tensor, shape: Shape, key: tuple[Any, ...]) -> Tensor | BlockCotangent:
+    """Returns zeros of the shape with g at x[key], as a BlockCotangent if the key selects one block."""
     block = block_of(key, shape)
     if block is None and capturing.thread.recording is None:
         return apply(OPS["place"], (g,), (shape, key))
@@ -104,10 +104,10 @@ def _part(g: Tensor, shape: Shape, key: tuple[Any, ...]) -> Tensor | Part:
         zero = Tensor(devices.full(g.device, (size,), 0, g.dtype))
         return reshaped(apply(OPS["index_set"], (zero, reshaped(g, (g.size,)), places), (0,)), shape)
     before, lengths, after = block
-    return Part(reshaped(g, lengths), before, after)
+    return BlockCotangent(reshaped(g, lengths), before, after)
 
 
-SLICE.rules[0].fused = _part  # type: ignore[union-attr]
+SLICE.rules[0].fused = _block_of_zeros  # type: ignore[union-attr]
 
 
 def inverse(axes: Shape) -> Shape:

@@ -23,7 +23,7 @@ from ..tensors.tensor import Tensor
 from . import arena, arguments, sets as c, state
 from .arguments import MISSING, Form, dicts, trainable
 from .optimizer import Optimizer, Params
-from .rounds import Rounds, Stats
+from .rounds import AccumulatorStats, Rounds
 
 Reduce = Literal["mean", "sum"]
 Stale = Literal["error", "drop", "decay"]
@@ -102,7 +102,7 @@ class Accumulator(MadeOutside):
         self._rounds.step = int(step)
 
     @property
-    def stats(self) -> Stats:
+    def stats(self) -> AccumulatorStats:
         """How many gradients were accepted and dropped since the start, and how many wait for `take`."""
         return self._rounds.stats()
 

@@ -10,7 +10,7 @@ from ..errors import CaptureError
 from ..launch import capturing
 
 
-class Stats(NamedTuple):
+class AccumulatorStats(NamedTuple):
     """The counts of an Accumulator.
 
     Attributes:
@@ -66,9 +66,9 @@ class Rounds:
         counts = {mask: tally.given - tally.taken for mask, tally in self._tallies.items()}
         return {mask: count for mask, count in counts.items() if count}
 
-    def stats(self) -> Stats:
+    def stats(self) -> AccumulatorStats:
         accepted = sum([tally.given for tally in self._tallies.values()])
-        return Stats(accepted, self.dropped, sum(self.waiting().values()))
+        return AccumulatorStats(accepted, self.dropped, sum(self.waiting().values()))
 
     def present(self) -> int:
         """Returns the set of parameters that have a gradient, as bits."""

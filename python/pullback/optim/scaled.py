@@ -18,7 +18,7 @@ from ..tensors import devices
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from . import reference, sets as c
-from .sparsity import Constant
+from .sparsity import ConstantSparsity
 
 
 def step(opt: Any, grads: Any, numbers: Parameter) -> None:
@@ -48,7 +48,7 @@ def _check(opt: Any, numbers: Parameter) -> None:
             f"LossScaler.step: this {rule} trains several members, and a LossScaler has one scale for all gradients. Train in "
             f"bfloat16, or each member alone."
         )
-    if opt.pruning is not None and not isinstance(opt.pruning.schedule, Constant):
+    if opt.pruning is not None and not isinstance(opt.pruning.schedule, ConstantSparsity):
         raise PullbackError(
             f"LossScaler.step: the pruning of this {rule} follows a count of steps on the host, which does not know of skipped "
             f"ones. Prune a constant share, or train without a scaler in bfloat16."

@@ -68,7 +68,7 @@ class PolynomialSparsity:
 
 
 @dataclass(frozen=True)
-class Constant:
+class ConstantSparsity:
     """A sparsity that is the same from the first step on."""
 
     share: float
@@ -90,7 +90,7 @@ def as_sparsity(schedule: float | Sparsity) -> Sparsity:
     if callable(schedule) and not isinstance(schedule, type):
         return schedule
     if isinstance(schedule, Real):
-        return Constant(checked_share("Pruning", "schedule", schedule))
+        return ConstantSparsity(checked_share("Pruning", "schedule", schedule))
     raise PullbackError(
         f"Pruning: schedule is a {type(schedule).__name__}; give a share of the weights such as 0.8, "
         f"optim.schedules.PolynomialSparsity, or a function of the number of steps."

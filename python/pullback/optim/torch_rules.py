@@ -17,7 +17,7 @@ from .muon_rule import Muon
 from .rules import SGD, Adadelta, Adagrad, RMSprop
 
 
-class Row(NamedTuple):
+class TorchRule(NamedTuple):
     """A rule of both libraries.
 
     Attributes:
@@ -65,20 +65,20 @@ _DECOUPLED: Final = {"decoupled_weight_decay": attrgetter("decoupled")}
 _COUPLED: Final = {"decoupled_weight_decay": False}
 _INITIAL: Final = {"initial_accumulator_value": lambda opt: opt.slot_starts["v"]}
 
-ROWS: Final[dict[str, Row]] = {
-    "SGD": Row(SGD, {"momentum": "momentum_buffer"}, {"nesterov": attrgetter("nesterov")}, counts=False),
-    "RMSprop": Row(
+ROWS: Final[dict[str, TorchRule]] = {
+    "SGD": TorchRule(SGD, {"momentum": "momentum_buffer"}, {"nesterov": attrgetter("nesterov")}, counts=False),
+    "RMSprop": TorchRule(
         RMSprop, {"v": "square_avg", "momentum": "momentum_buffer", "m": "grad_avg"}, {"centered": attrgetter("centered")}
     ),
-    "Adagrad": Row(Adagrad, {"v": "sum"}, _INITIAL, added={"eps": 1e-10}, begins=True),
-    "Adadelta": Row(Adadelta, {"v": "square_avg", "u": "acc_delta"}),
-    "Adam": Row(Adam, _ADAM, _AMSGRAD, _COUPLED, added={"amsgrad": False, **_COUPLED}),
-    "AdamW": Row(AdamW, _ADAM, _AMSGRAD, {"decoupled_weight_decay": True}, added={"decoupled_weight_decay": True}),
-    "Adamax": Row(Adamax, {"m": "exp_avg", "u": "exp_inf"}),
-    "NAdam": Row(NAdam, _MOMENTS, _DECOUPLED, added=_COUPLED, numbers={"mu_product": c.STATE + 2}),
-    "RAdam": Row(RAdam, _MOMENTS, _DECOUPLED, added=_COUPLED),
-    "Adafactor": Row(Adafactor, dict(zip(_FACTORS, _FACTORS))),
-    "Muon": Row(
+    "Adagrad": TorchRule(Adagrad, {"v": "sum"}, _INITIAL, added={"eps": 1e-10}, begins=True),
+    "Adadelta": TorchRule(Adadelta, {"v": "square_avg", "u": "acc_delta"}),
+    "Adam": TorchRule(Adam, _ADAM, _AMSGRAD, _COUPLED, added={"amsgrad": False, **_COUPLED}),
+    "AdamW": TorchRule(AdamW, _ADAM, _AMSGRAD, {"decoupled_weight_decay": True}, added={"decoupled_weight_decay": True}),
+    "Adamax": TorchRule(Adamax, {"m": "exp_avg", "u": "exp_inf"}),
+    "NAdam": TorchRule(NAdam, _MOMENTS, _DECOUPLED, added=_COUPLED, numbers={"mu_product": c.STATE + 2}),
+    "RAdam": TorchRule(RAdam, _MOMENTS, _DECOUPLED, added=_COUPLED),
+    "Adafactor": TorchRule(Adafactor, dict(zip(_FACTORS, _FACTORS))),
+    "Muon": TorchRule(
         Muon,
         {"momentum": "momentum_buffer"},
         {name: attrgetter(name) for name in ("nesterov", "ns_steps", "adjust_lr_fn")},
@@ -161,7 +161,7 @@ def _check_named(name: str, groups: list[Mapping[str, Any]], whole: list[str]) -
             raise PullbackError(f"from_torch: rule={name!r}, and this state_dict is not one of {name}{also}. Name its own rule.")
 
 
-def _may_have(row: Row, group: Mapping[str, Any]) -> bool:
+def _may_have(row: TorchRule, group: Mapping[str, Any]) -> bool:
     """True if some version of torch made such a group for the rule."""
     keys = set(group) - COMMON
     lacking = row.keys() - keys
@@ -169,6 +169,6 @@ def _may_have(row: Row, group: Mapping[str, Any]) -> bool:
     return keys <= row.keys() and lacking in versions and _has_fixed(row, group)
 
 
-def _has_fixed(row: Row, group: Mapping[str, Any]) -> bool:
+def _has_fixed(row: TorchRule, group: Mapping[str, Any]) -> bool:
     """True if no value of a group contradicts those that the rule determines."""
     return all([bool(group.get(key, value)) == value for key, value in row.fixed.items()])

@@ -15,7 +15,7 @@ from ..tensors.creation import asarray
 from . import sets as c
 from .arguments import trainable
 from .optimizer import Optimizer, Params
-from .torch_rules import IMPLEMENTATION, ROWS, Row, rule_of_optimizer, rule_of_state
+from .torch_rules import IMPLEMENTATION, ROWS, TorchRule, rule_of_optimizer, rule_of_state
 
 # ---- to torch
 
@@ -63,7 +63,7 @@ def _torch() -> Any:
     return torch
 
 
-def _values(opt: Any, row: Row, group: Any) -> dict[str, Any]:
+def _values(opt: Any, row: TorchRule, group: Any) -> dict[str, Any]:
     """Returns the hyper-parameters of a group, as torch names them."""
     values = group.values()
     rate = values["lr"].rate(opt.steps) * values["lr_scale"]
@@ -71,7 +71,7 @@ def _values(opt: Any, row: Row, group: Any) -> dict[str, Any]:
     return {"lr": rate, **{name: getattr(group, name) for name in row.hyper()}, **flags, **row.fixed, **IMPLEMENTATION}
 
 
-def _entry(torch: Any, opt: Any, row: Row, p: Any, settings: Any) -> dict[str, Any]:
+def _entry(torch: Any, opt: Any, row: TorchRule, p: Any, settings: Any) -> dict[str, Any]:
     """Returns torch's state of a parameter: nothing if it has none."""
     if settings[c.STEP] == 0 and not row.begins:
         return {}
@@ -180,7 +180,7 @@ def _key(key: Any) -> str:
     return str(index(key) if hasattr(key, "__index__") else key)
 
 
-def _read_group(name: str, row: Row, group: Mapping[str, Any]) -> dict[str, Any]:
+def _read_group(name: str, row: TorchRule, group: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the learning rate, the hyper-parameters and the flags of a torch group. Raises PullbackError."""
     if group.get("maximize"):
         raise PullbackError(
@@ -215,7 +215,7 @@ def _listed(parameters: Sequence[Any], groups: Sequence[Any], values: Sequence[d
     return listed
 
 
-def _read(row: Row, key: str, entry: Mapping[str, Any]) -> _Loaded:
+def _read(row: TorchRule, key: str, entry: Mapping[str, Any]) -> _Loaded:
     """Returns the state of one parameter. Raises PullbackError."""
     unknown = set(entry) - row.entries()
     if unknown:
@@ -249,7 +249,7 @@ def _array(what: str, x: Any) -> Any:
         raise PullbackError(f"from_torch: {what} cannot be read: {error}") from error
 
 
-def _check_slots(opt: Any, row: Row, loaded: Sequence[_Loaded]) -> None:
+def _check_slots(opt: Any, row: TorchRule, loaded: Sequence[_Loaded]) -> None:
     """Raises PullbackError if the state of a parameter that has done steps lacks a slot, ShapeError if one has another shape."""
     for group in opt.groups:
         unused = set() if group.values().get("momentum", 1) else {"momentum"}

@@ -23,7 +23,7 @@ from ..typing import P, R, Rest
 from . import transformed
 from .layout import Layout, WithLayouts, arrays_of
 from .notices import Notices
-from .plan_report import Explanation, Parts, Stats, last_of, stats_of
+from .plan_report import CaptureStats, Explanation, Parts, last_of, stats_of
 from .quick import Quick
 from .recording import FUSIONS, Recording
 from .replay import Replay
@@ -341,7 +341,7 @@ class Captured(FunctionWrapper[P, R]):
 
     # ---- reports
 
-    def stats(self) -> Stats:
+    def stats(self) -> CaptureStats:
         """Returns how often the function was recorded and replayed, and the size of the last used recording."""
         if self._loaded is not None and not self._replays:
             return self._loaded[1].stats()

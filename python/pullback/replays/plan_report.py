@@ -12,7 +12,7 @@ from ..report.table import html_table
 from .replay import Replay
 
 
-class Stats(NamedTuple):
+class CaptureStats(NamedTuple):
     """Counts that `stats()` of a captured function returns.
 
     Attributes:
@@ -123,15 +123,15 @@ class Parts(NamedTuple):
     derived: Collection[Any]
 
 
-def stats_of(captured: Any) -> Stats:
-    """Returns the Stats of a captured function, which count the recordings for calls under tapes and transforms too."""
+def stats_of(captured: Any) -> CaptureStats:
+    """Returns the CaptureStats of a captured function, which count the recordings for calls under tapes and transforms too."""
     everything = [part.parts() for part in _all(captured)]
     replays = [replay for parts in everything for replay in parts.replays]
     last = last_of(captured)
     facts, nodes = [replay.counts() for replay in last], sum([replay.state()[1] for replay in last])
     _, _, launches, kernels, arena = map(sum, zip(*facts)) if facts else (0, 0, 0, 0, 0)
     captures, runs = sum([parts.captures for parts in everything]), sum([replay.runs for replay in replays])
-    return Stats(captures, runs, kernels, arena, len(replays), launches, nodes)
+    return CaptureStats(captures, runs, kernels, arena, len(replays), launches, nodes)
 
 
 def _all(captured: Any) -> list[Any]:

@@ -7,9 +7,9 @@ from typing import Any, Final
 from weakref import ref
 
 from ..autodiff.backward import Sums, total, walk
+from ..autodiff.block_cotangent import BlockCotangent
 from ..autodiff.listeners import listeners, new_serial
 from ..autodiff.node import CALL, OUTPUT, Edge, Node, Recorded, dependents
-from ..autodiff.part import Part
 from ..autodiff.primitive import Op, Rule
 from ..autodiff.site import NOWHERE, call_site
 from ..autodiff.tape import Tape
@@ -24,7 +24,7 @@ from ..transforms.calls import Cotangents
 from ..transforms.passage import Passage
 from ..tree import unflatten
 from .replay import Recalled
-from .trace import Constant, Trace
+from .trace import ConstantLeaf, Trace
 
 Capture = Callable[[Any], Any]  # returns a captured function
 
@@ -91,7 +91,7 @@ class Replayed(Recalled, Passage):
         if trace.form is None and trace.leaves[0] == 0:
             return results[0]
         return unflatten(
-            trace.form, [x.value if x.__class__ is Constant else results[x] if x >= 0 else leaves[~x] for x in trace.leaves]
+            trace.form, [x.value if x.__class__ is ConstantLeaf else results[x] if x >= 0 else leaves[~x] for x in trace.leaves]
         )
 
     # ---- pulling back
@@ -295,16 +295,16 @@ class Places:
     def add(self, parts: Sequence[Tensor], serials: Sequence[int], sums: Sums) -> None:
         """Adds the contributions to the sums of the inputs with these serials."""
         for i, part, block in zip(self.places, parts, self._blocks):
-            sums.add(serials[i], part if block is None else Part(part, *block))
+            sums.add(serials[i], part if block is None else BlockCotangent(part, *block))
 
 
 class _Listed:
     """Keeps the contributions to a cotangent one by one, because others arrived before them."""
 
     def __init__(self) -> None:
-        self.parts: list[Tensor | Part] = []
+        self.parts: list[Tensor | BlockCotangent] = []
 
-    def add(self, g: Tensor | Part) -> None:
+    def add(self, g: Tensor | BlockCotangent) -> None:
         self.parts.append(g)
 
 
@@ -352,6 +352,6 @@ class Backward:
         parts = [[] if s is None else s.parts if isinstance(s, _Listed) else [total(s)] for s in found]
         places = [i for i, of in zip(self._needed, parts) for _ in of]
         every = [g for of in parts for g in of]
-        blocks = [(g.before, g.after) if isinstance(g, Part) else None for g in every]
-        tensors = [g.value if isinstance(g, Part) else g for g in every]
+        blocks = [(g.before, g.after) if isinstance(g, BlockCotangent) else None for g in every]
+        tensors = [g.value if isinstance(g, BlockCotangent) else g for g in every]
         return [*tensors, Places(places, places == list(range(len(trace.serials))), blocks)]

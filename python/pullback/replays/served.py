@@ -11,7 +11,7 @@ from ..launch import capturing
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
-from .trace import Constant
+from .trace import ConstantLeaf
 
 
 class Unserved(BaseException):
@@ -107,7 +107,7 @@ class Told:
         self.leaves: list[Any] = []
         for y in outputs:
             if not isinstance(y, Tensor) or isinstance(y, Parameter):
-                self.leaves.append(Constant(y))
+                self.leaves.append(ConstantLeaf(y))
                 continue
             if id(y) not in places:
                 places[id(y)] = len(self.results)
@@ -118,7 +118,7 @@ class Told:
 
     def value(self, given: Sequence[Any], results: Sequence[Any]) -> Any:
         leaves = [
-            leaf.value if leaf.__class__ is Constant else results[leaf] if leaf >= 0 else given[~leaf] for leaf in self.leaves
+            leaf.value if leaf.__class__ is ConstantLeaf else results[leaf] if leaf >= 0 else given[~leaf] for leaf in self.leaves
         ]
         return unflatten(self.form, leaves)
 

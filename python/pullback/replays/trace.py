@@ -79,7 +79,7 @@ class Slot(NamedTuple):
     place: int
 
 
-class Constant(NamedTuple):
+class ConstantLeaf(NamedTuple):
     """A leaf of the function's value that is the same in each call."""
 
     value: Any
@@ -157,7 +157,7 @@ class Trace:
     def _leaf(self, y: Any, inside: Inside, places: dict[int, int]) -> Any:
         """Returns what a leaf of the function's value is in each call. A tensor that the function made is a result."""
         if not isinstance(y, Tensor) or isinstance(y, Parameter) or (inside.outside.get(y.serial) is y and id(y) not in places):
-            return Constant(y)
+            return ConstantLeaf(y)
         return self._source(y, places)
 
     def _source(self, y: Tensor, places: dict[int, int]) -> int:

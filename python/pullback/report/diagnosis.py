@@ -21,7 +21,7 @@ from ..tensors.tensor import Tensor
 from ..tree import beside, flatten
 from .backward import visits, without_listeners
 from .first_nan import in_backward, in_forward
-from .measures import Row, of_op, of_source
+from .measures import Measures, of_op, of_source
 from .table import html_table, table
 from .tensorboard import writer
 
@@ -33,21 +33,21 @@ class Diagnosis:
     """The result of `tape.diagnose`. It prints as a table, followed by the findings in words.
 
     Attributes:
-        sources: a Row for each source.
-        ops: a Row for each op between the sources and the target, in the order in which the ops ran.
+        sources: Measures for each source.
+        ops: Measures for each op between the sources and the target, in the order in which the ops ran.
         first_nan: names the op that made the first NaN, in the forward or the backward pass; None if there is no NaN.
         without_gradient: names of the sources that no gradient reaches.
         findings: a sentence for each thing that looks wrong, the first NaN and the sources without gradient included.
     """
 
     def __init__(
-        self, sources: list[Row], ops: list[Row], first_nan: str | None, without_gradient: list[str], findings: list[str]
+        self, sources: list[Measures], ops: list[Measures], first_nan: str | None, without_gradient: list[str], findings: list[str]
     ) -> None:
         self.sources, self.ops = sources, ops
         self.first_nan, self.without_gradient, self.findings = first_nan, without_gradient, findings
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[Measures]:
         """The rows of the ops, then the rows of the sources."""
         return [*self.ops, *self.sources]
 
@@ -82,7 +82,7 @@ class Diagnosis:
             run.add_text("findings", "\n".join([f"- {finding}" for finding in self.findings]) or "nothing looks wrong", step)
 
 
-def _cells(row: Row) -> list[tuple[str, ...]]:
+def _cells(row: Measures) -> list[tuple[str, ...]]:
     saturated = () if row.saturated is None else (f"{row.saturated:.1%}",)
     return [(row.tag,), (str(row.shape),), (f"{row.norm:.3g}",), (f"{row.dead:.1%}",), saturated]
 
@@ -103,7 +103,7 @@ def diagnose(tape: Tape, target: Any, sources: Any, output_gradients: Any) -> Di
         known = {t.serial: t for t in [*kept, *targets, *wanted]}
         parameters = {serial: t for serial, t in known.items() if isinstance(t, Parameter)}
         first_nan = in_forward(tape, targets, known)
-        ops, wrong = list[Row](), list[str]()
+        ops, wrong = list[Measures](), list[str]()
         gradients, sums = dict.fromkeys([x.serial for x in wanted]), Sums("accumulate")
         for visit in visits(tape, targets, seeds, sums):
             if visit.node.y in needed:
@@ -121,7 +121,7 @@ def diagnose(tape: Tape, target: Any, sources: Any, output_gradients: Any) -> Di
     return Diagnosis(found, ops, first_nan, [error_text.name_of(x) for x in without], findings + wrong[::-1])
 
 
-def _of_source(position: int, x: Tensor, gradient: Tensor | None) -> Row:
+def _of_source(position: int, x: Tensor, gradient: Tensor | None) -> Measures:
     name = isinstance(x, Parameter) and x.name
     return of_source(error_text.name_of(x), str(name or f"source {position}"), zeros_like(x) if gradient is None else gradient)
 
@@ -132,7 +132,7 @@ def _why_without(tape: Tape, x: Tensor, zero: bool) -> str:
     return f"the target does not depend on {error_text.unconnected(tape, x)}"
 
 
-def _wrong(row: Row) -> Iterator[str]:
+def _wrong(row: Measures) -> Iterator[str]:
     """Yields the findings about one op."""
     if row.norm and row.dead == 1:
         yield f"no gradient passes {row.name}: all of it is dead, and nothing before it learns from this path"
@@ -143,11 +143,11 @@ def _wrong(row: Row) -> Iterator[str]:
         )
 
 
-def _told_apart(*groups: Sequence[Row]) -> list[list[Row]]:
+def _told_apart(*groups: Sequence[Measures]) -> list[list[Measures]]:
     """Makes tags unique: appends a number to every repetition of a tag (a layer that is called again, a loop)."""
     seen = Counter[str]()
 
-    def numbered(row: Row) -> Row:
+    def numbered(row: Measures) -> Measures:
         seen[row.tag] += 1
         return row if seen[row.tag] == 1 else replace(row, tag=f"{row.tag} ({seen[row.tag]})")
 

@@ -33,7 +33,7 @@ class Histogram:
 
 
 @dataclass(frozen=True)
-class Row:
+class Measures:
     """Measurements of the target's gradient with respect to a source or to the result of an op.
 
     Attributes:
@@ -57,12 +57,12 @@ class Row:
     histogram: Histogram
 
 
-def of_source(name: str, tag: str, gradient: Tensor) -> Row:
+def of_source(name: str, tag: str, gradient: Tensor) -> Measures:
     """Returns the row of a source."""
     return _row(name, tag, gradient, gradient, None)
 
 
-def of_op(visit: Visit, parameters: Mapping[int, Parameter]) -> Row:
+def of_op(visit: Visit, parameters: Mapping[int, Parameter]) -> Measures:
     """Returns the row of an op.
 
     parameters: Parameters by serial. The first one that the op uses distinguishes layers whose ops share a line.
@@ -81,7 +81,7 @@ def of_op(visit: Visit, parameters: Mapping[int, Parameter]) -> Row:
     return _row(name, tag, visit.g, rule.definition(visit.g, *kept), slope)
 
 
-def _row(name: str, tag: str, g: Tensor, passed: Tensor, slope: Tensor | None) -> Row:
+def _row(name: str, tag: str, g: Tensor, passed: Tensor, slope: Tensor | None) -> Measures:
     array = on_host(g).astype(np.float64)
     finite = array[np.isfinite(array)]
     counts, edges = np.histogram(finite, BINS)
@@ -89,7 +89,7 @@ def _row(name: str, tag: str, g: Tensor, passed: Tensor, slope: Tensor | None) -
         histogram = Histogram(edges, counts, float(finite.sum()), float(np.square(finite).sum()))
         norm = float(np.sqrt(np.square(array).sum()))
     saturated = None if slope is None else _share(np.abs(on_host(slope)) < SATURATED)
-    return Row(name, tag, g.shape, norm, _share(on_host(passed) == 0), saturated, histogram)
+    return Measures(name, tag, g.shape, norm, _share(on_host(passed) == 0), saturated, histogram)
 
 
 def _share(mask: Any) -> float:

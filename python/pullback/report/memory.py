@@ -17,7 +17,7 @@ from ..tensors.tensor import Tensor
 from ..transforms.passage import Passage
 
 
-class Block(NamedTuple):
+class MemoryBlock(NamedTuple):
     """The memory behind an array. A view shares the block of the array it was made from.
 
     Attributes:
@@ -74,7 +74,7 @@ class Holdings:
                     alone[key], changed = False, True
         return alone
 
-    def blocks(self, value: Any) -> Iterator[tuple[Any, Block]]:
+    def blocks(self, value: Any) -> Iterator[tuple[Any, MemoryBlock]]:
         """Yields (array, its block of memory) for each array in a value that a pullback keeps."""
         if isinstance(value, (tuple, list)):
             for item in value:
@@ -84,7 +84,7 @@ class Holdings:
         elif is_array(value):
             owner = _owner(value)
             size = owner.nbytes if isinstance(owner, np.ndarray) else owner.size
-            yield value, Block(id(owner), int(size), self._alone.get(id(owner), False))
+            yield value, MemoryBlock(id(owner), int(size), self._alone.get(id(owner), False))
 
 
 def is_array(value: Any) -> bool:

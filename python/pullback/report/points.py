@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..autodiff.block_cotangent import complete
 from ..autodiff.node import Node
-from ..autodiff.part import complete
 from ..autodiff.primitive import ZERO, Op
 from ..launch import door
 from ..launch.refusal import Refused

@@ -36,7 +36,7 @@ MOST_NAMED: Final = 8  # wrong ops that the text of an error names
 
 
 @dataclass(frozen=True)
-class Row:
+class CheckedOp:
     """One op of the tape.
 
     Attributes:
@@ -64,22 +64,22 @@ class Check:
     """The result of `tape.check`. It prints as a table, followed by a sentence for each op whose derivative is wrong.
 
     Attributes:
-        rows: a Row for each op between the leaves and the target, in the order in which the ops ran.
+        rows: a CheckedOp for each op between the leaves and the target, in the order in which the ops ran.
     """
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[CheckedOp]) -> None:
         self.rows = list(rows)
 
-    def _of(self, status: str) -> list[Row]:
+    def _of(self, status: str) -> list[CheckedOp]:
         return [row for row in self.rows if row.status == status]
 
     @property
-    def wrong(self) -> list[Row]:
+    def wrong(self) -> list[CheckedOp]:
         """The rows of ops whose derivative is wrong."""
         return self._of(WRONG)
 
     @property
-    def unchecked(self) -> list[Row]:
+    def unchecked(self) -> list[CheckedOp]:
         """The rows of ops that could not be checked; `why` is the reason."""
         return self._of(UNCHECKED)
 
@@ -105,7 +105,7 @@ class Check:
 
     def __str__(self) -> str:
         columns = ("op", "line", "times", "derivative", "furthest off at", "difference", "allowed", "remark")
-        alike: dict[Any, list[Row]] = {}
+        alike: dict[Any, list[CheckedOp]] = {}
         for row in self.rows:
             alike.setdefault((row.op, row.file, row.line, row.status, row.why if row.status != WRONG else ""), []).append(row)
         lines = [_cells(rows) for rows in alike.values()]
@@ -118,7 +118,7 @@ class Check:
         return f"Check({self._verdict()}{where})"
 
 
-def _cells(rows: Sequence[Row]) -> tuple[tuple[str, ...], ...]:
+def _cells(rows: Sequence[CheckedOp]) -> tuple[tuple[str, ...], ...]:
     """Formats one line of the table: ops of one line with the same result, with the figures of the worst of them."""
     row = max(rows, key=lambda row: row.worst.excess if row.worst else -1.0)
     at = (f"{os.path.basename(row.file)}:{row.line} {row.function}",)
@@ -146,7 +146,7 @@ def check(tape: Tape, target: Any) -> Check:
         walk = Walk(tape, targets)
         known: dict[int, Any] = {**walk.known}
         used = {x: place for place, node in enumerate(walk.nodes) for x in node.inputs}
-        rows: list[Row] = []
+        rows: list[CheckedOp] = []
         for place, node in enumerate(walk.nodes):
             rows += _rows(node, walk, known, rng, targets[0].device)
             for x in node.inputs:  # frees the float64 values that no later op reads
@@ -155,7 +155,7 @@ def check(tape: Tape, target: Any) -> Check:
     return Check(rows)
 
 
-def _rows(node: Node, walk: Walk, known: dict[int, Any], rng: Any, device: str) -> Iterator[Row]:
+def _rows(node: Node, walk: Walk, known: dict[int, Any], rng: Any, device: str) -> Iterator[CheckedOp]:
     """Yields the row of an op, and adds its result to the known values. An Output, which only passes values on, has none."""
     if isinstance(node.op, Output):
         results = known.get(node.inputs[0])
@@ -163,8 +163,8 @@ def _rows(node: Node, walk: Walk, known: dict[int, Any], rng: Any, device: str) 
             known[node.y] = results[node.op.place]
         return
 
-    def row(status: str, why: str, worst: Measured | None = None) -> Row:
-        return Row(node.op.name, node.code.co_filename, number_of_line(node.site), node.code.co_name, status, worst, why)
+    def row(status: str, why: str, worst: Measured | None = None) -> CheckedOp:
+        return CheckedOp(node.op.name, node.code.co_filename, number_of_line(node.site), node.code.co_name, status, worst, why)
 
     if node.y in walk.missed and node.y not in walk.shapes:
         yield row(UNCHECKED, "no gradient arrives here, because the pullback of an op after it raised an error")
@@ -188,7 +188,7 @@ def _rows(node: Node, walk: Walk, known: dict[int, Any], rng: Any, device: str) 
         known[node.y] = results if isinstance(node.op, Call) else results[0]
 
 
-def _judged(row: Callable[..., Row], function: Function, rng: Any) -> Row:
+def _judged(row: Callable[..., CheckedOp], function: Function, rng: Any) -> CheckedOp:
     try:
         first, again = function.run(function.point), function.run(function.point)
     except Exception as error:  # any error of a user's function, or of a reference that does not take these values

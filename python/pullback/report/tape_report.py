@@ -52,7 +52,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Row:
+class ExplainedOp:
     """One op of the tape.
 
     Attributes:
@@ -87,7 +87,7 @@ class Row:
 class Explanation:
     """The result of `tape.explain`: `rows`, in the order in which the ops ran. It prints as a table."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[ExplainedOp]) -> None:
         self.rows = list(rows)
 
     @property
@@ -126,13 +126,13 @@ def explain(tape: Tape, target: Any) -> Explanation:
     """Returns the Explanation of a tape, for GradientTape.explain."""
     sizes, seen = _sizes(tape, flatten(target)[0]), set[int]()
     holdings = Holdings(tape)
-    rows: list[Row] = []
+    rows: list[ExplainedOp] = []
     for node in named(tape.nodes):
         if node.y in sizes:
             rules, kept = dict([_rule(node.op, edge) for edge in node.named_edges()]), _kept(node, holdings, seen)
             shape, jacobian_bytes = sizes[node.y]
             file, line, function = node.code.co_filename, number_of_line(node.site), node.code.co_name
-            rows.append(Row(node.op.name, file, line, function, shape, rules, kept, jacobian_bytes))
+            rows.append(ExplainedOp(node.op.name, file, line, function, shape, rules, kept, jacobian_bytes))
     return Explanation(rows)
 
 
@@ -171,7 +171,7 @@ def _kept(node: Node, holdings: Holdings, seen: set[int]) -> tuple[Kept, ...]:
     return tuple(found)
 
 
-def _cells(row: Row) -> tuple[tuple[str, ...], ...]:
+def _cells(row: ExplainedOp) -> tuple[tuple[str, ...], ...]:
     """Formats a row of the table. An array that several rules of the op keep is shown once."""
     shown = list({k.name: k for k in reversed(row.kept)}.values())[::-1]
     rules = [line for name, words in row.rules.items() for line in wrap(f"{name}: {words}", WIDTH)]

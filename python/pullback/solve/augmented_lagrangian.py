@@ -29,7 +29,7 @@ from .descent import STALLED, Descent, Tolerances
 from .jacobians import host
 from .lbfgs import LBFGS
 from .lbfgsb import LBFGSB
-from .objective import At, Objective, unrecorded
+from .objective import LossPoint, Objective, unrecorded
 from .results import Result
 from .unknowns import Unknowns
 
@@ -208,7 +208,7 @@ class _Lagrangian:
         message = stop[1] or f"stopped after {nit} smooth problems and {objective.nfev} evaluations, by maxiter or maxfun"
         return self._made(at, maxcv, nit, stop[0], message)
 
-    def _check_constraints(self, at: At) -> None:
+    def _check_constraints(self, at: LossPoint) -> None:
         """Raises ArgumentError if a constraint is not finite at the start."""
         check_finite(self.objective.what, "params", host(at.x))
         for part in [*self.parts[0], *self.parts[1]]:
@@ -220,7 +220,7 @@ class _Lagrangian:
                     f"change it (a log or root of a negative number?); pb.debug_nans() finds the op."
                 )
 
-    def _inner(self, at: At, gtol: float, maxfun: int) -> tuple[At, bool]:
+    def _inner(self, at: LossPoint, gtol: float, maxfun: int) -> tuple[LossPoint, bool]:
         """Minimises the Lagrangian with fixed multipliers. Returns the point, and True if rounding ended it."""
         objective = self.objective
         rule: Any = (LBFGS if self.limits is None else LBFGSB)(objective, 5)
@@ -263,7 +263,7 @@ class _Lagrangian:
         split = len(found.eq)
         return replace(found, x=unknowns.structured(x), fun=fun, eq=multipliers[:split], ineq=multipliers[split:])
 
-    def _made(self, at: At, maxcv: float, nit: int, status: int, message: str) -> ConstrainedResult:
+    def _made(self, at: LossPoint, maxcv: float, nit: int, status: int, message: str) -> ConstrainedResult:
         fun = float(self.loss.value(self.unknowns.tree, self.loss.given).item())
         eq, ineq = [
             [values[end - size : end] for end, size in zip(np.cumsum(sizes).tolist(), sizes)]

@@ -93,7 +93,7 @@ GOES_ON: Final = 9  # the status of a problem that has not ended
 ROWS: Final = ("x", "damping", "growth", "scale", "walled", "extent")  # and the tensors in `limits`
 
 
-class Block:
+class ProblemBlock:
     """Some problems that have not ended. The attributes in ROWS have a row for each of them."""
 
     def __init__(self, batch: Batch, start: int, stop: int, x: Tensor, tolerances: Any) -> None:
@@ -192,7 +192,7 @@ def _statuses(gradient: Array, gain: Array, step: Array, lost: Array, bad: Array
 class _Model:
     """The linear models of the problems of a block, and their damped steps."""
 
-    def __init__(self, block: Block, j: Tensor, r: Tensor) -> None:
+    def __init__(self, block: ProblemBlock, j: Tensor, r: Tensor) -> None:
         batch = block.batch
         self.block, self.j, self.r = block, j, r
         scaled = batch.loss.scaled(TensorNamespace, r)
@@ -297,7 +297,7 @@ def solve_batch(
         size = max(64, BLOCK_ELEMENTS // (m * unknowns.size))
         status, nfev = np.zeros(unknowns.count, int), np.zeros(unknowns.count, int)
         for begin in range(0, unknowns.count, size):
-            _run(Block(batch, begin, min(begin + size, unknowns.count), start, stop), x, status, nfev, stop.max_nfev)
+            _run(ProblemBlock(batch, begin, min(begin + size, unknowns.count), start, stop), x, status, nfev, stop.max_nfev)
         vector = asarray(x.astype(batch.dtype), device=unknowns.device)
         parts = [_final(batch, vector, slice(begin, begin + size)) for begin in range(0, unknowns.count, size)]
         r, j, gradient, cost = [concat([part[k] for part in parts]) if len(parts) > 1 else parts[0][k] for k in range(4)]
@@ -316,7 +316,7 @@ def _nothing(unknowns: Unknowns) -> LeastSquaresResult:
     )
 
 
-def _run(block: Block, x: Array, status: Array, nfev: Array, most: int) -> None:
+def _run(block: ProblemBlock, x: Array, status: Array, nfev: Array, most: int) -> None:
     nfev[block.index] = 1  # with the first Jacobian
     for k in range(2, most + 1):
         found = block.iterate()

@@ -20,7 +20,7 @@ from ..tensors.tensor import Tensor
 from ..transforms.jacobian import batched_pull
 from ..transforms.jvp import linearize, pushed
 from ..transforms.vjp import vjp
-from .linear import Linear, Recordings
+from .linear import LinearModel, Recordings
 from .normal import Normal
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def squared(v: Any) -> float:
     return float(scaled @ scaled) * largest * largest
 
 
-def linear_model(lm: LevenbergMarquardt, f: Callable[..., Any], args: tuple[Any, ...]) -> Linear:
+def linear_model(lm: LevenbergMarquardt, f: Callable[..., Any], args: tuple[Any, ...]) -> LinearModel:
     """Returns the linear model of the residuals at the present Parameters."""
     if lm.recorded is None or lm.recorded.f is not f:
         lm.recorded = Recordings(lm, f)
@@ -49,7 +49,7 @@ def linear_model(lm: LevenbergMarquardt, f: Callable[..., Any], args: tuple[Any,
     return ByRows(lm, args, r) if m < n else ByColumns(lm, args, r)
 
 
-class _ByMatrix(Linear):
+class _ByMatrix(LinearModel):
     """A model with the whole Jacobian, or with JᵀJ. A QR leaves its triangle, by which later systems are solved."""
 
     jacobian: Any
@@ -242,7 +242,7 @@ class ByRows(_ByMatrix):
         return self.inner((self.product(self._system, self._solved(moved)) - g) / self._damping)
 
 
-class MatrixFree(Linear):
+class MatrixFree(LinearModel):
     """Conjugate gradients on JᵀJ + damping I, with products by forward mode and by pullbacks."""
 
     def __init__(self, lm: LevenbergMarquardt, args: tuple[Any, ...], r: Tensor) -> None:

@@ -11,7 +11,7 @@ from ..ops.linalg import vecdot
 from ..ops.movement import concat, stack
 from ..tensors.tensor import Tensor
 from .line_search import Wolfe, more_thuente
-from .objective import At, Objective
+from .objective import LossPoint, Objective
 
 State = tuple[Tensor, ...]
 LONGEST = 1e20  # the longest step without bounds, in units of the first one
@@ -40,10 +40,10 @@ class Stop(NamedTuple):
     success: bool
 
 
-class Step(NamedTuple):
+class Iterate(NamedTuple):
     """A new point, and why the method would stop there, or None. counts: False if the point is no new one."""
 
-    at: At
+    at: LossPoint
     stop: Stop | None
     counts: bool = True
 
@@ -69,11 +69,11 @@ class Tolerances:
     first: float = 0.0
     steepest: float = 0.0
 
-    def begin(self, at: At) -> None:
+    def begin(self, at: LossPoint) -> None:
         """Forgets the points of another function."""
         self.slow, self.first, self.steepest = 0, at.loss, at.grad_norm
 
-    def reached(self, before: At | None, at: At) -> Stop | None:
+    def reached(self, before: LossPoint | None, at: LossPoint) -> Stop | None:
         """Receives the points before and after a step. Returns a Stop if the minimisation ends there."""
         if before is None:
             self.begin(at)
@@ -89,7 +89,7 @@ class Tolerances:
             return None
         return Stop(0, f"converged: the loss fell by no more than ftol={self.ftol:g}, relative to its size or its whole fall", True)
 
-    def stalled(self, at: At, hidden: bool) -> Stop:
+    def stalled(self, at: LossPoint, hidden: bool) -> Stop:
         """Returns the end where no lower loss was found. hidden: slopes promise a minimum so near that rounding hides it."""
         if not (self.relative and hidden and at.grad_norm <= self.gtol):
             return STALLED
@@ -109,7 +109,7 @@ OUT_OF_RANGE = Stop(
     False,
 )
 BOTTOMLESS = Stop(3, "f has no lower bound: a longer step leads to the loss -inf", False)
-Steps = Generator[Step, bool, None]
+Iterates = Generator[Iterate, bool, None]
 
 
 class Descent:
@@ -120,12 +120,12 @@ class Descent:
         self._hidden = self._bottomless = self._out_of_range = self._short = False  # what the last line searches met
         self._nearest = math.inf  # the least distance along a line at which the slopes of two points promise a minimum
 
-    def reached(self, at: At) -> Stop | None:
+    def reached(self, at: LossPoint) -> Stop | None:
         """Returns a Stop if the minimisation ends where it begins."""
         return self.tolerances.reached(None, at)
 
-    def steps(self, at: At) -> Steps:
-        """Yields one Step per iteration, and receives True if the user has changed arguments since."""
+    def steps(self, at: LossPoint) -> Iterates:
+        """Yields one Iterate per iteration, and receives True if the user has changed arguments since."""
         rule = self.rule
         state, before, fresh = rule.start(at.x), None, True
         idle, least = 0, at.grad_norm
@@ -137,14 +137,14 @@ class Descent:
             if found is None or idle >= PATIENCE or self._bottomless:
                 at = found[0] if self._bottomless and found is not None else at
                 self.objective.unknowns.place(at.x)
-                yield Step(at, self._end(at), False)
+                yield Iterate(at, self._end(at), False)
                 return
             before, (at, state), fresh = at, found, False
             falls = before.loss - at.loss > NOISE * self.objective.epsilon * abs(at.loss)
             self._hidden, self._nearest = self._hidden and not falls, math.inf if falls else self._nearest
             idle, least = (0 if falls or at.grad_norm < least else idle + 1), min(least, at.grad_norm)
             stop = self.tolerances.reached(before, at)
-            if (yield Step(at, None if self._short and at.grad_norm > 0.0 else stop)):
+            if (yield Iterate(at, None if self._short and at.grad_norm > 0.0 else stop)):
                 # the last step was taken on the old function, so it is remembered with the old gradients
                 old = (at.x, at.gradient, before.x, before.gradient)
                 state = self.objective.call("remember", self._remembered, *old, *state, of_f=False)
@@ -153,7 +153,7 @@ class Descent:
                 self.tolerances.begin(at)
                 idle, least = 0, at.grad_norm
 
-    def _end(self, at: At) -> Stop:
+    def _end(self, at: LossPoint) -> Stop:
         """Returns why no further step is taken."""
         if self._bottomless:
             return BOTTOMLESS
@@ -186,7 +186,7 @@ class Descent:
         t, gradient, reached = self.objective.trial(x, d, one, *more[count:])
         return state, d, concat([report, reached]), t, gradient
 
-    def _search(self, at: At, before: At | None, state: State, fresh: bool) -> tuple[At, State] | None:
+    def _search(self, at: LossPoint, before: LossPoint | None, state: State, fresh: bool) -> tuple[LossPoint, State] | None:
         """Returns the point that a line search finds, and the state of the rule there; None if there is no lower one."""
         objective, tried = self.objective, None
         t = g = at.x
@@ -208,7 +208,9 @@ class Descent:
         found = self._along(at, d, (slope, square), first, min(furthest, LONGEST * first), tried)
         return None if found is None else (found, state)
 
-    def _along(self, at: At, d: Tensor, facts: tuple[float, float], first: float, furthest: float, tried: At | None) -> At | None:
+    def _along(
+        self, at: LossPoint, d: Tensor, facts: tuple[float, float], first: float, furthest: float, tried: LossPoint | None
+    ) -> LossPoint | None:
         """Returns the point that the line search finds along d; None if there is no lower one.
 
         facts: the slope along d, and its squared length. tried: the point of the step 1.

@@ -32,7 +32,7 @@ from ..tree import in_order
 from .arguments import check_call, check_function, count, positive
 from .dampened import linear_model
 from .jacobians import Unknowns, host
-from .linear import Linear
+from .linear import LinearModel
 from .losses import Loss
 from .normal import Launches
 from .results import StepInfo
@@ -156,7 +156,7 @@ class LevenbergMarquardt:
                 self._restore(before)
                 raise
 
-    def _trials(self, model: Linear, before: list[Tensor]) -> StepInfo:
+    def _trials(self, model: LinearModel, before: list[Tensor]) -> StepInfo:
         ratio, failure, count = -math.inf, None, 0
         rounding = float(np.finfo(self.dtype).eps) * model.cost
         for count in range(1, self.trials + 1):
@@ -189,7 +189,7 @@ class LevenbergMarquardt:
             ) from failure
         return StepInfo(model.cost, False, self.damping, ratio, count, model.cost, model.solver)
 
-    def _moved(self, model: Linear, before: list[Tensor], delta: Any) -> tuple[float, float]:
+    def _moved(self, model: LinearModel, before: list[Tensor], delta: Any) -> tuple[float, float]:
         """Assigns the Parameters plus the step, clipped to the bounds. Returns the predicted decrease of the cost, and the cost."""
         change = asarray(delta, device=self.device)
         if self.limits is not None:
@@ -208,7 +208,7 @@ class LevenbergMarquardt:
             place += p.size
         return predicted, self.loss.cost(host(model.residuals()))
 
-    def _accelerated(self, model: Linear, delta: Any, change: Tensor) -> Tensor:
+    def _accelerated(self, model: LinearModel, delta: Any, change: Tensor) -> Tensor:
         """Adds half the acceleration of a geodesic to the step, unless it is large beside the step."""
         second = asarray(model.acceleration(delta), device=self.device)
         small = 4 * float(sqrt(sum(second * second))) <= ACCELERATION * float(sqrt(sum(change * change)))
@@ -225,15 +225,15 @@ class LevenbergMarquardt:
 
     # ---- the damping
 
-    def _lower_damping(self, model: Linear, ratio: float) -> None:
+    def _lower_damping(self, model: LinearModel, ratio: float) -> None:
         self._set_damping(model, self.damping * max(0.1, 1 - (2 * ratio - 1) ** 3))
         self._growth = 2.0
 
-    def _raise_damping(self, model: Linear) -> None:
+    def _raise_damping(self, model: LinearModel) -> None:
         self._set_damping(model, self.damping * self._growth)
         self._growth = min(2 * self._growth, 1e3)
 
-    def _set_damping(self, model: Linear, damping: float) -> None:
+    def _set_damping(self, model: LinearModel, damping: float) -> None:
         limits = np.finfo(self.dtype)
         least, most = max(LEAST * model.largest, float(limits.tiny)), min(MOST * model.largest, float(limits.max) / 4)
         self.damping = min(max(damping, least), most)

@@ -7,16 +7,16 @@ from collections.abc import Generator
 from typing import NamedTuple
 
 
-class At(NamedTuple):
+class LinePoint(NamedTuple):
     """A step, and the value and slope of the function there."""
 
     step: float
     value: float
     slope: float
 
-    def lowered(self, gradient: float) -> At:
+    def lowered(self, gradient: float) -> LinePoint:
         """Returns this point of the function minus the line of this gradient."""
-        return At(self.step, self.value - self.step * gradient, self.slope - gradient)
+        return LinePoint(self.step, self.value - self.step * gradient, self.slope - gradient)
 
 
 class Wolfe(NamedTuple):
@@ -43,7 +43,7 @@ def more_thuente(value: float, slope: float, first: float, largest: float, wolfe
     A value that is not finite counts as too long a step: the next one is a fifth of it, or lies between the best step and it.
     """
     aim = wolfe.decrease * slope
-    best = other = At(0.0, value, slope)
+    best = other = LinePoint(0.0, value, slope)
     bracketed, auxiliary = False, True  # auxiliary: the first stage, which works on the function minus its line of decrease
     low, high, step = 0.0, 5.0 * first, min(first, largest)
     width, width_before = largest, 2.0 * largest
@@ -53,7 +53,7 @@ def more_thuente(value: float, slope: float, first: float, largest: float, wolfe
             largest = high = step
             step = best.step + 0.2 * (step - best.step)
             continue
-        now, line = At(step, f, g), value + step * aim
+        now, line = LinePoint(step, f, g), value + step * aim
         auxiliary = auxiliary and not (f <= line and g >= 0.0)
         if f <= line and abs(g) <= -wolfe.slope * slope:
             return "found"
@@ -76,7 +76,9 @@ def more_thuente(value: float, slope: float, first: float, largest: float, wolfe
     return "stalled"
 
 
-def _next(best: At, other: At, now: At, lower: float, bracketed: bool, limits: tuple[float, float]) -> tuple[At, At, float, bool]:
+def _next(
+    best: LinePoint, other: LinePoint, now: LinePoint, lower: float, bracketed: bool, limits: tuple[float, float]
+) -> tuple[LinePoint, LinePoint, float, bool]:
     """Returns the new ends of the interval, the next step, and True if the ends bracket a minimum.
 
     lower: the gradient of the line that is subtracted from the function while the step is chosen.
@@ -100,20 +102,20 @@ def _next(best: At, other: At, now: At, lower: float, bracketed: bool, limits: t
     return best, other, step, closed
 
 
-def _shorter(a: At, c: At) -> float:
+def _shorter(a: LinePoint, c: LinePoint) -> float:
     """Returns the step after a value that is higher: from the cubic, or halfway to the parabola if the cubic is farther."""
     cubic = _cubic(a, c)
     parabola = a.step + a.slope / ((a.value - c.value) / (c.step - a.step) + a.slope) / 2.0 * (c.step - a.step)
     return cubic if abs(cubic - a.step) < abs(parabola - a.step) else cubic + (parabola - cubic) / 2.0
 
 
-def _turned(a: At, c: At) -> float:
+def _turned(a: LinePoint, c: LinePoint) -> float:
     """Returns the step after a lower value where the slope has turned: the cubic's or the secant's, whichever is farther."""
     cubic, secant = _cubic(c, a), c.step + c.slope / (c.slope - a.slope) * (a.step - c.step)
     return cubic if abs(cubic - c.step) > abs(secant - c.step) else secant
 
 
-def _flatter(a: At, b: At, c: At, bracketed: bool, limits: tuple[float, float]) -> float:
+def _flatter(a: LinePoint, b: LinePoint, c: LinePoint, bracketed: bool, limits: tuple[float, float]) -> float:
     """Returns the step after a lower value whose slope has the same sign and is smaller."""
     theta = 3.0 * (a.value - c.value) / (c.step - a.step) + a.slope + c.slope
     scale = max(abs(theta), abs(a.slope), abs(c.slope))
@@ -130,7 +132,7 @@ def _flatter(a: At, b: At, c: At, bracketed: bool, limits: tuple[float, float]) 
     return min(max(secant if nearer else cubic, limits[0]), limits[1])
 
 
-def _cubic(a: At, c: At) -> float:
+def _cubic(a: LinePoint, c: LinePoint) -> float:
     """Returns the minimum of the cubic through two points with their slopes, computed from the first point."""
     theta = 3.0 * (a.value - c.value) / (c.step - a.step) + a.slope + c.slope
     scale = max(abs(theta), abs(a.slope), abs(c.slope))

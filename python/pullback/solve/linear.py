@@ -102,7 +102,7 @@ def parts_of(lm: LevenbergMarquardt, vector: Tensor) -> list[Tensor]:
     return found
 
 
-class Linear:
+class LinearModel:
     """The residuals r, J, and the steps of least |r + J delta|² + damping |delta|² / scale².
 
     Attributes:

@@ -20,7 +20,7 @@ from .descent import Descent, Stop, Tolerances
 from .jacobians import refuse_recording
 from .lbfgs import LBFGS
 from .lbfgsb import LBFGSB
-from .objective import At, Objective, unrecorded
+from .objective import LossPoint, Objective, unrecorded
 from .quasi_newton import BFGS, SSBFGS, SSBroyden
 from .results import Result
 from .scipy_methods import BY_NAME, SCIPY, ScipySolver, check_scipy_method
@@ -46,14 +46,14 @@ class Iteration:
         args: the arguments of f, which the loop may change. The new ones hold from the next iteration on.
     """
 
-    def __init__(self, at: At, nit: int, objective: Objective) -> None:
+    def __init__(self, at: LossPoint, nit: int, objective: Objective) -> None:
         vars(self).update(loss=at.loss, grad_norm=at.grad_norm, nit=nit, nfev=objective.nfev, _at=at, _objective=objective)
 
     loss: float
     grad_norm: float
     nit: int
     nfev: int
-    _at: At
+    _at: LossPoint
     _objective: Objective
 
     @property
@@ -191,7 +191,7 @@ class Minimization:
         which = f"maxiter={maxiter}" if nit >= maxiter else f"maxfun={maxfun}"
         return Stop(1, f"stopped by {which}, after {nit} iterations and {nfev} evaluations", False)
 
-    def _made(self, at: At, nit: int, stop: Any) -> MinimizeResult:
+    def _made(self, at: LossPoint, nit: int, stop: Any) -> MinimizeResult:
         o = self._objective
         self._end = at
         x, jac = o.unknowns.structured(at.x), o.unknowns.structured(at.gradient)

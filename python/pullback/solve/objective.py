@@ -37,7 +37,7 @@ from .stationary import Point
 from .unknowns import Unknowns
 
 
-class At(NamedTuple):
+class LossPoint(NamedTuple):
     """A point: the flat vector, the loss, the flat gradient, the slope along the step to it, and the norm of the gradient."""
 
     x: Tensor
@@ -266,18 +266,18 @@ class Objective:
             door.enter(before)
         return self.call(key, function, *given)
 
-    def evaluate(self, x: Tensor, d: Tensor | None = None, step: float = 0.0) -> At:
+    def evaluate(self, x: Tensor, d: Tensor | None = None, step: float = 0.0) -> LossPoint:
         """Returns the point x + step * d. It is counted, and reads three numbers from the device."""
         direction = d if d is not None else zeros((self.unknowns.size,), dtype=x.dtype, device=x.device)
         alpha = self.one if step == 1.0 else self.zero if step == 0.0 else self.scalar(step)
         t, g, report = self.call("trial", self.trial, x, direction, alpha, *self.given)
         return self.point(t, g, report.numpy().tolist())
 
-    def point(self, t: Tensor, g: Tensor, report: Sequence[float]) -> At:
+    def point(self, t: Tensor, g: Tensor, report: Sequence[float]) -> LossPoint:
         """Returns the point of a trial from what the host read, and counts the evaluation."""
         self.nfev += 1
         self.njev += 1
-        return At(t, report[0], g, report[1], report[2])
+        return LossPoint(t, report[0], g, report[1], report[2])
 
     def length(self, x: Tensor) -> float:
         """Returns the Euclidean norm of a flat vector."""
@@ -293,7 +293,7 @@ class Objective:
         """False if f reads the unknowns itself, or takes a module of them, so that it cannot be called at other values."""
         return self._takes_params and not self.unknowns.is_module
 
-    def dependent(self, at: At, gtol: float, unsolved: str) -> tuple[Tensor, ...] | None:
+    def dependent(self, at: LossPoint, gtol: float, unsolved: str) -> tuple[Tensor, ...] | None:
         """Returns the minimum x, the loss and the gradient there as values that depend on the tensors in `args`.
 
         They are for tapes and forward mode, and depend on Parameters in `args`, too. Under constraints, to ask for a derivative of
@@ -313,7 +313,7 @@ class Objective:
         z = of_minimum(self.what, loss, at.x, sources, point.judge)
         return z, *value_and_grad(loss)(z, *sources)
 
-    def check_start(self, at: At, changed: bool = False) -> None:
+    def check_start(self, at: LossPoint, changed: bool = False) -> None:
         """Raises ArgumentError if the loss or the gradient is not finite where the minimisation begins.
 
         changed: it goes on from there, with arguments that the loop has changed.

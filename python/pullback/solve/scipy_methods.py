@@ -21,9 +21,9 @@ from ..tensors.creation import asarray
 from ..tensors.tensor import Tensor
 from ..transforms.tape import GradientTape
 from .arguments import listed
-from .descent import BOTTOMLESS, Step, Steps, Stop
+from .descent import BOTTOMLESS, Iterate, Iterates, Stop
 from .jacobians import host
-from .objective import At, Objective
+from .objective import LossPoint, Objective
 
 RECENT: Final = 8  # points that are kept, because SciPy's callbacks name a point that it has evaluated before
 
@@ -103,25 +103,25 @@ class ScipySolver:
             if self.name not in ("Nelder-Mead", "Powell", "COBYLA", "COBYQA"):
                 raise ArgumentError(f"minimize: scipy:{self.name} has no limit of evaluations. Use maxiter=.")
             self.options[key] = self.options.pop("maxfun")
-        self._recent: list[tuple[bytes, Any, At]] = []
+        self._recent: list[tuple[bytes, Any, LossPoint]] = []
 
-    def reached(self, at: At) -> Stop | None:
+    def reached(self, at: LossPoint) -> Stop | None:
         """Returns None: SciPy decides if the first point is a minimum."""
         self._keep(at)
         return None
 
-    def steps(self, at: At) -> Steps:
-        """Yields one Step per iteration of SciPy, which begins again if the user changed arguments while it ran."""
+    def steps(self, at: LossPoint) -> Iterates:
+        """Yields one Iterate per iteration of SciPy, which begins again if the user changed arguments while it ran."""
         while True:
             done, changed = yield from self._one_run(at)
             at = self._at(done.x)
             if not changed:
                 break
         stop = Stop(int(done.status), str(done.message), bool(done.success))
-        yield Step(at, BOTTOMLESS if at.loss == -math.inf else stop, False)
+        yield Iterate(at, BOTTOMLESS if at.loss == -math.inf else stop, False)
 
-    def _one_run(self, at: At) -> Generator[Step, bool, tuple[Any, bool]]:
-        """Yields one Step per iteration. Returns SciPy's result, and True if the user changed arguments before it ended."""
+    def _one_run(self, at: LossPoint) -> Generator[Iterate, bool, tuple[Any, bool]]:
+        """Yields one Iterate per iteration. Returns SciPy's result, and True if the user changed arguments before it ended."""
         asked = conversation(lambda ask: self._minimize(at, ask))
         changed = False
         try:
@@ -129,7 +129,7 @@ class ScipySolver:
             while True:
                 answer: Any = None
                 if kind == "iteration":
-                    changed = (yield Step(self._at(x), None)) or changed
+                    changed = (yield Iterate(self._at(x), None)) or changed
                 elif kind == "value":
                     found = self._at(x)
                     answer = (found.loss, host(found.gradient)) if self.facts.gradient else found.loss
@@ -141,7 +141,7 @@ class ScipySolver:
         finally:
             asked.close()
 
-    def _minimize(self, at: At, ask: Callable[[Any, Any], Any]) -> Any:
+    def _minimize(self, at: LossPoint, ask: Callable[[Any, Any], Any]) -> Any:
         """Runs SciPy, in the second thread."""
         more: dict[str, Any] = {"jac": True} if self.facts.gradient else {}
         if self.facts.hessian == "product":
@@ -167,7 +167,7 @@ class ScipySolver:
         unknowns = self.objective.unknowns
         return asarray(np.asarray(x, np.float64), dtype=unknowns.dtype, device=unknowns.device, copy=True)
 
-    def _at(self, x: Any) -> At:
+    def _at(self, x: Any) -> LossPoint:
         key = x.tobytes()
         for known, given, at in self._recent:
             if known == key and given is self.objective.given:
@@ -176,7 +176,7 @@ class ScipySolver:
         self._keep(at, key)
         return at
 
-    def _keep(self, at: At, key: bytes | None = None) -> None:
+    def _keep(self, at: LossPoint, key: bytes | None = None) -> None:
         self._recent.insert(0, (host(at.x).tobytes() if key is None else key, self.objective.given, at))
         del self._recent[RECENT:]
 

@@ -20,7 +20,7 @@ LARGE: Final = 300  # unknowns from which on the damping is found with Cholesky 
 CLOSE: Final = 0.1  # how closely a step reaches the radius, as a share of it
 
 
-class Step(NamedTuple):
+class TrialStep(NamedTuple):
     """A step.
 
     Attributes:
@@ -57,7 +57,7 @@ class Model:
         else:
             self.r, self.q = j, r
 
-    def step(self, x: Array, low: Array, high: Array, held: Array, scale: Array, radius: float) -> Step:
+    def step(self, x: Array, low: Array, high: Array, held: Array, scale: Array, radius: float) -> TrialStep:
         """Returns the step of least model cost within the radius and the bounds. held: the elements that stay where they are."""
         dx, damping = np.zeros_like(x), 0.0
         free = ~held
@@ -77,7 +77,7 @@ class Model:
             room = max(np.sqrt(max(radius * radius - used * used, 0.0)), CLOSE * radius)
         moved = self.r @ dx
         predicted = -float(moved @ self.q + 0.5 * (moved @ moved))
-        return Step(dx, float(np.linalg.norm(scale * dx)), predicted, damping)
+        return TrialStep(dx, float(np.linalg.norm(scale * dx)), predicted, damping)
 
     def _free_step(self, dx: Array, free: Array, scale: Array, radius: float) -> tuple[Array, float]:
         """Returns the step of the free elements, given the others, and its damping."""

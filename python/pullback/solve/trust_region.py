@@ -9,8 +9,8 @@ from ..ops.linalg import vecdot
 from ..ops.movement import stack
 from ..tensors.creation import zeros
 from ..tensors.tensor import Tensor
-from .descent import BOTTOMLESS, NOISE, OUT_OF_RANGE, Step, Steps, Stop, Tolerances
-from .objective import At, Objective
+from .descent import BOTTOMLESS, NOISE, OUT_OF_RANGE, Iterate, Iterates, Stop, Tolerances
+from .objective import LossPoint, Objective
 
 ACCEPTED: Final = 1e-4  # the least gain, as a share of the predicted one, with which a step is taken
 
@@ -21,12 +21,12 @@ class TrustRegion:
     def __init__(self, objective: Objective, tolerances: Tolerances) -> None:
         self.objective, self.tolerances = objective, tolerances
 
-    def reached(self, at: At) -> Stop | None:
+    def reached(self, at: LossPoint) -> Stop | None:
         """Returns a Stop if the minimisation ends where it begins."""
         return self.tolerances.reached(None, at)
 
-    def steps(self, at: At) -> Steps:
-        """Yields one Step per accepted step, and receives True if the user has changed arguments since."""
+    def steps(self, at: LossPoint) -> Iterates:
+        """Yields one Iterate per accepted step, and receives True if the user has changed arguments since."""
         objective, radius, hidden = self.objective, 1.0, False
         while True:
             found = self._model_step(at, radius)
@@ -49,7 +49,7 @@ class TrustRegion:
             if ratio > ACCEPTED:
                 hidden = False
                 before, at = at, new
-                if (yield Step(at, self.tolerances.reached(before, at))):
+                if (yield Iterate(at, self.tolerances.reached(before, at))):
                     at = objective.evaluate(at.x)
                     objective.check_start(at, changed=True)
                     self.tolerances.begin(at)
@@ -57,12 +57,12 @@ class TrustRegion:
                 yield self._ended(at, self.tolerances.stalled(at, hidden))
                 return
 
-    def _ended(self, at: At, stop: Stop) -> Step:
-        """Returns the last Step, which is taken back to `at`."""
+    def _ended(self, at: LossPoint, stop: Stop) -> Iterate:
+        """Returns the last Iterate, which is taken back to `at`."""
         self.objective.unknowns.place(at.x)
-        return Step(at, stop, False)
+        return Iterate(at, stop, False)
 
-    def _ratio(self, at: At, new: At, predicted: float) -> float:
+    def _ratio(self, at: LossPoint, new: LossPoint, predicted: float) -> float:
         """Returns the gain as a share of the predicted one. Where rounding hides the gain, a smaller gradient counts as one."""
         if not (math.isfinite(new.loss) and math.isfinite(new.grad_norm)):
             return -math.inf
@@ -70,12 +70,12 @@ class TrustRegion:
             return 1.0 if new.grad_norm < at.grad_norm else -1.0
         return (at.loss - new.loss) / predicted if predicted > 0.0 else -1.0
 
-    def _is_hidden(self, at: At, new: At, predicted: float) -> bool:
+    def _is_hidden(self, at: LossPoint, new: LossPoint, predicted: float) -> bool:
         """True if rounding of the loss hides what a step gains, and what the model predicts of it."""
         noise = NOISE * self.objective.epsilon * max(abs(at.loss), abs(new.loss))
         return abs(at.loss - new.loss) <= noise and predicted <= noise
 
-    def _model_step(self, at: At, radius: float) -> tuple[Tensor, float, float, bool] | None:
+    def _model_step(self, at: LossPoint, radius: float) -> tuple[Tensor, float, float, bool] | None:
         """Returns a step within the radius, its length, the decrease that the model predicts, and True if it ends at the radius.
 
         Returns None if the square of the gradient, or its product with the Hessian, is out of the range of the dtype.

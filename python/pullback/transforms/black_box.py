@@ -31,7 +31,7 @@ ESTIMATES: Final[tuple[Estimate, ...]] = get_args(Estimate)
 
 
 @dataclass
-class Stats:
+class BlackBoxStats:
     """The numbers of calls and evaluations of a black box so far.
 
     Attributes:
@@ -96,7 +96,7 @@ class BlackBox:
     """The function that `black_box` returns. `stats` counts the calls of the wrapped function."""
 
     def __init__(self, F: Callable[..., Any], gradient: Any, step: float, samples: int, batch: bool | str, generator: Any) -> None:
-        self.function, self.stats = F, Stats()
+        self.function, self.stats = F, BlackBoxStats()
         self._gradient, self._step, self._samples, self._batch = gradient, step, samples, batch
         self._generator = generator
         self._surrogate = Surrogate()

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from ..autodiff.node import Recorded
     from ..autodiff.tape import Tape
 
-# A mask is an int whose bit k stands for target k. A part is a mask with the cotangents for its targets: one tensor with a first
-# axis over these targets in the order of their bits, or without this axis if there is only one target.
-Part = tuple[int, Any]
+# A mask is an int whose bit k stands for target k. Its cotangents are one tensor with a first axis over its targets in the order of
+# their bits, or without this axis if there is only one target.
+Masked = tuple[int, Any]
 LARGE_BYTES: Final = 1 << 18  # bytes of one value's cotangents for all targets: more do not stay in the cache from op to op
 _ALONE: Final = nullcontext()
 
@@ -64,15 +64,15 @@ def _sweep(tape: Tape, targets: list[Tensor], sources: list[Any], unconnected: s
         tape.nodes = []
     if _largest(nodes) * len(targets) > LARGE_BYTES:
         groups.clear()  # the groups hold references to the nodes, too
-        for k, parts in enumerate(begun):
+        for k, cotangents in enumerate(begun):
             last = k + 1 == len(begun)
-            _walk(tape, 1 << k, nodes if free and last else nodes[:], parts, reach, serials)
+            _walk(tape, 1 << k, nodes if free and last else nodes[:], cotangents, reach, serials)
         return _rows(tape, targets, sources, _joined(begun), missing if unconnected == "none" else ())
-    parts = _joined(begun)
+    cotangents = _joined(begun)
     del nodes
     for mask in sorted(groups, key=int.bit_count):  # consumers first: their masks are subsets
-        _walk(tape, mask, groups.pop(mask), parts, reach, serials)
-    return _rows(tape, targets, sources, parts, missing if unconnected == "none" else ())
+        _walk(tape, mask, groups.pop(mask), cotangents, reach, serials)
+    return _rows(tape, targets, sources, cotangents, missing if unconnected == "none" else ())
 
 
 def _shared_by(tape: Tape, targets: Sequence[Tensor]) -> tuple[dict[int, int], dict[int, list[Recorded]]]:
@@ -94,26 +94,28 @@ def _shared_by(tape: Tape, targets: Sequence[Tensor]) -> tuple[dict[int, int], d
     return masks, groups
 
 
-def _joined(several: list[dict[int, list[Part]]]) -> dict[int, list[Part]]:
-    """Returns the parts of several walks together, by the serials of the values."""
-    found: dict[int, list[Part]] = {}
-    for parts in several:
-        for serial, of in parts.items():
+def _joined(several: list[dict[int, list[Masked]]]) -> dict[int, list[Masked]]:
+    """Returns the masked cotangents of several walks together, by the serials of the values."""
+    found: dict[int, list[Masked]] = {}
+    for cotangents in several:
+        for serial, of in cotangents.items():
             found.setdefault(serial, []).extend(of)
     return found
 
 
-def _walk(tape: Tape, mask: int, nodes: list[Recorded], parts: dict[int, list[Part]], reach: set[int], sources: set[int]) -> None:
+def _walk(
+    tape: Tape, mask: int, nodes: list[Recorded], cotangents: dict[int, list[Masked]], reach: set[int], sources: set[int]
+) -> None:
     """Pulls the cotangents for all targets of the mask back through the nodes at once."""
     sums = Sums("accumulate")
     with Batch(mask.bit_count(), directions=True) if mask & (mask - 1) else _ALONE as batch:
-        for serial in [node.y for node in named(nodes) if node.y in parts]:
-            whole = _whole(mask, parts.pop(serial))
+        for serial in [node.y for node in named(nodes) if node.y in cotangents]:
+            whole = _whole(mask, cotangents.pop(serial))
             sums.of[serial] = whole if batch is None else _of_each(whole, lambda g: Batched(batch, g))
         walk(tape, nodes, reach, sources, sums)
     for serial, g in sums.of.items():
         found = total(g)
-        parts.setdefault(serial, []).append((mask, found if batch is None else _of_each(found, lambda g: of_all(g, batch))))
+        cotangents.setdefault(serial, []).append((mask, found if batch is None else _of_each(found, lambda g: of_all(g, batch))))
 
 
 def _largest(nodes: list[Recorded]) -> int:
@@ -130,33 +132,33 @@ def _bits(mask: int) -> list[int]:
     return [k for k in range(mask.bit_length()) if mask >> k & 1]
 
 
-def _whole(mask: int, parts: list[Part]) -> Any:
+def _whole(mask: int, cotangents: list[Masked]) -> Any:
     """Returns the cotangents for all targets of the mask as one tensor.
 
-    If the parts' targets, in order, are exactly those of the mask, the parts are concatenated. Otherwise they are summed for each
-    target, with zeros for a target without a part.
+    If the targets of the masked cotangents, in order, are exactly those of the mask, the cotangents are concatenated. Otherwise
+    they are summed for each target, with zeros for a target that has none.
     """
-    if len(parts) == 1 and parts[0][0] == mask:
-        return parts[0][1]
-    if isinstance(parts[0][1], Cotangents):
-        places = {place: None for _, g in parts for place in g.of}
-        return Cotangents({place: _whole(mask, [(part, g.of[place]) for part, g in parts if place in g.of]) for place in places})
-    parts = sorted(parts, key=lambda part: part[0] & -part[0])
-    if [k for part, _ in parts for k in _bits(part)] != _bits(mask):
-        rows = _each(parts)
+    if len(cotangents) == 1 and cotangents[0][0] == mask:
+        return cotangents[0][1]
+    if isinstance(cotangents[0][1], Cotangents):
+        places = {place: None for _, g in cotangents for place in g.of}
+        return Cotangents({place: _whole(mask, [(own, g.of[place]) for own, g in cotangents if place in g.of]) for place in places})
+    cotangents = sorted(cotangents, key=lambda masked: masked[0] & -masked[0])
+    if [k for own, _ in cotangents for k in _bits(own)] != _bits(mask):
+        rows = _each(cotangents)
         zero = zeros_like(next(iter(rows.values())))
-        parts = [(1 << k, rows.get(k, zero)) for k in _bits(mask)]
-    if len(parts) == 1:
-        return parts[0][1]
-    return joined([g if part & (part - 1) else reshaped(g, (1, *g.shape)) for part, g in parts], 0)
+        cotangents = [(1 << k, rows.get(k, zero)) for k in _bits(mask)]
+    if len(cotangents) == 1:
+        return cotangents[0][1]
+    return joined([g if own & (own - 1) else reshaped(g, (1, *g.shape)) for own, g in cotangents], 0)
 
 
-def _each(parts: list[Part]) -> dict[int, Tensor]:
-    """Returns the sum of the parts for each target, in the order of the targets."""
-    if len(parts) == 1 and parts[0][0] & (parts[0][0] - 1):
-        return dict(zip(_bits(parts[0][0]), _slices(parts[0][1])))
+def _each(cotangents: list[Masked]) -> dict[int, Tensor]:
+    """Returns the sum of the cotangents for each target, in the order of the targets."""
+    if len(cotangents) == 1 and cotangents[0][0] & (cotangents[0][0] - 1):
+        return dict(zip(_bits(cotangents[0][0]), _slices(cotangents[0][1])))
     found: dict[int, Tensor] = {}
-    for mask, g in parts:
+    for mask, g in cotangents:
         for k, row in zip(_bits(mask), _slices(g) if mask & (mask - 1) else (g,)):
             found[k] = found[k] + row if k in found else row
     return dict(sorted(found.items()))
@@ -171,12 +173,12 @@ def _slices(x: Tensor) -> list[Tensor]:
 
 
 def _rows(
-    tape: Tape, targets: list[Tensor], sources: list[Any], parts: dict[int, list[Part]], missing: Sequence[int] | set[int]
+    tape: Tape, targets: list[Tensor], sources: list[Any], cotangents: dict[int, list[Masked]], missing: Sequence[int] | set[int]
 ) -> list[list[Any]]:
     """Returns for each target the gradient of each source: zeros if the target does not depend on it, None if it is missing."""
     columns: list[list[Any]] = []
     for x in sources:
-        own = parts.get(x.serial, [])
+        own = cotangents.get(x.serial, [])
         if own and x.serial in tape.leaves and x.serial in tape.hooks:
             own = [_shown(tape.hooks[x.serial], own)]
         of = _each(own)
@@ -188,12 +190,12 @@ def _rows(
     return [[column[k] for column in columns] for k in range(len(targets))]
 
 
-def _shown(hooks: Sequence[Any], parts: list[Part]) -> Part:
-    """Runs the hooks of a leaf on its complete gradient, and returns the result as one part."""
+def _shown(hooks: Sequence[Any], cotangents: list[Masked]) -> Masked:
+    """Runs the hooks of a leaf on its complete gradient, and returns the result with one mask."""
     mask = 0
-    for part, _ in parts:
-        mask |= part
-    g = _whole(mask, parts)
+    for own, _ in cotangents:
+        mask |= own
+    g = _whole(mask, cotangents)
     if not mask & (mask - 1):
         return mask, run_hooks(hooks, g)
     with Batch(mask.bit_count(), directions=True) as batch:

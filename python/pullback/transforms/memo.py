@@ -21,7 +21,7 @@ from .calls import Reads, called
 
 
 @dataclass
-class Stats:
+class MemoStats:
     """The counts of a Memo. hits: calls that returned a remembered result. misses: calls that ran the function."""
 
     hits: int = 0
@@ -58,7 +58,7 @@ class Memo(FunctionWrapper[P, R]):
         if size < 1:
             raise PullbackError(f"memo: size={size} must be 1 or more results to remember.")
         super().__init__(f, size)
-        self.stats = Stats()
+        self.stats = MemoStats()
         self._size = size
         self._entries: list[_Entry] = []  # in the order of use, the latest at the end
 

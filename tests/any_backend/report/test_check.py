@@ -12,7 +12,7 @@ import pullback as pb
 from conftest import as_tensors, call, example, on_device, ops
 from pullback import nn
 from pullback.autodiff.primitive import OPS, Op
-from pullback.report.tape_check import Check, Row
+from pullback.report.tape_check import Check, CheckedOp
 from pullback.tensors import gpu
 
 HERE = __file__
@@ -27,7 +27,7 @@ def line_of(mark: str) -> int:
     return found
 
 
-def only_wrong(found: Check) -> Row:
+def only_wrong(found: Check) -> CheckedOp:
     (row,) = found.wrong
     assert not found.ok
     return row

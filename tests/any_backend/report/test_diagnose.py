@@ -17,12 +17,12 @@ import pullback as pb
 from conftest import host, ops, watched
 from pullback import nn
 from pullback.report.diagnosis import Diagnosis
-from pullback.report.measures import Row, squashes
+from pullback.report.measures import Measures, squashes
 
 HERE = r'recorded at ".*test_diagnose\.py", line \d+, in \w+'
 
 
-def row(found: Diagnosis, start: str) -> Row:
+def row(found: Diagnosis, start: str) -> Measures:
     (only,) = [r for r in found.rows if r.tag.startswith(start)]
     return only
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .facts import ITEM, LOAD, Contents, Place, Table
+from .facts import ITEM, LOAD, Contents, Location, Table
 
 SMALL: Final = 4096  # the bytes of an array up to which its elements are compared, and a run's writes to it are noticed
 _HELD_HERE: Final = 2  # references to an array that nothing but its _Array holds: that one, and the argument of getrefcount
@@ -64,7 +64,7 @@ class Arrays:
             if sys.getrefcount(met.array) <= _HELD_HERE or (read and not met.named):  # the plan holds what it reads
                 del self._met[key]
             elif (met.computes or not read) and not met.is_written():
-                table.note(Place(ITEM, met.array, (None,)), Contents(met.before), met.label, LOAD)
+                table.note(Location(ITEM, met.array, (None,)), Contents(met.before), met.label, LOAD)
 
     def written(self) -> list[str]:
         """Returns the labels of the arrays that the run has written to."""

@@ -28,7 +28,7 @@ LOAD, STORE, COUNT, GUESS, NAMED = 1, 2, 4, 8, 16
 _NUMBERS: Final = (int, float, complex, str, bytes)
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """Where a value stands: under the first key of the path in the holder, and below it in dicts, lists and tuples."""
 
     read: int
@@ -144,7 +144,7 @@ class Table:
         self.changed_in = changed_in
         self._groups: dict[tuple[int, int], _Group] = {}
 
-    def note(self, place: Place, value: Any, label: str, use: int) -> None:
+    def note(self, place: Location, value: Any, label: str, use: int) -> None:
         """Notes what a function does with a place, and the value there, unless it is known already."""
         read, holder, path = place
         key = read, id(holder)
@@ -156,21 +156,21 @@ class Table:
             fact = group.facts[path] = Fact(value, label)
         fact.uses |= use
 
-    def places(self) -> Iterator[tuple[Place, Fact]]:
+    def places(self) -> Iterator[tuple[Location, Fact]]:
         """Yields all facts of holders that are alive."""
         for group in self._groups.values():
             holder = group.holder() if type(group.holder) is ref else group.holder
             for path, fact in group.facts.items() if holder is not None else ():
-                yield Place(group.read, holder, path), fact
+                yield Location(group.read, holder, path), fact
 
-    def forget(self, place: Place) -> None:
+    def forget(self, place: Location) -> None:
         """Forgets what was noted about a place, and about those below it."""
         if self.has(place):
             facts, depth = self._groups[place.read, id(place.holder)].facts, len(place.path)
             for path in [path for path in facts if path[:depth] == place.path]:
                 del facts[path]
 
-    def has(self, place: Place) -> bool:
+    def has(self, place: Location) -> bool:
         """True if the holder of a place is alive."""
         group = self._groups.get((place.read, id(place.holder)))
         return group is not None and group.is_of(place.holder)

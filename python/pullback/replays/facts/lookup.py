@@ -16,8 +16,8 @@ import numpy as np
 from ...launch.made import MadeOutside
 from ...tensors.attached import attached
 from ...tensors.tensor import Tensor
-from .facts import ATTRIBUTE, CELL, ENTRY, ITEM, MOST, NAME, NOTHING, SLOT, Contents, Place
-from .names import Step, names_in
+from .facts import ATTRIBUTE, CELL, ENTRY, ITEM, MOST, NAME, NOTHING, SLOT, Contents, Location
+from .names import ChainStep, names_in
 
 CLOSED: Final = (Tensor, np.ndarray, np.generic)  # classes whose attributes are not looked into
 _INSTALLED: Final = tuple(
@@ -34,7 +34,7 @@ def is_installed(file: str) -> bool:
     return found
 
 
-def value_at(place: Place) -> Any:
+def value_at(place: Location) -> Any:
     """Returns what stands at a place now."""
     key, *below = place.path
     read = {
@@ -137,7 +137,7 @@ def is_wrapper(value: Any) -> bool:
     return isinstance(value, (UserDict, UserList, ChainMap))
 
 
-def returned_by(value: Any, name: str) -> tuple[Step, ...] | None:
+def returned_by(value: Any, name: str) -> tuple[ChainStep, ...] | None:
     """Returns the steps from an object to what a property returns, if that is one of the object's attributes."""
     entry = looked_up(type(value), name)
     if not isinstance(entry, property) or type(entry.fget) is not FunctionType:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 
-class Step(NamedTuple):
+class ChainStep(NamedTuple):
     """A step of a chain: ("attr", name), ("item", constant), or ("each", None) for every item that the code iterates over."""
 
     kind: str  # within this module also "zipped", with the chains that zip got, and "unpack", with an index
@@ -32,9 +32,9 @@ class Chain(NamedTuple):
 
     root: str  # within this module also "local", and "zip" for what zip or enumerate returns
     name: str
-    steps: tuple[Step, ...]
+    steps: tuple[ChainStep, ...]
 
-    def then(self, *steps: Step) -> Chain:
+    def then(self, *steps: ChainStep) -> Chain:
         return Chain(self.root, self.name, self.steps + steps)
 
     def attributes(self) -> list[str]:
@@ -98,14 +98,14 @@ def _begins(a: Chain, b: Chain) -> bool:
 
 _NAMES: WeakKeyDictionary[CodeType, Names] = WeakKeyDictionary()
 _GUESSING = frozenset(["getattr", "hasattr", "vars", "__dict__", "deepcopy", "asdict", "astuple", "attrgetter"])
-_EACH, _UNKNOWN = Step("each", None), Chain("local", "", ())
+_EACH, _UNKNOWN = ChainStep("each", None), Chain("local", "", ())
 _GLOBAL = ("GLOBAL", "NAME", "FROM_DICT_OR_GLOBALS")
 _VARIABLE = re.compile("(LOAD|STORE|DELETE)_(FAST|DEREF|CLASSDEREF|FROM_DICT_OR_DEREF|" + "|".join(_GLOBAL) + ")")
 _variables = cache(_VARIABLE.findall)  # the verb and the kind of each variable of an instruction: STORE_FAST_LOAD_FAST has two
 _COPIES = {"DUP_TOP": (1,), "DUP_TOP_TWO": (2, 2)}
 _ATTRIBUTES = (Chain("global", "getattr", ()), Chain("global", "hasattr", ()))
 _ITERABLES = tuple([Chain("global", name, ()) for name in ("iter", "list", "reversed", "tuple")])  # with the same items
-_OF_DICTS = (Step("attr", "items"), Step("attr", "values"))
+_OF_DICTS = (ChainStep("attr", "items"), ChainStep("attr", "values"))
 _JUMPS = {*dis.hasjrel, *dis.hasjabs}
 _CALLS = ("CALL", "CALL_FUNCTION", "CALL_METHOD")
 _WITHOUT_EFFECT = ("CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "SET_FUNCTION_ATTRIBUTE")
@@ -183,7 +183,7 @@ class _Reader:
         while chain.root in ("local", "zip"):
             variable = chain._replace(steps=())
             match chain.steps:
-                case (Step("zipped", chains), _, Step("unpack", k), *rest) if k < len(chains):
+                case (ChainStep("zipped", chains), _, ChainStep("unpack", k), *rest) if k < len(chains):
                     chain = chains[k].then(_EACH, *rest)
                 case steps if chain.name in self.aliases.keys() - passed:
                     if self.uses["store", variable] + self.uses["update", variable] != 1:
@@ -205,12 +205,12 @@ class _Reader:
             for (verb, kind), name in zip(variables, i.argval if isinstance(i.argval, tuple) else (i.argval,)):
                 self.variable(verb, kind, name, i.offset)
         elif op in ("LOAD_CONST", "LOAD_SMALL_INT"):
-            stack.append(Step("item", i.argval) if _is_key(i.argval) else None)
+            stack.append(ChainStep("item", i.argval) if _is_key(i.argval) else None)
         elif op in ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR"):
-            self.step(op, stack.pop(), Step("attr", i.argval))
+            self.step(op, stack.pop(), ChainStep("attr", i.argval))
         elif op in ("BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR"):
             key, x = stack.pop(), stack.pop()
-            self.step(op, x, key if isinstance(key, Step) else None)
+            self.step(op, x, key if isinstance(key, ChainStep) else None)
         elif op == "COPY" or op in _COPIES:
             for depth in _COPIES.get(op, (i.arg or 1,)):
                 self.push(stack[-depth])
@@ -242,16 +242,16 @@ class _Reader:
             stack.clear()
         elif op == "IMPORT_NAME":  # a relative import is not followed
             level, names = stack[-2:]
-            absolute = level == Step("item", 0)
-            module = i.argval if names != Step("item", None) else i.argval.partition(".")[0]  # `import a.b` gives a
+            absolute = level == ChainStep("item", 0)
+            module = i.argval if names != ChainStep("item", None) else i.argval.partition(".")[0]  # `import a.b` gives a
             stack[-2:] = [Chain("import", module, ()) if absolute else None]
         elif op == "IMPORT_FROM":
-            stack.append(stack[-1].then(Step("attr", i.argval)) if isinstance(stack[-1], Chain) else None)
+            stack.append(stack[-1].then(ChainStep("attr", i.argval)) if isinstance(stack[-1], Chain) else None)
         elif op == "UNPACK_SEQUENCE":
             x = stack.pop()
-            stack += [x.then(Step("unpack", k)) if isinstance(x, Chain) else None for k in reversed(range(i.arg or 0))]
+            stack += [x.then(ChainStep("unpack", k)) if isinstance(x, Chain) else None for k in reversed(range(i.arg or 0))]
         elif op == "MAKE_FUNCTION":
-            codes = [x.key for x in stack[-2:] if isinstance(x, Step) and isinstance(x.key, CodeType)]
+            codes = [x.key for x in stack[-2:] if isinstance(x, ChainStep) and isinstance(x.key, CodeType)]
             # The body of a class is skipped, and so are annotations, which run only if somebody asks for them.
             codes = [code for code in codes if code.co_flags & inspect.CO_OPTIMIZED and code.co_name != "__annotate__"]
             stack[:] = [{name: self.root(name) for name in code.co_freevars} for code in codes]
@@ -269,14 +269,14 @@ class _Reader:
             if isinstance(roots, dict) and isinstance(x, Chain):
                 roots[".0"] = x
         function, owner, name = self.stack[-1 - count], self.stack[-max(count, 1)], self.stack[1 - max(count, 2)]
-        if count > 1 and function in _ATTRIBUTES and isinstance(owner, Chain) and isinstance(name, Step):
+        if count > 1 and function in _ATTRIBUTES and isinstance(owner, Chain) and isinstance(name, ChainStep):
             self.uses["load", owner] -= 1
             self.stack[-1 - count :] = []
-            self.push(owner.then(Step("attr", name.key)))
+            self.push(owner.then(ChainStep("attr", name.key)))
             return
         if count == 0 and isinstance(function, Chain) and function.steps and function.steps[-1] in _OF_DICTS:
             owner = function._replace(steps=function.steps[:-1])
-            items = Chain("zip", "", (Step("zipped", (_UNKNOWN, owner)),))
+            items = Chain("zip", "", (ChainStep("zipped", (_UNKNOWN, owner)),))
             self.stack[-1:] = [owner if function.steps[-1].key == "values" else items]
             return
         if count == 1 and function in _ITERABLES and isinstance(owner, Chain):
@@ -286,7 +286,7 @@ class _Reader:
         if called.name == "enumerate":
             chains.insert(0, _UNKNOWN)
         zipped = called in (Chain("global", "zip", ()), Chain("global", "enumerate", ()))
-        self.stack[-1 - count :] = [Chain("zip", "", (Step("zipped", tuple(chains)),)) if zipped else None]
+        self.stack[-1 - count :] = [Chain("zip", "", (ChainStep("zipped", tuple(chains)),)) if zipped else None]
 
     def push(self, x: object) -> None:
         """Pushes a value. A chain counts as read unless it goes on."""
@@ -319,7 +319,7 @@ class _Reader:
             if isinstance(x := self.stack.pop(), Chain):
                 self.aliases[root.name] = x
 
-    def step(self, op: str, x: object, step: Step | None) -> None:
+    def step(self, op: str, x: object, step: ChainStep | None) -> None:
         """Follows the load, the store or the deletion of an attribute or item."""
         chain = x.then(step) if isinstance(x, Chain) and step else None
         if op.startswith(("STORE", "DELETE")):

@@ -38,7 +38,7 @@ from .facts import (
     NOTHING,
     SLOT,
     STORE,
-    Place,
+    Location,
     Table,
     is_container,
 )
@@ -62,7 +62,7 @@ from .lookup import (
     value_at,
     wrapped_in,
 )
-from .names import Chain, Step, guesses, names_in
+from .names import Chain, ChainStep, guesses, names_in
 
 # Methods of an array that compute numbers of its elements.
 _NUMBERS: Final = frozenset(
@@ -93,7 +93,7 @@ class Reading:
         self._names: set[str] = set()  # the attributes that the functions read of objects which no chain tells
         self.codes: list[CodeType] = []  # the code that was read
         self.generators = hosts.States()
-        self.iterators: list[tuple[Place, str]] = []
+        self.iterators: list[tuple[Location, str]] = []
         self.arrays = Arrays(copies)
         self._know(function.function if isinstance(function, Served) else function)
 
@@ -137,7 +137,7 @@ class Reading:
 
     def attribute(self, owner: Any, name: str) -> None:
         """Reads an attribute of an object that pullback itself has read."""
-        self._follow(None, owner, (Step("attr", name),), type(owner).__name__, "", LOAD)
+        self._follow(None, owner, (ChainStep("attr", name),), type(owner).__name__, "", LOAD)
 
     def end(self) -> None:
         """Lets go of the arguments and functions that were kept while the recording ran."""
@@ -170,7 +170,7 @@ class Reading:
             for name, x in vars(value).items():
                 below = items(x) if is_container(x) else [x]
                 if is_container(x) and any([isinstance(y, (attached.Module, Parameter)) for y in below]):
-                    self._table.note(Place(ATTRIBUTE, value, (name,)), x, f"{type(value).__name__}.{name}", LOAD)
+                    self._table.note(Location(ATTRIBUTE, value, (name,)), x, f"{type(value).__name__}.{name}", LOAD)
                 for y in below if self._names else ():
                     self._object(y, f"{label}.{name}")
 
@@ -207,12 +207,12 @@ class Reading:
         elif chain.root == "global":
             names = frame.f_globals
             if name in names or not hasattr(builtins, name):
-                self._follow(Place(NAME, names, (name,)), names.get(name, NOTHING), chain.steps, f"global {name}", "", use)
+                self._follow(Location(NAME, names, (name,)), names.get(name, NOTHING), chain.steps, f"global {name}", "", use)
         elif chain.root == "import":
-            self._follow(Place(NAME, sys.modules, (name,)), sys.modules.get(name, NOTHING), chain.steps, name, "", use)
+            self._follow(Location(NAME, sys.modules, (name,)), sys.modules.get(name, NOTHING), chain.steps, name, "", use)
         else:
             for function in functions:
-                place = Place(CELL, function, (code.co_freevars.index(name),))
+                place = Location(CELL, function, (code.co_freevars.index(name),))
                 self._follow(place, value_at(place), chain.steps, name, f" of {code.co_name}", use)
 
     def _method(self, owner: Any, code: CodeType) -> None:
@@ -222,7 +222,7 @@ class Reading:
         if holder is not None and looked_up(type(owner), name) is holder.__dict__[name]:
             self._attribute(owner, name, f"{type(owner).__name__}.{name}", LOAD)
         elif holder is not None:  # it was called by super()
-            self._table.note(Place(ENTRY, holder, (name,)), holder.__dict__[name], f"{holder.__name__}.{name}", LOAD)
+            self._table.note(Location(ENTRY, holder, (name,)), holder.__dict__[name], f"{holder.__name__}.{name}", LOAD)
 
     def _is_made(self, value: Any) -> bool:
         """True if the run has made an object, so that what it does with it concerns nobody else."""
@@ -245,7 +245,7 @@ class Reading:
                 self._read_everywhere([name for path in value.__reduce__()[1] for name in path.split(".")])
             if isinstance(value, functools.partial):
                 for part in ("args", "keywords"):
-                    place = Place(SLOT, value, (vars(functools.partial)[part],))
+                    place = Location(SLOT, value, (vars(functools.partial)[part],))
                     self._whole(place, value_at(place), f"{part} of a partial")
             if type(value) is not FunctionType:
                 value = innermost(value) if isinstance(value, FunctionWrapper) else wrapped_in(value)
@@ -257,11 +257,11 @@ class Reading:
         known.append(value)
         for part in ("__code__", "__defaults__", "__kwdefaults__") if not is_installed(value.__code__.co_filename) else ():
             if (now := getattr(value, part)) is not None:
-                self._table.note(Place(SLOT, value, (vars(FunctionType)[part],)), now, f"{value.__name__}.{part}", LOAD)
+                self._table.note(Location(SLOT, value, (vars(FunctionType)[part],)), now, f"{value.__name__}.{part}", LOAD)
 
     # ---- chains
 
-    def _follow(self, place: Place | None, value: Any, steps: tuple[Step, ...], label: str, where: str, use: int) -> None:
+    def _follow(self, place: Location | None, value: Any, steps: tuple[ChainStep, ...], label: str, where: str, use: int) -> None:
         """Notes the values along a chain. `place` is None for an argument, which the caller determines."""
         for i, (kind, key) in enumerate(steps):
             if isinstance(value, ModuleType) and kind == "attr":
@@ -270,7 +270,7 @@ class Reading:
                     return
             self._meet(place, value, label + where)
             if kind == "item" and (found := item(value, key)) is not None:
-                place = Place(place.read, place.holder, (*place.path, key)) if place else Place(ITEM, value, (None, key))
+                place = Location(place.read, place.holder, (*place.path, key)) if place else Location(ITEM, value, (None, key))
                 (value,), label = found, f"{label}[{key!r}]"
                 continue
             if is_container(value):
@@ -300,77 +300,77 @@ class Reading:
             place, value = found
         self._end(place, value, label, where, use)
 
-    def _end(self, place: Place | None, value: Any, label: str, where: str, use: int) -> None:
+    def _end(self, place: Location | None, value: Any, label: str, where: str, use: int) -> None:
         """Notes what stands at the end of a chain."""
         self._meet(place, value, label + where)
         if self._guesses and not is_closed(value) and (attributes := attributes_of(value)) is not None:
             module = isinstance(value, attached.Module)  # it tells of new Parameters and Modules itself, and gets a mode and a path
             if not module:
-                self._table.note(Place(ATTRIBUTE, value, (None,)), list(attributes), f"the attributes of {label}{where}", GUESS)
+                self._table.note(Location(ATTRIBUTE, value, (None,)), list(attributes), f"the attributes of {label}{where}", GUESS)
             for name, x in attributes.items():
                 if module and isinstance(x, (attached.Module, Tensor)):
                     continue
-                self._table.note(Place(ATTRIBUTE, value, (name,)), x, f"{label}.{name}{where}", GUESS)
+                self._table.note(Location(ATTRIBUTE, value, (name,)), x, f"{label}.{name}{where}", GUESS)
         if place is None or is_container(value):
             self._whole(place, value, label + where, use)
         else:
             self._table.note(place, value, label + where, use)
 
-    def _rest(self, steps: tuple[Step, ...]) -> None:
+    def _rest(self, steps: tuple[ChainStep, ...]) -> None:
         """Notes the attributes that a chain goes on with, whatever object it has come to."""
         names = [key for kind, key in steps if kind == "attr"]
         if not self._names.issuperset(names):
             self._read_everywhere(names)
 
-    def _whole(self, place: Place | None, value: Any, label: str, use: int = LOAD) -> None:
+    def _whole(self, place: Location | None, value: Any, label: str, use: int = LOAD) -> None:
         """Notes all items of a container. An argument's own tuples come with the call."""
         if place is None and (not is_container(value) or isinstance(value, tuple)):
             return
-        self._table.note(place or Place(ITEM, value, (None,)), value, label, use)
+        self._table.note(place or Location(ITEM, value, (None,)), value, label, use)
         for x in items(value) if is_container(value) else ():
             self._know(x)
             self.generators.meet(x, label)
             self._object(x, label)
             self.arrays.meet(x, label)
 
-    def _attribute(self, value: Any, name: str, label: str, use: int) -> tuple[Place | None, Any] | None:
+    def _attribute(self, value: Any, name: str, label: str, use: int) -> tuple[Location | None, Any] | None:
         """Returns where an attribute is found and what it is, without running anything; None if that is not possible."""
         if isinstance(value, CLOSED):
             return None
         if isinstance(value, ModuleType):
-            return Place(NAME, vars(value), (name,)), vars(value).get(name, NOTHING)
+            return Location(NAME, vars(value), (name,)), vars(value).get(name, NOTHING)
         kind = type(value)
         if isinstance(value, type):
             return self._entry(value, name, label)
         entry = looked_up(kind, name)
         if isinstance(entry, MemberDescriptorType):
-            return Place(SLOT, value, (entry,)), slot(entry, value)
+            return Location(SLOT, value, (entry,)), slot(entry, value)
         if hasattr(type(entry), "__set__") and entry is not NOTHING:  # a property: what it runs is seen as a function
             return self._entry(kind, name, label)
         attributes = attributes_of(value)
         if attributes is None:
             return self._entry(kind, name, label)
-        place = Place(ATTRIBUTE, value, (name,))
+        place = Location(ATTRIBUTE, value, (name,))
         if name in attributes or not hasattr(type(entry), "__get__"):
             return place, attributes.get(name, entry)
         self._know(entry)
         self._table.note(place, entry, label, use)
         return None
 
-    def _entry(self, kind: type, name: str, label: str) -> tuple[Place | None, Any] | None:
+    def _entry(self, kind: type, name: str, label: str) -> tuple[Location | None, Any] | None:
         """Returns the place of a class's attribute. A method, a property or another descriptor is noted, and not looked into."""
         entry = looked_up(kind, name)
         plain = entry is NOTHING or not hasattr(type(entry), "__get__")
         if is_of_library(kind):  # nobody changes these
             return (None, entry) if plain else None
-        place = Place(ENTRY, kind, (name,))
+        place = Location(ENTRY, kind, (name,))
         if plain:
             return place, entry
         self._know(entry)
         self._table.note(place, entry, label, LOAD)
         return None
 
-    def _meet(self, place: Place | None, value: Any, label: str) -> None:
+    def _meet(self, place: Location | None, value: Any, label: str) -> None:
         if value is NOTHING or isinstance(value, (Tensor, type(None), int, float, str)):
             return
         self._object(value, label)
@@ -379,9 +379,9 @@ class Reading:
         self._know(value)
         self.generators.meet(value, label)
         for name, x in vars(value).items() if is_wrapper(value) else ():
-            self._whole(Place(ATTRIBUTE, value, (name,)), x, f"{label}.{name}")
+            self._whole(Location(ATTRIBUTE, value, (name,)), x, f"{label}.{name}")
             for k, y in enumerate(x if name == "maps" else ()):
-                self._whole(Place(ATTRIBUTE, value, (name, k)), y, f"{label}.{name}")
+                self._whole(Location(ATTRIBUTE, value, (name, k)), y, f"{label}.{name}")
         self.arrays.meet(value, label, named=place is not None)
         if place is not None and hasattr(type(value), "__next__") and not isinstance(value, io.IOBase):
             self.iterators.append((place, label))

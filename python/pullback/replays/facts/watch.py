@@ -8,7 +8,7 @@ from typing import Any
 from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor
 from .behind import COPY, Behind, behind
-from .facts import ATTRIBUTE, Facts, Place, Table
+from .facts import ATTRIBUTE, Facts, Location, Table
 from .reading import Reading
 
 
@@ -44,7 +44,7 @@ class Watch:
 
     def forget(self, owner: Any, name: str) -> None:
         """Forgets what was noted about an attribute of an object."""
-        self._table.forget(Place(ATTRIBUTE, owner, (name,)))
+        self._table.forget(Location(ATTRIBUTE, owner, (name,)))
 
     def left(self, results: Sequence[Any], objects: Sequence[Any], made: Sequence[Any], given: Sequence[Any]) -> Behind:
         """Returns what the run has left behind besides its results.

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from ..tensors.tensor import Tensor
 
 
-class Part:
+class BlockCotangent:
     """The cotangent of a tensor that is zero outside of one block.
 
-    Several parts of one tensor are joined by one copy (ops/accumulate.py). To pad each of n parts with zeros, and to add them,
+    Several blocks of one tensor are joined by one copy (ops/accumulate.py). To pad each of n blocks with zeros, and to add them,
     would move n times as much memory: a loop that reads a sequence step by step would take quadratic time.
 
     Attributes:
@@ -31,5 +31,5 @@ class Part:
 
 
 def complete(g: Any) -> Any:
-    """Returns what a pullback returned, with the zeros around it if it is a Part."""
-    return g.total() if g.__class__ is Part else g
+    """Returns what a pullback returned, with the zeros around it if it is a BlockCotangent."""
+    return g.total() if g.__class__ is BlockCotangent else g
