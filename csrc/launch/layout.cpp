@@ -2,6 +2,7 @@
 // free during its lifetime. Two trees over time find this offset without a scan of all blocks, so the time per block hardly grows
 // with the number of blocks that live at once, or one after the other.
 #include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "launch/plan.h"
@@ -61,58 +62,83 @@ class Filled {
   std::vector<Node> nodes_;
 };
 
+// Bytes of blocks that have an offset.
 struct Placed {
   int64_t begin, end;
-  bool operator<(const Placed& other) const { return begin != other.begin ? begin < other.begin : end < other.end; }
 };
 
-// Holds the blocks that have an offset. Each is stored in the nodes that together cover its lifetime.
+// Holds the bytes of the blocks that have an offset. Those of a block are stored in the nodes that together cover its lifetime. Blocks
+// of one node live at the same moments, so their bytes are apart. They are sorted, and stored as one piece where they touch: many
+// blocks that live long are a few pieces of most nodes.
 class Lives {
  public:
   explicit Lives(int moments) : leaves_(leaves_for(moments)), nodes_(size_t(leaves_) * 2) {}
 
   void add(int first, int last, Placed placed) { add(1, 0, leaves_ - 1, first, last, placed); }
-  // Returns the blocks that live at some moment from first to last and end above `bottom`, sorted by offset. The next call
-  // overwrites the result.
-  const std::vector<Placed>& above(int64_t bottom, int first, int last) {
-    found_.clear();
-    collect(1, 0, leaves_ - 1, first, last, bottom);
-    std::sort(found_.begin(), found_.end());
-    return found_;
+  // Returns the lowest offset, from `offset` on, where this many bytes are free from moment first to moment last.
+  int64_t lowest_gap(int64_t offset, int64_t bytes, int first, int last) {
+    rest_.clear();
+    collect(1, 0, leaves_ - 1, first, last, offset);
+    std::make_heap(rest_.begin(), rest_.end());
+    while (!rest_.empty() && offset + bytes > rest_.front().next->begin) {
+      std::pop_heap(rest_.begin(), rest_.end());
+      Rest& rest = rest_.back();
+      offset = std::max(offset, rest.next->end);
+      rest.next = after(offset, rest.next, rest.end);
+      rest.next == rest.end ? rest_.pop_back() : std::push_heap(rest_.begin(), rest_.end());
+    }
+    return offset;
   }
 
  private:
   struct Node {
     std::vector<Placed> here;
-    int64_t end_here = 0, end_below = 0;  // the largest end of a block in this node, and in the nodes below it
+    int64_t end_below = 0;  // the largest end of a piece in the nodes below
+  };
+  // Those pieces of a node that have not been passed yet.
+  struct Rest {
+    const Placed *next, *end;
+    bool operator<(const Rest& other) const { return next->begin > other.next->begin; }  // a heap has the largest in front
   };
 
+  // Returns the first of these pieces that ends above the offset.
+  static const Placed* after(int64_t offset, const Placed* from, const Placed* to) {
+    return std::upper_bound(from, to, offset, [](int64_t value, const Placed& placed) { return value < placed.end; });
+  }
+  // Adds bytes to sorted pieces, which they do not overlap.
+  static void join(std::vector<Placed>& pieces, Placed placed) {
+    const Placed* all = pieces.data();
+    const auto next = pieces.begin() + (after(placed.begin, all, all + pieces.size()) - all);
+    const bool on_next = next != pieces.end() && next->begin == placed.end;
+    if (next == pieces.begin() || std::prev(next)->end != placed.begin) {
+      if (on_next) return void(next->begin = placed.begin);
+      return void(pieces.insert(next, placed));
+    }
+    std::prev(next)->end = on_next ? next->end : placed.end;
+    if (on_next) pieces.erase(next);
+  }
   void add(int n, int from, int to, int first, int last, Placed placed) {
     if (to < first || last < from) return;
     Node& node = nodes_[n];
-    if (first <= from && to <= last) {
-      node.here.push_back(placed);
-      node.end_here = std::max(node.end_here, placed.end);
-      return;
-    }
+    if (first <= from && to <= last) return join(node.here, placed);
     node.end_below = std::max(node.end_below, placed.end);
     const int middle = (from + to) / 2;
     add(2 * n, from, middle, first, last, placed), add(2 * n + 1, middle + 1, to, first, last, placed);
   }
-  void collect(int n, int from, int to, int first, int last, int64_t bottom) {
+  void collect(int n, int from, int to, int first, int last, int64_t offset) {
     if (to < first || last < from) return;
     const Node& node = nodes_[n];
-    if (node.end_here > bottom)
-      for (const Placed& placed : node.here)
-        if (placed.end > bottom) found_.push_back(placed);
-    if (node.end_below <= bottom) return;
+    const Placed* end = node.here.data() + node.here.size();
+    const Placed* next = after(offset, node.here.data(), end);
+    if (next != end) rest_.push_back({next, end});
+    if (node.end_below <= offset) return;
     const int middle = (from + to) / 2;
-    collect(2 * n, from, middle, first, last, bottom), collect(2 * n + 1, middle + 1, to, first, last, bottom);
+    collect(2 * n, from, middle, first, last, offset), collect(2 * n + 1, middle + 1, to, first, last, offset);
   }
 
   int leaves_;
   std::vector<Node> nodes_;
-  std::vector<Placed> found_;
+  std::vector<Rest> rest_;
 };
 
 }  // namespace
@@ -126,11 +152,7 @@ void Plan::lay_out(int64_t align) {
   Filled filled(moments);
   Lives lives(moments);
   for (Block* b : order) {
-    b->offset = filled.most(b->first, b->last);
-    for (const Placed& other : lives.above(b->offset, b->first, b->last)) {
-      if (b->offset + b->bytes <= other.begin) break;
-      b->offset = std::max(b->offset, other.end);
-    }
+    b->offset = lives.lowest_gap(filled.most(b->first, b->last), b->bytes, b->first, b->last);
     const int64_t end = b->offset + (std::max<int64_t>(b->bytes, 1) + align - 1) / align * align;
     lives.add(b->first, b->last, {b->offset, end});
     filled.take(b->first, b->last, b->offset, end);

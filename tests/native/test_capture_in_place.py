@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -228,3 +229,24 @@ def test_an_update_that_follows_its_gradients_has_the_bits_of_the_eager_run(dtyp
             same(p, q)
             for x, y in zip(both[0][1].slots(p).values(), both[1][1].slots(q).values()):
                 same(x, y)
+
+
+@on_cpu
+def test_the_time_of_a_recording_grows_in_proportion_to_the_values_that_are_kept_at_once() -> None:
+    """A hole below the values, too small for one of them, must not be found again for each of them."""
+
+    def seconds(count: int) -> float:
+        def kept(x: Any) -> Any:
+            values = [x]
+            for i in range(count):
+                values.append(pb.cumulative_sum(values[-1], axis=0) * values[i // 2])
+            return sum(values[1:], x)
+
+        captured, began = pb.capture(kept), time.process_time()
+        captured(pb.ones((3, 4)))
+        taken = time.process_time() - began
+        assert captured.stats().arena_bytes == 64 * count  # each value has its own memory
+        return taken
+
+    seconds(100)
+    assert seconds(8000) < 8 * seconds(2000)  # in proportion it is 4 times; it was 16 times
