@@ -130,10 +130,10 @@ def _trust_region(residuals: Residuals, x: Array, start: Array, xtol: float, zer
     low, high = np.full(x.size, -np.inf), np.full(x.size, np.inf)
     search = Search(residuals, x, low, high, Loss("root", "linear", 1.0), None, Tolerances(0.0, xtol, 0.0, most))
     status = search.run()
-    small = 100 * residuals.eps * np.linalg.norm(np.abs(search.j) @ np.abs(search.x))
+    small = 100 * residuals.eps * (np.abs(search.j) @ np.abs(search.x))  # of each equation, because their units may differ
     if status > 0:  # an end for another reason is no root, however much larger f(x0) was
-        small += residuals.eps**0.75 * np.linalg.norm(start)
-    if np.linalg.norm(search.r) <= max(small, zero):
+        small += residuals.eps**0.75 * np.abs(start)
+    if (np.abs(search.r) <= small).all() or np.linalg.norm(search.r) <= zero:
         return search.x, 1
     return search.x, 0 if status == 0 else -3
 

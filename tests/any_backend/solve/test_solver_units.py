@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.solve import least_squares
+from pullback.solve import least_squares, root
 
 
 def rosenbrock(x: Any) -> Any:
@@ -109,3 +109,20 @@ def test_a_result_of_scipy_that_is_minus_infinity_is_no_success() -> None:
     found = pb.solve.minimize(lambda x: -pb.sum(x * x), np.array([1.0, 2.0]), "scipy:L-BFGS-B").result()
     assert found.fun == -np.inf
     assert (found.success, found.status) == (False, 3)
+
+
+# ---- equations in different units
+
+
+@pytest.mark.parametrize("units", [(1.0, 1.0), (1e8, 1e-6), (1e-9, 1e5), (1e-100, 1e-90)])
+def test_each_equation_of_a_root_is_solved_in_its_own_unit(units: tuple[float, float]) -> None:
+    """An equation in large units hid that one in small units was not solved."""
+    solved, unit = 0, np.array(units)
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        a, b = np.round(rng.standard_normal((2, 2)) * 2, 1), np.round(rng.standard_normal(2) * 2, 1)
+        found = root(lambda x, a=a, b=b: pb.tensor(unit) * (pb.tensor(a) @ x + 3 * pb.sin(x) - pb.tensor(b)), np.zeros(2))
+        solved += found.success
+        if found.success:
+            np.testing.assert_allclose(found.fun.numpy() / unit, 0, atol=1e-9)
+    assert solved >= 20
