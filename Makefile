@@ -240,7 +240,8 @@ $(VENV)/installed: $(SOURCES) $(VENV)/sources | $(VENV)/tools
 	  --no-deps --no-build-isolation -w build/wheels --config-settings='build-dir=build/{wheel_tag}' \
 	  --config-settings='cmake.define.PULLBACK_SIMD_LEVELS=$(LEVELS)' \
 	  --config-settings='cmake.define.PULLBACK_CUDA=$(CUDA)' \
-	  --config-settings='cmake.define.PULLBACK_CUDA_ARCHITECTURES=$(CUDA_ARCHITECTURES)')
+	  --config-settings='cmake.define.PULLBACK_CUDA_ARCHITECTURES=$(CUDA_ARCHITECTURES)' \
+	  $(if $(filter SIM,$(CUDA)),--config-settings='wheel.exclude='))
 	$(call stage,install,install it into $(VENV),$(BIN)/python -m pip install --no-deps --force-reinstall build/wheels/*.whl \
 	  && { test -n "$$PULLBACK_NATIVE" || (cd build && PULLBACK_BACKEND=native ../$(BIN)/python -c "$$LOADS"); })
 	@touch $@

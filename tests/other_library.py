@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tensors import gpu, simulated
+from pullback.tensors import gpu
 
 LEGACY = 1
 
@@ -37,8 +37,10 @@ class Library:
 
     def from_dlpack(self, tensor: Any) -> Array:
         """Returns a copy of a pullback tensor, read through DLPack, that the stream makes later."""
+        from pullback.tensors.simulated import Exported  # only simulator builds have it
+
         capsule = tensor.__dlpack__(stream=self.stream)
-        view = np.from_dlpack(simulated.Exported(capsule))
+        view = np.from_dlpack(Exported(capsule))
         return self.copy_of(view.ctypes.data, view.shape, view.dtype)  # The capsule is released when this returns, before the copy.
 
     def from_interface(self, tensor: Any) -> Array:
@@ -60,7 +62,9 @@ class Array:
 
     def memory(self) -> np.ndarray[Any, Any]:
         """Returns the memory as it is now, without waiting for work on it."""
-        return np.ndarray(self.shape, self.dtype, simulated.owned_memory(self.pointer, self.nbytes, self))
+        from pullback.tensors.simulated import owned_memory
+
+        return np.ndarray(self.shape, self.dtype, owned_memory(self.pointer, self.nbytes, self))
 
     def values(self) -> np.ndarray[Any, Any]:
         """Waits for the library's work and returns a copy of the memory."""

@@ -22,7 +22,6 @@ from conftest import simulated
 from interrupted import interrupted_after
 from pullback.data import Loader, prefetch
 from pullback.tensors import gpu, leases, transfers
-from pullback.tensors.simulated import owned_memory
 
 
 def _why_not() -> str:
@@ -110,6 +109,8 @@ def test_a_loop_that_is_left_early_keeps_the_batch_and_the_next_loop_its_pinned_
 
     def pinned(nbytes: int, number: int) -> np.ndarray[Any, Any]:
         """A pool that hands out again at once what was dropped, as CuPy's does."""
+        from pullback.tensors.simulated import owned_memory  # only simulator builds have it
+
         if not free:
             made.append(allocate(nbytes, number))
             free.append(made[-1])

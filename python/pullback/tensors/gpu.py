@@ -276,8 +276,10 @@ def load() -> Gpu | str:
     if kernels is not None and (reason := kernels.why_not()):
         return reason
     if kernels is not None and kernels.simulated:
-        from .simulated import SimulatedGpu
-
+        try:
+            from .simulated import SimulatedGpu
+        except ImportError:
+            return "the kernels are the simulator's, but the wheel left the simulated device out; build it with -C wheel.exclude="
         found: Gpu = SimulatedGpu(kernels)
     else:
         try:
