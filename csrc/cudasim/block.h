@@ -30,7 +30,7 @@ struct Votes {
 };
 
 // The operations that lanes of a warp perform together. All lanes of a meeting must perform the same one.
-enum class Collective : uint8_t { kSync, kShuffle, kVote, kMatch, kReduce, kMatrix };
+enum class Collective : uint8_t { kSync, kShuffle, kVote, kMatrix };
 
 constexpr size_t kLaneBytes = 64;  // the largest value that a lane can exchange
 
@@ -78,7 +78,6 @@ class Block {
   unsigned thread() const { return thread_; }  // the thread's number in the block
   unsigned lane() const { return thread_ % kWarp; }
   unsigned size() const { return size_; }
-  uint32_t live_lanes() const { return warps_[thread_ / kWarp].live; }
   const Call& call() const { return call_; }
   // The number of barriers of all blocks so far, each block's beginning included, and of meetings of the thread's warp.
   uint64_t barriers() const { return barriers_; }

@@ -46,12 +46,6 @@ void run(const CUgraph_st& graph) {
   }
 }
 
-bool same_structure(const CUgraph_st& a, const CUgraph_st& b) {
-  return std::equal(a.nodes.begin(), a.nodes.end(), b.nodes.begin(), b.nodes.end(), [](const auto& x, const auto& y) {
-    return x.work.kind == y.work.kind && x.work.kernel == y.work.kernel && x.after == y.after;
-  });
-}
-
 }  // namespace
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
@@ -137,15 +131,6 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
 }
 
 cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t) { return exec ? cudaSuccess : report(cudaErrorInvalidValue); }
-
-cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo* info) {
-  if (!exec || !graph || !info) return report(cudaErrorInvalidValue);
-  const bool same = same_structure(*exec->graph, *graph);
-  *info = {same ? cudaGraphExecUpdateSuccess : cudaGraphExecUpdateErrorTopologyChanged, nullptr, nullptr};
-  if (!same) return report(cudaErrorGraphExecUpdateFailure);
-  exec->graph = std::make_shared<const CUgraph_st>(*graph);
-  return cudaSuccess;
-}
 
 // Launches that were submitted before this call keep their old arguments.
 cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t exec, cudaGraphNode_t node, const cudaKernelNodeParams* params) {

@@ -7,12 +7,8 @@
 #define __global__
 #define __device__
 #define __host__
-#define __constant__
-#define __managed__
 #define __grid_constant__
 #define __launch_bounds__(...)
-#define __cluster_dims__(...)
-#define __maxnreg__(...)
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(n) __attribute__((aligned(n)))
 // A block runs on one OS thread, so its shared variables are thread-local. Inside a function, thread_local implies static.
@@ -52,7 +48,6 @@ struct dim3 {
 
 inline thread_local uint3 threadIdx{0, 0, 0}, blockIdx{0, 0, 0};
 inline thread_local dim3 blockDim, gridDim;
-constexpr int warpSize = 32;
 
 namespace cudasim {
 

@@ -120,19 +120,6 @@ cudaError_t set_attribute(const void* kernel, cudaFuncAttribute attribute, int v
   return cudaSuccess;
 }
 
-cudaError_t get_attributes(cudaFuncAttributes* attributes, const void* kernel) {
-  if (!attributes || !kernel) return report(cudaErrorInvalidValue);
-  const std::lock_guard lock(mutex);
-  const KernelFacts& facts = facts_of(kernel);
-  *attributes = {};
-  attributes->sharedSizeBytes = facts.own_shared;
-  attributes->maxThreadsPerBlock = int(kMaxThreads);
-  attributes->numRegs = 32;
-  attributes->ptxVersion = attributes->binaryVersion = 90;
-  attributes->maxDynamicSharedSizeBytes = int(facts.max_dynamic);
-  return cudaSuccess;
-}
-
 cudaError_t blocks_per_multiprocessor(int* blocks, const void* kernel, int threads, size_t dynamic) {
   if (!blocks || threads < 1 || threads > int(kMaxThreads)) return report(cudaErrorInvalidValue);
   const std::lock_guard lock(mutex);

@@ -44,10 +44,6 @@ enum cudaFuncAttribute {
   cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
   cudaFuncAttributePreferredSharedMemoryCarveout = 9,
 };
-struct cudaFuncAttributes {
-  size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
-  int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, cacheModeCA, maxDynamicSharedSizeBytes;
-};
 
 namespace cudasim {
 
@@ -64,7 +60,6 @@ struct Arguments {
 
 cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, Arguments arguments);
 cudaError_t set_attribute(const void* kernel, cudaFuncAttribute attribute, int value);
-cudaError_t get_attributes(cudaFuncAttributes* attributes, const void* kernel);
 cudaError_t blocks_per_multiprocessor(int* blocks, const void* kernel, int threads, size_t dynamic);
 
 template <class... E> const void* address_of(void (*kernel)(E...)) { return reinterpret_cast<const void*>(kernel); }
@@ -101,13 +96,6 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
 }
 
 template <class... E>
-cudaError_t cudaLaunchKernel(void (*kernel)(E...), dim3 blocks, dim3 threads, void** arguments, size_t dynamic = 0,
-                             cudaStream_t stream = nullptr) {
-  return cudasim::launch({blocks, threads, dynamic, stream, nullptr, 0}, cudasim::address_of(kernel),
-                         cudasim::arguments_at(kernel, arguments, std::index_sequence_for<E...>()));
-}
-
-template <class... E>
 cudaError_t cudaLaunchCooperativeKernel(void (*kernel)(E...), dim3 blocks, dim3 threads, void** arguments, size_t dynamic = 0,
                                         cudaStream_t stream = nullptr) {
   cudaLaunchAttribute attribute{cudaLaunchAttributeCooperative, {}};
@@ -118,9 +106,6 @@ cudaError_t cudaLaunchCooperativeKernel(void (*kernel)(E...), dim3 blocks, dim3 
 
 template <class... E> cudaError_t cudaFuncSetAttribute(void (*kernel)(E...), cudaFuncAttribute attribute, int value) {
   return cudasim::set_attribute(cudasim::address_of(kernel), attribute, value);
-}
-template <class... E> cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*kernel)(E...)) {
-  return cudasim::get_attributes(attributes, cudasim::address_of(kernel));
 }
 template <class... E>
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void (*kernel)(E...), int threads, size_t dynamic) {

@@ -86,13 +86,13 @@ void give_back(Heap& h) {
   ::operator delete(p - kFence, std::align_val_t{kAlign});
 }
 
-cudaError_t release(void* p, bool host) {
+cudaError_t release(void* p) {
   Heap& h = heap();
   const HeapLock lock(h.mutex);
   const auto at = h.live.find(static_cast<char*>(p));
-  if (at == h.live.end() || (at->second.type == cudaMemoryTypeHost) != host) return report(cudaErrorInvalidValue);
+  if (at == h.live.end() || at->second.type != cudaMemoryTypeDevice) return report(cudaErrorInvalidValue);
   const size_t bytes = at->second.bytes;
-  if (at->second.type == cudaMemoryTypeDevice) h.device_bytes -= bytes;
+  h.device_bytes -= bytes;
   h.live.erase(at);
   check_fences(static_cast<char*>(p), bytes);
   std::memset(p, kPoison, bytes);
@@ -137,11 +137,11 @@ bool captures(cudaStream_t stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-cudaError_t check_copy(const void* to, const void* from, size_t to_bytes, size_t from_bytes, cudaMemcpyKind kind) {
+cudaError_t check_copy(const void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return report(cudaErrorInvalidMemcpyDirection);
   const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
   const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-  if (!in_bounds(to, to_bytes, to_device) || !in_bounds(from, from_bytes, from_device)) return report(cudaErrorInvalidValue);
+  if (!in_bounds(to, bytes, to_device) || !in_bounds(from, bytes, from_device)) return report(cudaErrorInvalidValue);
   if (kind != cudaMemcpyDefault && ((!to_device && on_device(to)) || (!from_device && on_device(from)))) {
     return report(cudaErrorInvalidValue);
   }
@@ -156,16 +156,6 @@ cudaError_t submit_and_wait(Work work) {
 }
 
 }  // namespace
-
-void refuse_host_memory(const void* p) {
-  if (in_an_allocation(p) && !on_device(p))
-    fail("a system-wide atomic on memory of the host, which a GPU without cudaDevAttrHostNativeAtomicSupported does not do");
-}
-
-cudaError_t copy_symbol(void* to, const void* from, size_t bytes, size_t offset, size_t size) {
-  if (offset > size || bytes > size - offset) return report(cudaErrorInvalidValue);
-  return submit_and_wait({WorkKind::kMemcpy, [=] { std::memcpy(to, from, bytes); }, nullptr});
-}
 
 }  // namespace cudasim
 
@@ -182,7 +172,7 @@ cudaError_t cudaMalloc(void** p, size_t bytes) {
 cudaError_t cudaFree(void* p) {
   if (!p) return cudaSuccess;
   if (const cudaError_t error = cudaDeviceSynchronize()) return error;
-  return cudasim::release(p, false);
+  return cudasim::release(p);
 }
 
 cudaError_t cudaMallocAsync(void** p, size_t bytes, cudaStream_t) {
@@ -194,23 +184,13 @@ cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
   if (!p) return cudaSuccess;
   if (!cudasim::on_device(p)) return report(cudaErrorInvalidValue);
   if (const cudaError_t error = cudasim::not_while_capturing()) return error;
-  return cudasim::submit(stream, {WorkKind::kEmpty, [=] { cudasim::release(p, false); }, nullptr});
+  return cudasim::submit(stream, {WorkKind::kEmpty, [=] { cudasim::release(p); }, nullptr});
 }
 
-cudaError_t cudaMallocHost(void** p, size_t bytes, unsigned) {
+cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned) {
   if (const cudaError_t error = cudasim::not_while_capturing()) return error;
   return cudasim::allocate(p, bytes, cudaMemoryTypeHost);
 }
-
-cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned flags) { return cudaMallocHost(p, bytes, flags); }
-
-cudaError_t cudaFreeHost(void* p) {
-  if (!p) return cudaSuccess;
-  if (const cudaError_t error = cudaDeviceSynchronize()) return error;
-  return cudasim::release(p, true);
-}
-
-cudaError_t cudaMallocManaged(void** p, size_t bytes, unsigned) { return cudaMalloc(p, bytes); }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   if (!free || !total) return report(cudaErrorInvalidValue);
@@ -232,12 +212,12 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-  if (const cudaError_t error = cudasim::check_copy(to, from, bytes, bytes, kind)) return error;
+  if (const cudaError_t error = cudasim::check_copy(to, from, bytes, kind)) return error;
   return cudasim::submit_and_wait({WorkKind::kMemcpy, [=] { std::memmove(to, from, bytes); }, nullptr});
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
-  if (const cudaError_t error = cudasim::check_copy(to, from, bytes, bytes, kind)) return error;
+  if (const cudaError_t error = cudasim::check_copy(to, from, bytes, kind)) return error;
   const void* source = from;
   std::shared_ptr<char[]> staged;  // a copy of the source, because CUDA reads pageable host memory before the call returns
   if (bytes && cudasim::on_device(to) && !cudasim::in_an_allocation(from) && !cudasim::captures(stream)) {
@@ -245,20 +225,6 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     source = std::memcpy(staged.get(), from, bytes);
   }
   return cudasim::submit(stream, {WorkKind::kMemcpy, [=] { std::memmove(to, source, bytes), (void)staged; }, nullptr});
-}
-
-cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height,
-                              cudaMemcpyKind kind, cudaStream_t stream) {
-  if (width > to_pitch || width > from_pitch) return report(cudaErrorInvalidValue);
-  if (width == 0 || height == 0) return cudaSuccess;
-  const size_t to_bytes = to_pitch * (height - 1) + width, from_bytes = from_pitch * (height - 1) + width;
-  if (const cudaError_t error = cudasim::check_copy(to, from, to_bytes, from_bytes, kind)) return error;
-  const auto copy = [=] {
-    for (size_t row = 0; row < height; ++row) {
-      std::memmove(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width);
-    }
-  };
-  return cudasim::submit(stream, {WorkKind::kMemcpy, copy, nullptr});
 }
 
 cudaError_t cudaMemset(void* p, int byte, size_t bytes) {

@@ -160,10 +160,6 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
-  return cudaStreamCreateWithFlags(stream, flags);
-}
-
 cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   const Lock lock(streams().mutex);
   cudaStream_t stream = streams().find(handle);
@@ -185,21 +181,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   if (stream == &streams().legacy) streams().drain_blocking();
   streams().drain(stream);
   return cudaSuccess;
-}
-
-cudaError_t cudaStreamQuery(cudaStream_t handle) {
-  const Lock lock(streams().mutex);
-  cudaStream_t stream = streams().find(handle);
-  if (!stream) return report(cudaErrorInvalidResourceHandle);
-  if (stream->capture) return cudasim::invalidate(*stream->capture, cudaErrorStreamCaptureUnsupported);
-  if (stream->queue.empty()) return cudaSuccess;
-  streams().go_on();
-  return cudaErrorNotReady;
-}
-
-cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void*), void* data) {
-  if (!function) return report(cudaErrorInvalidValue);
-  return cudasim::submit(stream, {cudasim::WorkKind::kHost, [=] { function(data); }, nullptr});
 }
 
 cudaError_t cudaDeviceSynchronize() {

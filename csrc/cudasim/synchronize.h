@@ -1,18 +1,14 @@
-// Barriers, fences and the clock of device code.
+// Barriers and fences of device code.
 #pragma once
 
 #include <atomic>
-#include <chrono>
 
 #include "cudasim/block.h"
 #include "cudasim/grid.h"
 
 inline void __syncthreads(cudasim::Site site = cudasim::Site::here()) { cudasim::Block::running().barrier(false, site); }
-inline int __syncthreads_count(int predicate, cudasim::Site site = cudasim::Site::here()) {
-  return int(cudasim::Block::running().barrier(predicate != 0, site).nonzero);
-}
 inline int __syncthreads_or(int predicate, cudasim::Site site = cudasim::Site::here()) {
-  return __syncthreads_count(predicate, site) != 0;
+  return cudasim::Block::running().barrier(predicate != 0, site).nonzero != 0;
 }
 inline int __syncthreads_and(int predicate, cudasim::Site site = cudasim::Site::here()) {
   const cudasim::Votes votes = cudasim::Block::running().barrier(predicate != 0, site);
@@ -24,16 +20,11 @@ inline void __threadfence() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   cudasim::Block::running().maybe_yield();
 }
-inline void __threadfence_block() { __threadfence(); }
 inline void __threadfence_system() { __threadfence(); }
 
 // A loop that waits for another thread or block must sleep or use an atomic, because nothing else lets that thread run.
 inline void __nanosleep(unsigned) { cudasim::give_way(); }
 [[noreturn]] inline void __trap() { cudasim::fail("trap"); }
-
-inline long long clock64() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Programmatic dependent launch. These do nothing, because every launch here begins after the launch before it has ended.
 inline void cudaGridDependencySynchronize() {}

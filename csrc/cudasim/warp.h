@@ -1,4 +1,4 @@
-// Warp intrinsics: shuffles, votes, matches, reductions. The lanes of the mask wait for each other, exchange values and go on.
+// Warp intrinsics: shuffles and votes. The lanes of the mask wait for each other, exchange values and go on.
 #pragma once
 
 #include <type_traits>
@@ -29,22 +29,6 @@ inline unsigned vote(unsigned mask, bool predicate, Site site) {
   });
 }
 
-inline uint32_t lanes_that_meet(unsigned mask, Site site) {
-  return block().meet(Collective::kVote, mask, uint32_t(0), site, [](const Peers<uint32_t>& peers) { return peers.lanes(); });
-}
-
-// Combines the values of the lanes that have arrived, in the order of the lanes.
-template <class T, class Combine> T reduce(unsigned mask, T value, Site site, Combine combine) {
-  return block().meet(Collective::kReduce, mask, value, site, [&](const Peers<T>& peers) {
-    unsigned lanes = peers.lanes();
-    T total = peers[unsigned(__builtin_ctz(lanes))];
-    while (lanes &= lanes - 1) total = combine(total, peers[unsigned(__builtin_ctz(lanes))]);
-    return total;
-  });
-}
-
-template <class T> using IfInt32 = std::enable_if_t<std::is_same_v<T, int> || std::is_same_v<T, unsigned>, T>;
-
 }  // namespace cudasim
 
 inline void __syncwarp(unsigned mask = 0xffffffffu, cudasim::Site site = cudasim::Site::here()) {
@@ -64,13 +48,6 @@ cudasim::Shuffled<T> __shfl_up_sync(unsigned mask, T value, unsigned delta, int 
   return cudasim::shuffle(mask, value, width, site,
                           [=](int lane, int first) { return unsigned(lane - first) >= delta ? lane - int(delta) : lane; });
 }
-template <class T>
-cudasim::Shuffled<T> __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32,
-                                      cudasim::Site site = cudasim::Site::here()) {
-  return cudasim::shuffle(mask, value, width, site, [=](int lane, int first) {
-    return uint64_t(lane - first) + delta < uint64_t(width) ? lane + int(delta) : lane;
-  });
-}
 // A lane can read lanes of earlier segments, but not of later ones.
 template <class T>
 cudasim::Shuffled<T> __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32,
@@ -81,7 +58,7 @@ cudasim::Shuffled<T> __shfl_xor_sync(unsigned mask, T value, int lane_mask, int 
   });
 }
 
-// ---- votes and matches
+// ---- votes
 
 inline unsigned __ballot_sync(unsigned mask, int predicate, cudasim::Site site = cudasim::Site::here()) {
   return cudasim::vote(mask, predicate != 0, site);
@@ -91,46 +68,4 @@ inline int __any_sync(unsigned mask, int predicate, cudasim::Site site = cudasim
 }
 inline int __all_sync(unsigned mask, int predicate, cudasim::Site site = cudasim::Site::here()) {
   return cudasim::vote(mask, predicate == 0, site) == 0;
-}
-// Returns the lanes that have not exited. Hardware returns some subset of these, without any guarantee.
-inline unsigned __activemask() { return cudasim::block().live_lanes(); }
-
-template <class T> unsigned __match_any_sync(unsigned mask, T value, cudasim::Site site = cudasim::Site::here()) {
-  static_assert(std::is_arithmetic_v<T> && sizeof(T) >= 4, "matches compare numbers of 4 or 8 bytes");
-  return cudasim::block().meet(cudasim::Collective::kMatch, mask, value, site, [&](const cudasim::Peers<T>& peers) {
-    unsigned same = 0;
-    for (unsigned lane = 0; lane < cudasim::kWarp; ++lane) {
-      if (!peers.has(lane)) continue;
-      const T other = peers[lane];
-      same |= unsigned(std::memcmp(&other, &value, sizeof value) == 0) << lane;
-    }
-    return same;
-  });
-}
-template <class T>
-unsigned __match_all_sync(unsigned mask, T value, int* predicate, cudasim::Site site = cudasim::Site::here()) {
-  const unsigned same = __match_any_sync(mask, value, site);
-  *predicate = (mask & cudasim::block().live_lanes() & ~same) == 0;
-  return *predicate ? mask : 0;
-}
-
-// ---- reductions of integers
-
-template <class T> cudasim::IfInt32<T> __reduce_add_sync(unsigned mask, T value, cudasim::Site site = cudasim::Site::here()) {
-  return T(cudasim::reduce(mask, unsigned(value), site, [](unsigned a, unsigned b) { return a + b; }));
-}
-template <class T> cudasim::IfInt32<T> __reduce_min_sync(unsigned mask, T value, cudasim::Site site = cudasim::Site::here()) {
-  return cudasim::reduce(mask, value, site, [](T a, T b) { return b < a ? b : a; });
-}
-template <class T> cudasim::IfInt32<T> __reduce_max_sync(unsigned mask, T value, cudasim::Site site = cudasim::Site::here()) {
-  return cudasim::reduce(mask, value, site, [](T a, T b) { return a < b ? b : a; });
-}
-inline unsigned __reduce_and_sync(unsigned mask, unsigned value, cudasim::Site site = cudasim::Site::here()) {
-  return cudasim::reduce(mask, value, site, [](unsigned a, unsigned b) { return a & b; });
-}
-inline unsigned __reduce_or_sync(unsigned mask, unsigned value, cudasim::Site site = cudasim::Site::here()) {
-  return cudasim::reduce(mask, value, site, [](unsigned a, unsigned b) { return a | b; });
-}
-inline unsigned __reduce_xor_sync(unsigned mask, unsigned value, cudasim::Site site = cudasim::Site::here()) {
-  return cudasim::reduce(mask, value, site, [](unsigned a, unsigned b) { return a ^ b; });
 }

@@ -80,8 +80,6 @@ __global__ void shuffle_from_lanes_outside_the_mask(float* out) {
 
 // ---- bugs that stop the program
 
-__global__ void system_atomic(int* p) { atomicAdd_system(p, 1); }
-
 __global__ void barrier_in_a_branch() {
   if (threadIdx.x < 40) __syncthreads();
 }
@@ -120,7 +118,7 @@ __global__ void grid_barrier_without_block_2() {
 __global__ void grid_barrier() { cg::this_grid().sync(); }
 
 __global__ void misaligned_pack(const float* x, float* y) {
-  const float4 pack = __ldg(reinterpret_cast<const float4*>(x + 1));
+  const float4 pack = __ldcg(reinterpret_cast<const float4*>(x + 1));
   *y = pack.x;
 }
 

@@ -264,13 +264,6 @@ constexpr Planted kPlanted[] = {
        Launch(1, 1)(misaligned_pack, x.get(), y.get());
        cudaDeviceSynchronize();
      }},
-    {"system-wide atomic on the host", "a system-wide atomic on memory of the host",
-     [] {
-       int* p = nullptr;
-       cudaHostAlloc(reinterpret_cast<void**>(&p), sizeof(int), cudaHostAllocMapped);
-       Launch(1, 1)(system_atomic, p);
-       cudaDeviceSynchronize();
-     }},
     {"out of bounds", kBeyond, out_of_bounds},
     {"after free", kFreed, after_free},
 #if defined(__SANITIZE_ADDRESS__)

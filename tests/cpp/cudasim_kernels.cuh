@@ -4,8 +4,6 @@
 #include <cstdint>
 #if defined(__CUDACC__)
 #include <cooperative_groups.h>
-#include <cooperative_groups/reduce.h>
-#include <cooperative_groups/scan.h>
 #endif
 
 #include "cuda/mma.cuh"
@@ -37,12 +35,6 @@ __global__ void sum_of_table(const __grid_constant__ Table table, int count, flo
   out[i] = table.scale * sum;
 }
 
-__device__ float coefficients[4];
-__global__ void polynomial(const float* x, float* y, int n) {
-  const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
-  if (i < n) y[i] = ((coefficients[3] * x[i] + coefficients[2]) * x[i] + coefficients[1]) * x[i] + coefficients[0];
-}
-
 __global__ void axpy(const float* __restrict__ x, float* __restrict__ y, float a, int n) {
   const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
   if (i < n) y[i] += a * x[i];
@@ -60,8 +52,8 @@ __global__ void reverse(const int* x, int* y) {
 
 __global__ void votes_of_block(const int* x, int* out) {
   const int bit = x[threadIdx.x];
-  const int count = __syncthreads_count(bit), any = __syncthreads_or(bit), all = __syncthreads_and(bit);
-  if (threadIdx.x == 0) out[0] = count, out[1] = any, out[2] = all;
+  const int any = __syncthreads_or(bit), all = __syncthreads_and(bit);
+  if (threadIdx.x == 0) out[0] = any, out[1] = all;
 }
 
 struct Sum {
@@ -104,13 +96,13 @@ __global__ void __launch_bounds__(kBlock) softmax(const float4* __restrict__ x, 
   y += size_t(blockIdx.x) * packs;
   float top = -INFINITY, sum = 0;
   for (int i = int(threadIdx.x); i < packs; i += kBlock) {
-    const float4 v = row[i] = __ldg(x + i);
+    const float4 v = row[i] = __ldcg(x + i);
     top = fmaxf(top, fmaxf(fmaxf(v.x, v.y), fmaxf(v.z, v.w)));
   }
   top = block_reduce<Max>(top);
   for (int i = int(threadIdx.x); i < packs; i += kBlock) {
     float4 v = row[i];
-    v = make_float4(__expf(v.x - top), __expf(v.y - top), __expf(v.z - top), __expf(v.w - top));
+    v = make_float4(expf(v.x - top), expf(v.y - top), expf(v.z - top), expf(v.w - top));
     row[i] = v;
     sum += v.x + v.y + v.z + v.w;
   }
@@ -130,13 +122,9 @@ __global__ void histogram(const int* keys, int* counts, float* total, int n) {
   atomicAdd(total, 1.0f);
 }
 
-__global__ void extremes(const int* x, int* lowest, int* highest, unsigned* bits, unsigned* tickets, int n) {
+__global__ void largest(const int* x, int* highest, int n) {
   const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
-  if (i >= n) return;
-  atomicMin(lowest, x[i]);
-  atomicMax(highest, x[i]);
-  atomicOr(bits, 1u << (unsigned(x[i]) % 32));
-  atomicInc(tickets, 6u);
+  if (i < n) atomicMax(highest, x[i]);
 }
 
 // One thread of each block takes a lock in device memory.
@@ -147,7 +135,7 @@ __global__ void under_a_lock(int* lock, int* value) {
   __threadfence();
   *static_cast<volatile int*>(value) = now + 1;
   __threadfence();
-  atomicExch(lock, 0);
+  atomicCAS(lock, 1, 0);
 }
 
 // The last block to finish adds up the partial sums in the order of blocks, so the result always has the same bits.
@@ -188,8 +176,7 @@ __global__ void shuffles(int* out, int source, int delta, int mask, int width) {
   const int x = 100 + int(threadIdx.x), i = int(threadIdx.x);
   out[i] = __shfl_sync(kAll, x, source, width);
   out[32 + i] = __shfl_up_sync(kAll, x, unsigned(delta), width);
-  out[64 + i] = __shfl_down_sync(kAll, x, unsigned(delta), width);
-  out[96 + i] = __shfl_xor_sync(kAll, x, mask, width);
+  out[64 + i] = __shfl_xor_sync(kAll, x, mask, width);
 }
 
 __global__ void votes_of_warp(const int* x, unsigned* out) {
@@ -198,27 +185,6 @@ __global__ void votes_of_warp(const int* x, unsigned* out) {
   const unsigned half = upper ? 0xffff0000u : 0x0000ffffu;  // the two halves of a warp vote at the same time
   out[i] = __ballot_sync(half, x[i] & 1);
   out[32 + i] = unsigned(__any_sync(half, x[i] == 7)) | unsigned(__all_sync(half, x[i] < 100)) << 1;
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  out[64 + i] = unsigned(__reduce_add_sync(half, x[i]));
-  out[96 + i] = unsigned(__reduce_max_sync(half, x[i]));
-#else
-  out[64 + i] = out[96 + i] = 0;
-#endif
-  out[128 + i] = __match_any_sync(half, x[i] % 3);
-}
-
-__global__ void tiles(const int* x, int* out) {
-  const cg::thread_block block = cg::this_thread_block();
-  const auto warp = cg::tiled_partition<32>(block);
-  const auto tile = cg::tiled_partition<8>(warp);
-  const int i = int(block.thread_rank()), n = int(block.size());
-  out[i] = cg::reduce(tile, x[i], cg::plus<int>());
-  out[n + i] = cg::reduce(tile, x[i], cg::greater<int>());
-  out[2 * n + i] = cg::inclusive_scan(tile, x[i]);
-  out[3 * n + i] = int(tile.thread_rank() + 100 * tile.meta_group_rank() + 10000 * warp.meta_group_rank());
-  out[4 * n + i] = tile.shfl(x[i], 3);
-  out[5 * n + i] = int(tile.ballot(x[i] % 2 == 0));
-  block.sync();
 }
 
 // ---- asynchronous copies, and products of tiles
