@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from ..autodiff.kept import Kept, Listening
+from ..autodiff.kept import Listening
 from ..autodiff.scalars import Scalars
+from ..autodiff.shape_run import ShapeRun
 from ..errors import DTypeError, PullbackError, ShapeError
-from ..launch import capturing, door
-from ..launch.made import Made
+from ..launch import door
 from ..tensors import devices
 from ..tensors.operand import Number
 from ..tensors.tensor import Tensor
@@ -59,18 +59,18 @@ def trace(rule: str, formula: Formula, slots: Sequence[str], h: Any, shape: tupl
     before = door.enter(door.OPTIMIZER)
     ledger = door.begin("count", dry=True)
     try:
-        with _Check(rule) as check, _Ops(tensors, h.scalars) as ops:
+        with _Check(rule) as check, _OpsOfFormula(tensors, h.scalars) as listener:
             found = results(rule, formula(*tensors, h), slots)
     finally:
         door.end(ledger)
         door.enter(before)
     for name, y in zip(["the change", *[f"slot {name!r}" for name in slots]], found):
         _check_result(rule, name, y, shape, dtype)
-    owners = [ops.owner(y) for y in found]
+    owners = [listener.owner(y) for y in found]
     shared = tuple([owner is not None and owner is not tensors[1] for owner in owners])
-    reads_weights = ops.reads(tensors[0]) or any([owner is tensors[0] for owner in owners])
+    reads_weights = listener.reads(tensors[0]) or any([owner is tensors[0] for owner in owners])
     numbers = sorted(h.scalars.known, key=lambda expression: len(expression) > 1 and expression[0].name == "cast")
-    return Trace(ops.told, ops.elementwise, shared, check.native, reads_weights, numbers)
+    return Trace(listener.ops, listener.elementwise, shared, check.native, reads_weights, numbers)
 
 
 def _check_result(rule: str, name: str, y: Any, shape: tuple[int, ...], dtype: Any) -> None:
@@ -86,17 +86,13 @@ def _check_result(rule: str, name: str, y: Any, shape: tuple[int, ...], dtype: A
         )
 
 
-class _Check(Kept):
-    """A run on shapes alone (see `capturing.Recording`). Random generators are restored at its end."""
-
-    keeps = rereads = False
+class _Check(ShapeRun):
+    """A run of a formula, which may not read values or change objects."""
 
     def __init__(self, rule: str) -> None:
+        super().__init__()
         self._rule = rule
-        self.made = Made()
         self.native = True
-        self._outer: Any = None
-        self._generators: dict[Any, dict[str, int]] = {}
 
     @property
     def opaque(self) -> bool:
@@ -115,50 +111,12 @@ class _Check(Kept):
         """Raises PullbackError: a formula returns what changes."""
         raise PullbackError(f"{self._rule}: the formula changes a Parameter or an optimizer. It must return all that it changes.")
 
-    def guard(self, key: Any, holds: Callable[[], bool]) -> None:
-        """Does nothing: no recording is kept."""
 
-    def mode(self, module: Any) -> None:
-        """Does nothing: no recording is kept."""
-
-    def sets(self, owner: Any, name: str) -> None:
-        """Does nothing: no recording is kept."""
-
-    def copies(self, module: Any) -> None:
-        """Does nothing: no recording is kept."""
-
-    def note(self, tensor: Any) -> None:
-        """Does nothing: what the run leaves behind is its own affair."""
-
-    def prepare(self, key: Any, action: Callable[[], object]) -> None:
-        """Does nothing: no recording is kept."""
-
-    def repeats(self, check: Callable[[], None]) -> None:
-        """Does nothing: no run is repeated."""
-
-    def reads(self, storage: Any) -> None:
-        """Does nothing: no recording is kept."""
-
-    def random_state(self, generator: Any, state: dict[str, int], device: str) -> Any:
-        """Returns memory for a state. The generator's own state is restored at the end."""
-        self._generators.setdefault(generator, state)
-        with devices.working(device):
-            return devices.array_module(device).zeros(2, "uint64")
-
-    def _begin(self) -> None:
-        self._outer, capturing.thread.recording = capturing.thread.recording, self
-
-    def _end(self) -> None:
-        capturing.thread.recording = self._outer
-        for generator, state in self._generators.items():
-            generator.load_state_dict(state)
-
-
-class _Ops(Listening):
+class _OpsOfFormula(Listening):
     """Listens to the ops of a formula."""
 
     def __init__(self, given: Sequence[Tensor], scalars: Scalars) -> None:
-        self.told: list[Any] = []
+        self.ops: list[Any] = []
         self.elementwise = True
         self._owners = {id(x): x for x in given}  # by the id of a tensor or a view of it, the argument that owns the memory
         self._shape = given[0].shape
@@ -180,7 +138,7 @@ class _Ops(Listening):
             return
         operands = [self._operand(x) for x in inputs]
         self._read.update([k for k in operands if isinstance(k, int)])
-        self.told.append((op.name, operands, repr(params)))
+        self.ops.append((op.name, operands, repr(params)))
         self._numbers[id(y)] = len(self._kept)
         self._kept.append(y)
         if op.kind.name == "view" and (owner := self.owner(inputs[0])) is not None:

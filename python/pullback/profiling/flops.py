@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..autodiff.kept import Kept, Listening
+from ..autodiff.kept import Listening
+from ..autodiff.shape_run import ShapeRun
 from ..autodiff.tape import Tape
 from ..errors import PullbackError
 from ..launch import capturing
-from ..launch.made import Made
-from ..tensors import devices, dtypes, views
+from ..tensors import dtypes, views
 from ..tensors.creation import asarray, ones_like
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
@@ -36,11 +36,11 @@ def flops(f: Callable[..., Any], *args: Any, argnums: int | Sequence[int] = (), 
     if any([not -len(args) <= n < len(args) for n in places]):
         raise PullbackError(f"flops: argnums={argnums} names none of {len(args)} argument(s); count from 0.")
     given = [asarray(x) if hasattr(x, "__array__") and not isinstance(x, Tensor) else x for x in args]
-    with _Shapes(), Profile(detail="count", dry=True) as prof:
+    with _CountedRun(), Profile(detail="count", dry=True) as prof:
         f(*given, **options)
     if prof.backward.launches:
         return prof
-    with _Shapes(), Profile(detail="count", dry=True) as prof:
+    with _CountedRun(), Profile(detail="count", dry=True) as prof:
         with _Used() as used, Tape() as tape:
             for n in places:
                 tape.watch(given[n])
@@ -67,19 +67,13 @@ class _Used(Listening):
         """Ignores values that leave pullback."""
 
 
-class _Shapes(Kept):
-    """A run on shapes alone (see `capturing.Recording`).
-
-    Counts, stale views and random generators that the run changed are restored at its end.
-    """
-
-    opaque, keeps, rereads = True, False, False
+class _CountedRun(ShapeRun):
+    """A run whose launches are counted. It restores at its end the counts and the views that it changed, too."""
 
     def __init__(self) -> None:
-        self._generators: dict[Any, dict[str, int]] = {}
+        super().__init__()
         self._known: list[Tensor] = []  # views that are not stale
         self._counts: list[tuple[Any, str, int]] = []
-        self.made = Made()
 
     def refusal(self, what: str, line: str, instead: str) -> Exception:
         """Returns the error for code that needs a value."""
@@ -89,37 +83,7 @@ class _Shapes(Kept):
         """Notes the count before the increment, which is restored at the end."""
         self._counts.append((owner, name, getattr(owner, name) - 1))
 
-    def guard(self, key: Any, holds: Callable[[], bool]) -> None:
-        """Does nothing: no recording is kept that could become invalid."""
-
-    def mode(self, module: Any) -> None:
-        """Does nothing: no recording is kept."""
-
-    def sets(self, owner: Any, name: str) -> None:
-        """Does nothing: no recording is kept."""
-
-    def copies(self, module: Any) -> None:
-        """Does nothing: no recording is kept."""
-
-    def note(self, tensor: Any) -> None:
-        """Does nothing: what the run leaves behind is its own affair."""
-
-    def prepare(self, key: Any, action: Callable[[], object]) -> None:
-        """Does nothing: no recording is kept that could be replayed."""
-
-    def repeats(self, check: Callable[[], None]) -> None:
-        """Does nothing: no run is repeated."""
-
-    def reads(self, storage: Any) -> None:
-        """Does nothing: no recording is kept that could read a stale view."""
-
-    def random_state(self, generator: Any, state: dict[str, int], device: str) -> Any:
-        """Returns memory for a state. The generator's own state is restored at the end."""
-        self._generators.setdefault(generator, state)
-        with devices.working(device):
-            return devices.array_module(device).zeros(2, "uint64")
-
-    def __enter__(self) -> _Shapes:
+    def __enter__(self) -> _CountedRun:
         """Starts the run on shapes in this thread. Raises PullbackError inside a captured function."""
         if capturing.thread.recording is not None:
             raise PullbackError("flops: a captured function cannot be counted from inside; call pb.flops outside.")
@@ -128,14 +92,12 @@ class _Shapes(Kept):
 
     def _begin(self) -> None:
         self._known = views.living()
-        capturing.thread.recording = self
+        super()._begin()
 
     def _end(self) -> None:
-        capturing.thread.recording = None
+        super()._end()
         for owner, name, before in reversed(self._counts):
             setattr(owner, name, before)
         for view in self._known:
             if any([view.storage is owner for owner, *_ in self._counts]):
                 views.revive(view)
-        for generator, state in self._generators.items():
-            generator.rewind(state)
