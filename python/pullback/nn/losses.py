@@ -258,7 +258,7 @@ def cross_entropy(
     sharp = cross_entropy_rows(rows, labels.numbers, labels.ignore_index)
     smooth = None
     if label_smoothing:
-        spread = -sum(_wide(log_softmax(rows)) * class_weights, axis=1) * (label_smoothing / max(1, rows.shape[1]))
+        spread = _expected_loss(rows, class_weights) * (label_smoothing / max(1, rows.shape[1]))
         smooth = where(labels.counts, spread, 0.0)
         sharp = _wide(sharp) * (1 - label_smoothing)
     return _finished("cross_entropy", sharp, labels, class_weights, reduction, rows.dtype, smooth)
@@ -352,6 +352,12 @@ def _finished(
     return _narrow(total, dtype)
 
 
+def _expected_loss(rows: Tensor, factors: Tensor) -> Tensor:
+    """Returns the sum of -log softmax of each row times these factors. A class with the factor 0 and a logit of -inf adds 0."""
+    logarithms = _wide(log_softmax(rows))
+    return -sum(where((factors == 0) & (logarithms == -math.inf), 0.0, logarithms * factors), axis=1)
+
+
 def _with_probabilities(logits: Tensor, target: Tensor, weight: Any, label_smoothing: float, reduction: str) -> Tensor:
     if logits.shape != target.shape or not logits.ndim:
         if _swapped(logits, target):
@@ -369,7 +375,7 @@ def _with_probabilities(logits: Tensor, target: Tensor, weight: Any, label_smoot
         wanted = wanted * (1 - label_smoothing) + label_smoothing / max(1, classes)
     if weight is not None:
         wanted = wanted * _class_weights("cross_entropy", weight, rows)
-    loss = -sum(_wide(log_softmax(rows)) * wanted, axis=1)
+    loss = _expected_loss(rows, wanted)
     dtype = dtypes.promote(logits.dtype, target.dtype)
     if reduction == "none":
         return _narrow(reshape(loss, logits.shape[:1] + logits.shape[2:] if logits.ndim > 1 else ()), dtype)

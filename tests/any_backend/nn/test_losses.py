@@ -277,3 +277,23 @@ def test_binary_cross_entropy_outside_of_zero_to_one(argument: str, outside: flo
     np.testing.assert_array_equal(host(captured(fine)), host(loss(fine)))
     if fine.device != "cpu" or backends.why_not("cpu") is None:  # the NumPy backend runs a captured function eagerly
         assert np.isnan(host(captured(wrong))).tolist() == [[False, False, True], [False, True, False]]
+
+
+def test_a_class_that_is_impossible_and_not_wanted_adds_nothing() -> None:
+    """torch gives NaN for 0 times log(0); the limit is 0, as it is for class numbers."""
+    x = pb.tensor([[1.0, -np.inf, 2.0], [0.5, 1.0, -np.inf]], dtype="float64")
+    for target, weight in (([[1.0, 0, 0], [0.25, 0.75, 0]], None), ([[0, 0, 1.0], [1.0, 0, 0]], [1.0, 2.0, 0.5])):
+        wanted = np.array(target)
+        factors = wanted * np.array(weight or [1.0, 1.0, 1.0])
+        with pb.GradientTape() as tape:
+            tape.watch(x)
+            loss = nn.cross_entropy(x, wanted, weight=weight)
+        p = np.exp(x.numpy()) / np.exp(x.numpy()).sum(axis=1, keepdims=True)
+        entropy = -np.sum(np.where(factors > 0, factors * np.log(np.where(p > 0, p, 1.0)), 0.0)) / 2
+        np.testing.assert_allclose(float(loss), entropy, rtol=1e-14)
+        slope = (p * factors.sum(axis=1, keepdims=True) - factors) / 2
+        np.testing.assert_allclose(tape.gradient(loss, x).numpy(), slope, atol=1e-15)
+    smooth = nn.cross_entropy(x, [0, 1], weight=[1.0, 1.0, 0.0], label_smoothing=0.1)
+    assert np.isinf(float(smooth)) == bool(np.isinf(x.numpy()[:, :2]).any())
+    assert float(nn.cross_entropy(x[:1], [[0.5, 0.5, 0.0]])) == np.inf
+    assert np.isnan(float(nn.cross_entropy(pb.tensor([[1.0, np.nan, 2.0]]), [[1.0, 0.0, 0.0]])))
