@@ -182,12 +182,9 @@ class Reading:
             if found is not None and found[0] is not None:
                 self._table.note(found[0], found[1], f"{label}.{name}", NAMED)
                 self._meet(None, found[1], f"{label}.{name}")
+                self._items(found[1], f"{label}.{name}")
                 if not _NUMBERS.isdisjoint(self._names):
                     self.arrays.meet(found[1], f"{label}.{name}", computes=True)
-                if is_container(found[1]):
-                    for x in items(found[1]):
-                        self._object(x, f"{label}.{name}")
-                        self.arrays.meet(x, f"{label}.{name}")
 
     # ---- roots
 
@@ -327,11 +324,12 @@ class Reading:
         if place is None and (not is_container(value) or isinstance(value, tuple)):
             return
         self._table.note(place or Location(ITEM, value, (None,)), value, label, use)
+        self._items(value, label)
+
+    def _items(self, value: Any, label: str) -> None:
+        """Meets the items of a container."""
         for x in items(value) if is_container(value) else ():
-            self._know(x)
-            self.generators.meet(x, label)
-            self._object(x, label)
-            self.arrays.meet(x, label)
+            self._meet(None, x, label)
 
     def _attribute(self, value: Any, name: str, label: str, use: int) -> tuple[Location | None, Any] | None:
         """Returns where an attribute is found and what it is, without running anything; None if that is not possible."""
