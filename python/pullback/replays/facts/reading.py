@@ -175,16 +175,15 @@ class Reading:
                     self._object(y, f"{label}.{name}")
 
     def _named(self, value: Any, name: str, label: str) -> None:
-        entry = looked_up(type(value), name)
-        own = name in (attributes_of(value) or ())
-        if own or isinstance(entry, MemberDescriptorType) or not (entry is NOTHING or hasattr(type(entry), "__get__")):
-            found = self._attribute(value, name, label, LOAD)
-            if found is not None and found[0] is not None:
-                self._table.note(found[0], found[1], f"{label}.{name}", NAMED)
-                self._meet(None, found[1], f"{label}.{name}")
-                self._items(found[1], f"{label}.{name}")
-                if not _NUMBERS.isdisjoint(self._names):
-                    self.arrays.meet(found[1], f"{label}.{name}", computes=True)
+        """Notes an attribute of an object, unless it is a method or is not there."""
+        place, x = self._attribute(value, name, label, methods=False) or (None, NOTHING)
+        if place is not None and (x is not NOTHING or place.read == SLOT):
+            label += f".{name}"
+            self._table.note(place, x, label, NAMED)
+            self._meet(None, x, label)
+            self._items(x, label)
+            if not _NUMBERS.isdisjoint(self._names):
+                self.arrays.meet(x, label, computes=True)
 
     # ---- roots
 
@@ -197,10 +196,8 @@ class Reading:
                 return
             if value is NOTHING or is_plain(value) or id(value) in self._by_value:
                 return
-            if name == "self":
-                self._follow(None, value, chain.steps, type(value).__name__, "", use)
-            else:
-                self._follow(None, value, chain.steps, name, f" of {code.co_name}", use)
+            label, where = (type(value).__name__, "") if name == "self" else (name, f" of {code.co_name}")
+            self._follow(None, value, chain.steps, label, where, use)
         elif chain.root == "global":
             names = frame.f_globals
             if name in names or not hasattr(builtins, name):
@@ -217,7 +214,7 @@ class Reading:
         name = code.co_name
         holder = next((base for base in type(owner).__mro__ if getattr(base.__dict__.get(name), "__code__", None) is code), None)
         if holder is not None and looked_up(type(owner), name) is holder.__dict__[name]:
-            self._attribute(owner, name, f"{type(owner).__name__}.{name}", LOAD)
+            self._attribute(owner, name, f"{type(owner).__name__}.{name}")
         elif holder is not None:  # it was called by super()
             self._table.note(Location(ENTRY, holder, (name,)), holder.__dict__[name], f"{holder.__name__}.{name}", LOAD)
 
@@ -290,7 +287,7 @@ class Reading:
                 self._follow(None, value, (*steps_inside, *steps[i + 1 :]), label, where, use)
                 return
             label += f".{key}"
-            found = self._attribute(value, key, label + where, use if i == len(steps) - 1 else LOAD)
+            found = self._attribute(value, key, label + where)
             if found is None:
                 self._rest(steps[i + 1 :])
                 return
@@ -331,41 +328,33 @@ class Reading:
         for x in items(value) if is_container(value) else ():
             self._meet(None, x, label)
 
-    def _attribute(self, value: Any, name: str, label: str, use: int) -> tuple[Location | None, Any] | None:
-        """Returns where an attribute is found and what it is, without running anything; None if that is not possible."""
+    def _attribute(self, value: Any, name: str, label: str, methods: bool = True) -> tuple[Location | None, Any] | None:
+        """Returns where an attribute is found and what it is, without running anything; None if that is not possible.
+
+        A method, a property or another descriptor is noted if `methods` is true, and not looked into.
+        """
         if isinstance(value, CLOSED):
             return None
         if isinstance(value, ModuleType):
             return Location(NAME, vars(value), (name,)), vars(value).get(name, NOTHING)
-        kind = type(value)
-        if isinstance(value, type):
-            return self._entry(value, name, label)
+        kind = value if isinstance(value, type) else type(value)
         entry = looked_up(kind, name)
-        if isinstance(entry, MemberDescriptorType):
+        if isinstance(entry, MemberDescriptorType) and kind is not value:
             return Location(SLOT, value, (entry,)), slot(entry, value)
-        if hasattr(type(entry), "__set__") and entry is not NOTHING:  # a property: what it runs is seen as a function
-            return self._entry(kind, name, label)
-        attributes = attributes_of(value)
-        if attributes is None:
-            return self._entry(kind, name, label)
-        place = Location(ATTRIBUTE, value, (name,))
-        if name in attributes or not hasattr(type(entry), "__get__"):
-            return place, attributes.get(name, entry)
-        self._know(entry)
-        self._table.note(place, entry, label, use)
-        return None
-
-    def _entry(self, kind: type, name: str, label: str) -> tuple[Location | None, Any] | None:
-        """Returns the place of a class's attribute. A method, a property or another descriptor is noted, and not looked into."""
-        entry = looked_up(kind, name)
+        of_class = kind is value or hasattr(type(entry), "__set__")  # of a property: what it runs is seen as a function
+        place, attributes = Location(ATTRIBUTE, value, (name,)), None if of_class else attributes_of(value)
         plain = entry is NOTHING or not hasattr(type(entry), "__get__")
-        if is_of_library(kind):  # nobody changes these
-            return (None, entry) if plain else None
-        place = Location(ENTRY, kind, (name,))
+        if attributes is None:
+            if is_of_library(kind):  # nobody changes these
+                return (None, entry) if plain else None
+            place = Location(ENTRY, kind, (name,))
+        elif name in attributes:
+            return place, attributes[name]
         if plain:
             return place, entry
-        self._know(entry)
-        self._table.note(place, entry, label, LOAD)
+        if methods:
+            self._know(entry)
+            self._table.note(place, entry, label, LOAD)
         return None
 
     def _meet(self, place: Location | None, value: Any, label: str) -> None:
