@@ -7,6 +7,7 @@ import os
 import sys
 import time
 import types
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 
 import pullback as pb
 from captured_step import needs_kernels, same
-from footguns import X, unseen
+from footguns import Settings, X, follows, unseen
 
 pytestmark = needs_kernels
 
@@ -41,6 +42,21 @@ def test_an_attribute_that_is_computed_from_elsewhere_cannot_be_seen(tmp_path: P
     (tmp_path / "gain").write_text("2.0")
     model = Model()
     unseen(lambda x: x * model.gain, lambda: (tmp_path / "gain").write_text("3.0"))
+
+
+def test_an_attribute_of_what_c_code_returns_cannot_be_seen() -> None:
+    settings = Settings(2.0)
+    reference = weakref.ref(settings)
+    unseen(lambda x: x * reference().p, lambda: setattr(settings, "p", 3.0))
+
+
+def test_an_attribute_of_what_a_python_function_returns_is_seen() -> None:
+    settings = Settings(2.0)
+
+    def present() -> Settings:
+        return settings
+
+    follows(lambda x: x * present().p, lambda: setattr(settings, "p", 3.0))
 
 
 def test_state_in_c_code_cannot_be_seen() -> None:
