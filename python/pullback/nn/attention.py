@@ -179,17 +179,17 @@ def base_of(name: str, argument: str, value: Any) -> float:
     return base
 
 
-def turn(name: str, what: str, x: Tensor, positions: Any, base: float, interleaved: bool, dims: int | None = None) -> Tensor:
+def turn(name: str, operand: str, x: Tensor, positions: Any, base: float, interleaved: bool, dims: int | None = None) -> Tensor:
     """Returns the result of `rotary`. name, what: the called function, and its word for x. Raises ShapeError, DTypeError."""
     if x.ndim < 2:
-        raise ShapeError(f"{name}: {what} has shape {x.shape}; it must be (..., T, d).")
+        raise ShapeError(f"{name}: {operand} has shape {x.shape}; it must be (..., T, d).")
     if not dtypes.is_float(x.dtype):
-        raise DTypeError(f"{name}: {what} has dtype {x.dtype}; it must be floats. Use .astype(pb.float32).")
+        raise DTypeError(f"{name}: {operand} has dtype {x.dtype}; it must be floats. Use .astype(pb.float32).")
     given: Any = x.shape[-1] if dims is None else dims
     turned = int(given) if isinstance(given, (int, np.integer)) else -1
     if turned % 2 or not 0 <= turned <= x.shape[-1]:
-        raise ShapeError(f"{name}: dims={given!r} must be an even number up to the {x.shape[-1]} features of {what} {x.shape}.")
-    cosine, sine = _turns(name, what, x, positions, base, turned)
+        raise ShapeError(f"{name}: dims={given!r} must be an even number up to the {x.shape[-1]} features of {operand} {x.shape}.")
+    cosine, sine = _turns(name, operand, x, positions, base, turned)
     if not turned:
         return x + 0.0
     half, z = turned // 2, widened(x)
@@ -199,7 +199,7 @@ def turn(name: str, what: str, x: Tensor, positions: Any, base: float, interleav
     return in_dtype(y if turned == x.shape[-1] else concat([y, z[..., turned:]], axis=-1), x.dtype)
 
 
-def _turns(name: str, what: str, x: Tensor, positions: Any, base: float, dims: int) -> tuple[Tensor, Tensor]:
+def _turns(name: str, operand: str, x: Tensor, positions: Any, base: float, dims: int) -> tuple[Tensor, Tensor]:
     """Returns the cosines and sines (…, T, dims / 2) of the angles, in the dtype that x is computed in."""
     steps = arange(x.shape[-2], device=x.device) if positions is None else as_tensor(positions)
     if steps.dtype == dtypes.bool_:
@@ -207,8 +207,8 @@ def _turns(name: str, what: str, x: Tensor, positions: Any, base: float, dims: i
     lead = x.shape[:-1]
     if not steps.ndim or steps.ndim > len(lead) or any([n not in (1, m) for n, m in zip(steps.shape[::-1], lead[::-1])]):
         raise ShapeError(
-            f"{name}: positions {steps.shape} do not fit {what} {x.shape}. Give one for each of {lead[-1]} rows: {lead[-1:]}, or "
-            f"with axes before that which broadcast to {lead[:-1]}."
+            f"{name}: positions {steps.shape} do not fit {operand} {x.shape}. Give one for each of {lead[-1]} rows: {lead[-1:]}, "
+            f"or with axes before that which broadcast to {lead[:-1]}."
         )
     rate = exp(arange(max(1, dims) // 2, dtype=dtypes.float64, device=x.device) * (-2 * math.log(base) / max(1, dims)))
     angles = expand_dims(in_dtype(steps, dtypes.float64), axis=-1) * rate

@@ -24,7 +24,7 @@ def words(shapes: Sequence[Shape]) -> str:
     return " and ".join(str(shape) for shape in shapes)
 
 
-def ints(name: str, what: str, x: Any) -> list[int]:
+def ints(name: str, argument: str, x: Any) -> list[int]:
     """Returns one integer or a sequence of integers as a list. Raises ShapeError for anything else, a tensor of them included."""
     try:
         if not isinstance(x, bool):
@@ -35,7 +35,7 @@ def ints(name: str, what: str, x: Any) -> list[int]:
         sequence: Any = [x] if isinstance(x, Tensor) else x
         return [index(i) for i in sequence]
     except (TypeError, ShapeError):
-        raise ShapeError(f"{name}: {what}={shown(x)} is not an integer or a sequence of integers.{_of_two(name, x)}") from None
+        raise ShapeError(f"{name}: {argument}={shown(x)} is not an integer or a sequence of integers.{_of_two(name, x)}") from None
 
 
 def items(name: str, arrays: Any) -> list[Any]:
@@ -46,14 +46,14 @@ def items(name: str, arrays: Any) -> list[Any]:
         raise ShapeError(f"{name}: takes a sequence of arrays, not a {type(arrays).__name__}.") from None
 
 
-def integer(name: str, what: str, value: Any) -> int:
+def integer(name: str, argument: str, value: Any) -> int:
     """Returns the value as an int. Raises ShapeError if it is not an integer, as a bool is not."""
     try:
         if isinstance(value, bool):
             raise TypeError
         return index(value)
     except (TypeError, ShapeError):
-        raise ShapeError(f"{name}: {what}={shown(value)} is not an integer.{_of_two(name, value)}") from None
+        raise ShapeError(f"{name}: {argument}={shown(value)} is not an integer.{_of_two(name, value)}") from None
 
 
 def _of_two(name: str, second: Any) -> str:
@@ -77,25 +77,25 @@ def channels_last(shape: Shape, wanted: int, batched: bool = True) -> str:
     return f" The order is ({order}), and x looks like ({given}): pb.moveaxis(x, -1, {here}) puts the channels first."
 
 
-def per_axis(name: str, what: str, value: Any, axes: int, least: int) -> tuple[int, ...]:
+def per_axis(name: str, argument: str, value: Any, axes: int, least: int) -> tuple[int, ...]:
     """Returns one integer per axis, given one for all or one for each. Raises ShapeError for one below `least` or above MOST."""
     given = list(value) if isinstance(value, (list, tuple)) else [value]
     if len(given) not in (1, axes) or any([isinstance(n, bool) or not hasattr(n, "__index__") or index(n) < least for n in given]):
         wanted = "an integer" if axes == 1 else "an integer, or one for each of two axes,"
-        raise ShapeError(f"{name}: {what}={shown(value)} must be {wanted} of {least} or more.")
+        raise ShapeError(f"{name}: {argument}={shown(value)} must be {wanted} of {least} or more.")
     if max([index(n) for n in given]) > MOST:
-        raise ShapeError(f"{name}: {what}={value!r} is larger than 2^40, the most that kernels take.")
+        raise ShapeError(f"{name}: {argument}={value!r} is larger than 2^40, the most that kernels take.")
     return tuple([index(n) for n in given]) * (axes // len(given))
 
 
-def positive_integer(name: str, what: str, value: Any) -> int:
+def positive_integer(name: str, argument: str, value: Any) -> int:
     """Returns the value as an int. Raises PullbackError if it is not an integer of 1 or more."""
     try:
         number = 0 if isinstance(value, bool) else index(value)
     except TypeError:
         number = 0
     if number < 1:
-        raise PullbackError(f"{name}: {what}={shown(value)} must be an integer of 1 or more.")
+        raise PullbackError(f"{name}: {argument}={shown(value)} must be an integer of 1 or more.")
     return number
 
 
@@ -110,7 +110,7 @@ def epsilon(name: str, value: Any) -> float:
     return number
 
 
-def real(name: str, what: str, value: Any, instead: str = "", nan: bool = False) -> float:
+def real(name: str, argument: str, value: Any, instead: str = "", nan: bool = False) -> float:
     """Returns the value as a float. Raises DTypeError if it is not a real number, as a string, a bool, a tensor, or NaN is not.
 
     A tensor is refused because no gradient passes through a Python number. `instead` is a sentence that says how the gradient is
@@ -119,11 +119,11 @@ def real(name: str, what: str, value: Any, instead: str = "", nan: bool = False)
     if value.__class__ is float and value == value:  # a short cut for nearly every call
         return value
     if isinstance(value, Tensor):
-        alone = f"For its value alone, give {what}.item()."
+        alone = f"For its value alone, give {argument}.item()."
         if capturing.thread.recording is not None:
             alone = "A captured function cannot take its value alone, because a replay would not read it again."
         raise DTypeError(
-            f"{name}: {what} is a {type(value).__name__}, and no gradient passes to it, because it becomes a Python number. "
+            f"{name}: {argument} is a {type(value).__name__}, and no gradient passes to it, because it becomes a Python number. "
             f"{instead and instead + ' '}{alone}"
         )
     try:
@@ -131,7 +131,7 @@ def real(name: str, what: str, value: Any, instead: str = "", nan: bool = False)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if number != number and not (nan and isinstance(value, (float, np.generic))):
-        raise DTypeError(f"{name}: {what}={shown(value)} is not a real number.")
+        raise DTypeError(f"{name}: {argument}={shown(value)} is not a real number.")
     return number
 
 
@@ -142,21 +142,21 @@ def kept(name: str, keepdims: Any) -> bool:
     return flag(name, "keepdims", bool(keepdims) if isinstance(keepdims, int) and keepdims in (0, 1) else keepdims)
 
 
-def probability(name: str, what: str, p: Any) -> Any:
+def probability(name: str, argument: str, p: Any) -> Any:
     """Returns p. Raises PullbackError if it is not from 0 to 1, DTypeError if it is no number.
 
     A bool is most often meant for the argument beside.
     """
-    if isinstance(p, (bool, np.bool_)) or not 0 <= real(name, what, p) <= 1:
-        raise PullbackError(f"{name}: {what}={shown(p)} is not a probability; it must be from 0 to 1.")
+    if isinstance(p, (bool, np.bool_)) or not 0 <= real(name, argument, p) <= 1:
+        raise PullbackError(f"{name}: {argument}={shown(p)} is not a probability; it must be from 0 to 1.")
     return p
 
 
-def length(name: str, what: str, value: Any) -> int:
+def length(name: str, argument: str, value: Any) -> int:
     """Returns the value as a count or length. Raises ShapeError if it is negative or not an integer."""
-    number = integer(name, what, value)
+    number = integer(name, argument, value)
     if number < 0:
-        raise ShapeError(f"{name}: {what}={number} is negative; it must be 0 or more.")
+        raise ShapeError(f"{name}: {argument}={number} is negative; it must be 0 or more.")
     return number
 
 

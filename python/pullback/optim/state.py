@@ -38,21 +38,21 @@ def saved(opt: Any) -> dict[str, Any]:
     }
 
 
-def load(opt: Any, given: Mapping[str, Any]) -> None:
+def load(opt: Any, state: Mapping[str, Any]) -> None:
     """Restores a state. Raises PullbackError, and then nothing has changed."""
     capturing.refuse("loading an optimizer's state", "Load it outside.")
-    steps = _checked(opt, given)
-    check_entries("the dict of settings", given["settings"], opt._names)
-    check_entries("the dict of slots", given["slots"], opt._names)
+    steps = _checked(opt, state)
+    check_entries("the dict of settings", state["settings"], opt._names)
+    check_entries("the dict of slots", state["slots"], opt._names)
     loads: list[tuple[Any, Any]] = []
     rows: list[Any] = []
-    program = _program(opt, given["program"])
+    program = _program(opt, state["program"])
     for i, (name, p) in enumerate(zip(opt._names, opt._parameters)):
-        numbers = floats(f'the settings of "{name}"', given["settings"][name], (opt._members, c.SIZE), "cpu").astype(np.float64)
+        numbers = floats(f'the settings of "{name}"', state["settings"][name], (opt._members, c.SIZE), "cpu").astype(np.float64)
         for row in numbers:
             c.check(name, row.tolist())
         rows.append(numbers)
-        slots = given["slots"][name]
+        slots = state["slots"][name]
         mine = {slot_name: slot[i] for slot_name, slot in opt._state().items() if slot[i] is not None}
         check_entries(f'the state of "{name}"', slots, list(mine))
         for slot_name, slot in mine.items():
@@ -62,9 +62,9 @@ def load(opt: Any, given: Mapping[str, Any]) -> None:
     sets = table[: opt._set_count]
     sets[:, c.CLIP_FACTOR] = 1.0
     most, scale = [_positive(name, sets[:, k]) for name, k in (("clip_norm", c.CLIP_NORM), ("gradient_scale", c.GRADIENT_SCALE))]
-    share = unlimited(type(opt).__name__, "clip_adaptive", given.get("clip_adaptive"))
+    share = unlimited(type(opt).__name__, "clip_adaptive", state.get("clip_adaptive"))
     sets[:, c.LEAST : c.MOST + 1] = np.repeat(bounds_of(opt._parameters), opt._members, axis=0)
-    masks, sparsities = ([], {}) if opt.pruning is None else opt.pruning.checked(given.get("pruning"))
+    masks, sparsities = ([], {}) if opt.pruning is None else opt.pruning.checked(state.get("pruning"))
     opt._sets, opt._program = c.with_rows(opt._sets, len(table)), program
     for target, value in [*loads, *masks, (opt._sets, devices.move(table, opt._parameters[0].device))]:
         devices.write(target, value)
@@ -79,35 +79,35 @@ def load(opt: Any, given: Mapping[str, Any]) -> None:
 def _keep(groups: Sequence[Any], values: Sequence[dict[str, Any]]) -> None:
     """Makes the values in a state those of the groups and of their rules."""
     seen: set[Any] = set()
-    for group, own in zip(groups, values):
-        for name, value in own.items():
+    for group, saved in zip(groups, values):
+        for name, value in saved.items():
             if name not in group.own and (id(group.rule), name) not in seen:
                 seen.add((id(group.rule), name))
                 group.rule._defaults[name] = value  # The first group that has no value of its own decides.
-    for group, own in zip(groups, values):
+    for group, saved in zip(groups, values):
         defaults = group.rule._defaults
-        group.own.update({name: value for name, value in own.items() if name in group.own or differ(value, defaults[name])})
+        group.own.update({name: value for name, value in saved.items() if name in group.own or differ(value, defaults[name])})
 
 
-def _checked(opt: Any, given: Any) -> int:
+def _checked(opt: Any, state: Any) -> int:
     """Returns the number of steps of a state. Raises PullbackError unless it is one of the optimizer's rule."""
-    if isinstance(given, Mapping) and "slots" in given and "program" not in given:
+    if isinstance(state, Mapping) and "slots" in state and "program" not in state:
         raise PullbackError('load_state_dict: the state has no "program"; an earlier version, with other settings, has saved it.')
     check_entries(
-        "the state", given, ["rule", "kernel", "steps", "settings", "slots", "program"], optional=("pruning", "clip_adaptive")
+        "the state", state, ["rule", "kernel", "steps", "settings", "slots", "program"], optional=("pruning", "clip_adaptive")
     )
-    if opt.pruning is None and "pruning" in given:
+    if opt.pruning is None and "pruning" in state:
         raise PullbackError(
             "load_state_dict: the state has masks of pruned weights; make optim.Pruning(opt, ...) before loading it."
         )
-    if given["rule"] != type(opt).__name__:
-        raise PullbackError(f"load_state_dict: the state is of rule {given['rule']}, this optimizer is {type(opt).__name__}.")
-    steps = given["steps"]
+    if state["rule"] != type(opt).__name__:
+        raise PullbackError(f"load_state_dict: the state is of rule {state['rule']}, this optimizer is {type(opt).__name__}.")
+    steps = state["steps"]
     if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 0:
         raise PullbackError(f"load_state_dict: steps={steps!r} is not a valid number of steps.")
-    if given["kernel"] != opt._formula_name():
+    if state["kernel"] != opt._formula_name():
         raise PullbackError(
-            f"load_state_dict: the state is of the formula {given['kernel']!r}, this optimizer's is {opt._formula_name()!r}."
+            f"load_state_dict: the state is of the formula {state['kernel']!r}, this optimizer's is {opt._formula_name()!r}."
         )
     return int(steps)
 
@@ -120,10 +120,10 @@ def _positive(name: str, column: Any) -> float:
     return value
 
 
-def _program(opt: Any, given: Any) -> Program:
+def _program(opt: Any, saved: Any) -> Program:
     """Returns the program of a state, with at least as many rows as the optimizer's. Raises PullbackError."""
-    shape = given.shape if isinstance(given, (Tensor, np.ndarray)) and len(given.shape) == 2 else (0, c.SIZE)
-    rows = floats("the program", given, (shape[0], c.SIZE), "cpu").astype(np.float64)
+    shape = saved.shape if isinstance(saved, (Tensor, np.ndarray)) and len(saved.shape) == 2 else (0, c.SIZE)
+    rows = floats("the program", saved, (shape[0], c.SIZE), "cpu").astype(np.float64)
     more = max(0, len(opt._program.rows) - len(rows))
     return Program(np.concatenate([rows, np.zeros((more, c.SIZE))]), opt._members)
 
@@ -135,32 +135,32 @@ def _of_group(opt: Any, group: Any, rows: list[Any], program: Program) -> dict[s
     placed = [[program.read(row[c.SCHEDULE : c.HYPER].tolist()) for row in rows[i]] for i in group.entries]
     if not group.entries:
         return group.values()
-    found = [values_in(group.rule, rows[i], [each.schedule for each in of]) for i, of in zip(group.entries, placed)]
+    per_entry = [values_in(group.rule, rows[i], [each.schedule for each in of]) for i, of in zip(group.entries, placed)]
     program.placed[group.number] = [
         first._replace(rows=frozenset().union(*[other.rows for other in others])) for first, *others in zip(placed[0], *placed)
     ]
-    for name, value in found[0].items():
-        if any([differ(other[name], value) for other in found]):
+    for name, value in per_entry[0].items():
+        if any([differ(other[name], value) for other in per_entry]):
             raise PullbackError(
                 f"load_state_dict: the parameters of group {group.name!r} have several values of {name} in the state; make the "
                 f"optimizer with the groups that it had when the state was saved."
             )
-    group.rule._validate({**group.values(), **found[0]})
-    return found[0]
+    group.rule._validate({**group.values(), **per_entry[0]})
+    return per_entry[0]
 
 
 def values_in(opt: Any, rows: Any, schedules: list[Schedule]) -> dict[str, Any]:
     """Returns the learning rate and the hyper-parameters that the sets of a parameter hold, one set and schedule per member."""
-    found: dict[str, Any] = {"lr": schedules[0] if all([s == schedules[0] for s in schedules]) else schedules}
-    found["lr_scale"] = _one_or_all(rows[:, c.RATE_SCALE])
-    found["clip_value"] = unlimited(type(opt).__name__, "clip_value", float(rows[0, c.CLIP_VALUE]))
-    found["ema"] = opt._checked("ema", _one_or_all(rows[:, c.KEEP])) if opt._averages is not None else None
+    settings: dict[str, Any] = {"lr": schedules[0] if all([s == schedules[0] for s in schedules]) else schedules}
+    settings["lr_scale"] = _one_or_all(rows[:, c.RATE_SCALE])
+    settings["clip_value"] = unlimited(type(opt).__name__, "clip_value", float(rows[0, c.CLIP_VALUE]))
+    settings["ema"] = opt._checked("ema", _one_or_all(rows[:, c.KEEP])) if opt._averages is not None else None
     at = c.HYPER
     for name, count in opt.hyper.items():
         parts = [_one_or_all(rows[:, k]) for k in range(at, at + count)]
-        found[name] = opt._checked(name, opt._as_given(name, parts[0] if count == 1 else tuple(parts)))
+        settings[name] = opt._checked(name, opt._as_given(name, parts[0] if count == 1 else tuple(parts)))
         at += count
-    return found
+    return settings
 
 
 def _one_or_all(column: Any) -> Any:
@@ -174,21 +174,23 @@ def differ(a: Any, b: Any) -> bool:
     return not (np.shape(a) == np.shape(b) and np.all(np.asarray(a) == np.asarray(b)))
 
 
-def check_entries(what: str, given: Any, wanted: Sequence[str], optional: Sequence[str] = ()) -> None:
+def check_entries(label: str, entries: Any, wanted: Sequence[str], optional: Sequence[str] = ()) -> None:
     """Raises PullbackError unless this is a dict with exactly these keys. It may also have the optional ones."""
-    if not isinstance(given, Mapping):
-        raise PullbackError(f"load_state_dict: {what} is a {type(given).__name__}; give the dict that state_dict() made.")
-    if set(given) - {*optional} != set(wanted):
-        names = what in ("the dict of settings", "the dict of slots")
+    if not isinstance(entries, Mapping):
+        raise PullbackError(f"load_state_dict: {label} is a {type(entries).__name__}; give the dict that state_dict() made.")
+    if set(entries) - {*optional} != set(wanted):
+        names = label in ("the dict of settings", "the dict of slots")
         remedy = " docs/optimizers.md shows how a state is changed for new or renamed Parameters." if names else ""
-        raise PullbackError(f"load_state_dict: {what} has entries for {sorted(map(str, given))}, not for {sorted(wanted)}.{remedy}")
+        raise PullbackError(
+            f"load_state_dict: {label} has entries for {sorted(map(str, entries))}, not for {sorted(wanted)}.{remedy}"
+        )
 
 
-def floats(what: str, given: Any, shape: tuple[int, ...], device: str) -> Any:
+def floats(label: str, value: Any, shape: tuple[int, ...], device: str) -> Any:
     """Returns the array of a tensor in a state. Raises PullbackError if it is not floats of this shape."""
-    if not isinstance(given, (Tensor, np.ndarray, np.generic)):
-        raise PullbackError(f"load_state_dict: {what} is a {type(given).__name__}; it must be a tensor.")
-    array = asarray(given, device=device).array
+    if not isinstance(value, (Tensor, np.ndarray, np.generic)):
+        raise PullbackError(f"load_state_dict: {label} is a {type(value).__name__}; it must be a tensor.")
+    array = asarray(value, device=device).array
     if array.shape != shape or not dtypes.is_float(array.dtype):
-        raise PullbackError(f"load_state_dict: {what} has shape {array.shape} and dtype {array.dtype}; it must be floats {shape}.")
+        raise PullbackError(f"load_state_dict: {label} has shape {array.shape} and dtype {array.dtype}; it must be floats {shape}.")
     return array

@@ -70,7 +70,7 @@ class Replayed(Recalled, Passage):
         kept = tuple([results[source] if source >= 0 else leaves[~source] for source in trace.kept])
         versions = tuple([(storage, storage.version + older) for storage, older in trace.storages])
         code, offset = call_site()
-        ends = [results[end.place] for end in trace.ends]
+        ends = [results[end.position] for end in trace.ends]
         for y in ends:
             if not y.serial:
                 y.serial = new_serial()

@@ -74,9 +74,9 @@ class Within(Reads):
 
 
 class Slot(NamedTuple):
-    """Stands for a value that each call computes anew: the one at `place` among the values that pullbacks keep."""
+    """Stands for a value that each call computes anew: the one at this position among those that pullbacks keep."""
 
-    place: int
+    position: int
 
 
 class ConstantLeaf(NamedTuple):
@@ -89,13 +89,13 @@ class End(NamedTuple):
     """A result of the function that a tape watches.
 
     Attributes:
-        place: its position among the results of the recording.
+        position: its position among the results of the recording.
         serial: its serial in the trace.
         through: the positions of the inputs that it depends on.
         dead: those of them through which every derivative is zero.
     """
 
-    place: int
+    position: int
     serial: int
     through: tuple[int, ...]
     dead: tuple[int, ...]
@@ -118,7 +118,7 @@ class Trace:
         precisions: by serial, where products of the op rounded their factors.
         storages: the storages that pullbacks read, and how much older than at the end of the run they were when they were read.
         cuts: (an input, how, site) for each place where a watched value left the tape.
-        again: by serial, the places in `kept` of the inputs that a checkpoint computes with again.
+        again: by serial, the positions in `kept` of the inputs that a checkpoint computes with again.
         closed: False if pullbacks refer to values in ways that are not known here, so that the trace serves no other call.
     """
 
@@ -127,48 +127,49 @@ class Trace:
         self.name, self.form, self.closed = name, form, not recording.made.memory
         self.backward: dict[Any, Any] = {}
         self.results: list[Tensor] = []
-        places = {id(x): ~i for i, x in reversed(list(enumerate(leaves))) if isinstance(x, Tensor) and not isinstance(x, Parameter)}
-        own = {x.serial: i for i, x in reversed(list(enumerate(leaves))) if isinstance(x, Tensor) and x.serial}
+        tensors = [(i, x) for i, x in reversed(list(enumerate(leaves))) if isinstance(x, Tensor)]
+        sources = {id(x): ~i for i, x in tensors if not isinstance(x, Parameter)}
+        leaf_of = {x.serial: i for i, x in tensors if x.serial}
         for y in outputs:
-            if isinstance(y, Tensor) and id(y) not in inside.made and id(y) not in places:
+            if isinstance(y, Tensor) and id(y) not in inside.made and id(y) not in sources:
                 inside.read(y)
-        self.leaves = [self._leaf(y, inside, places) for y in outputs]
+        self.leaves = [self._leaf(y, inside, sources) for y in outputs]
         ends = len(self.results)
         self.kept: list[int] = []
         self.again: dict[int, int] = {}
         self._device = next((x.device for x in leaves if isinstance(x, Tensor)), None) or devices.default_device()
         self._slots: dict[int, Slot] = {}  # by the id of a value, while the trace is made
-        nodes = self._needed(inside, places)
+        nodes = self._needed(inside, sources)
         self._slots = {}
         produced = {node.y for node in nodes}
         self.serials = tuple(dict.fromkeys([x for node in nodes for x in node.inputs if x and x not in produced]))
-        self.inputs: list[Any] = [own[serial] if serial in own else inside.outside[serial] for serial in self.serials]
+        self.inputs: list[Any] = [leaf_of[serial] if serial in leaf_of else inside.outside[serial] for serial in self.serials]
         self.shapes = [(leaves[x] if isinstance(x, int) else x).shape for x in self.inputs]
         self.values = {*self.serials, *produced}
         self.scopes = {serial: scope for serial, scope in inside.scopes.items() if serial in produced}
         self.precisions: dict[int, Precision] = {
             serial: precision for serial, precision in inside.precisions.items() if serial in produced
         }
-        self.cuts = _cuts(inside, own)
+        self.cuts = _cuts(inside, leaf_of)
         self.storages = _storages(nodes)
         self.has_dead = bool(inside.dead)
         self.ends = self._ends(inside, self.results if inside.persistent else self.results[:ends], produced)
 
-    def _leaf(self, y: Any, inside: Inside, places: dict[int, int]) -> Any:
+    def _leaf(self, y: Any, inside: Inside, sources: dict[int, int]) -> Any:
         """Returns what a leaf of the function's value is in each call. A tensor that the function made is a result."""
-        if not isinstance(y, Tensor) or isinstance(y, Parameter) or (inside.outside.get(y.serial) is y and id(y) not in places):
+        if not isinstance(y, Tensor) or isinstance(y, Parameter) or (inside.outside.get(y.serial) is y and id(y) not in sources):
             return ConstantLeaf(y)
-        return self._source(y, places)
+        return self._source(y, sources)
 
-    def _source(self, y: Tensor, places: dict[int, int]) -> int:
-        if id(y) not in places:
-            places[id(y)] = len(self.results)
+    def _source(self, y: Tensor, sources: dict[int, int]) -> int:
+        if id(y) not in sources:
+            sources[id(y)] = len(self.results)
             self.results.append(y)
-        return places[id(y)]
+        return sources[id(y)]
 
-    def _needed(self, inside: Inside, places: dict[int, int]) -> list[Node]:
+    def _needed(self, inside: Inside, sources: dict[int, int]) -> list[Node]:
         """Returns the nodes that the results depend on, and makes their templates."""
-        copies = Copies(partial(self._in_call, inside=inside, places=places), searches=True)
+        copies = Copies(partial(self._in_call, inside=inside, sources=sources), searches=True)
         needed = {y.serial for y in self.results if y.dtype.kind in "fV"}
         found: list[Node] = []
         self.nodes: list[Recorded] = []
@@ -176,23 +177,23 @@ class Trace:
             if node.y in needed:
                 before = len(self.results)
                 found.append(node)
-                self.nodes.append(self._template(node, inside, places, copies))
+                self.nodes.append(self._template(node, inside, sources, copies))
                 needed.update(node.inputs)
                 if inside.persistent:  # the tape may record its own backward pass, which reads the kept values
                     needed.update([y.serial for y in self.results[before:]])
         found.reverse()
         self.nodes.reverse()
-        if any([isinstance(node.op, Call) for node in found]) and self._is_kept_elsewhere(inside, places):
+        if any([isinstance(node.op, Call) for node in found]) and self._is_kept_elsewhere(inside, sources):
             self.closed = False
         return found
 
-    def _is_kept_elsewhere(self, inside: Inside, places: dict[int, int]) -> bool:
+    def _is_kept_elsewhere(self, inside: Inside, sources: dict[int, int]) -> bool:
         """True if a value that an op has made is alive for another reason than the results, the templates, and the nodes.
 
         A pullback may then reach it in a way that no search has found.
         """
         known = {
-            *places,
+            *sources,
             *[id(x) for value in all_kept(inside.nodes) for x in (value if isinstance(value, (list, tuple)) else (value,))],
         }
         if known.issuperset(list(inside.made)):
@@ -202,18 +203,18 @@ class Trace:
 
     def _ends(self, inside: Inside, results: Sequence[Tensor], produced: set[int]) -> list[End]:
         found = []
-        for place, y in enumerate(results):
+        for position, y in enumerate(results):
             if y.serial in produced:
                 through, live = needed_by(inside, [y], through_zero=True), needed_by(inside, [y])
                 on = tuple([i for i, serial in enumerate(self.serials) if serial in through])
-                found.append(End(place, y.serial, on, tuple([i for i in on if self.serials[i] not in live])))
+                found.append(End(position, y.serial, on, tuple([i for i in on if self.serials[i] not in live])))
         return found
 
-    def _template(self, node: Node, inside: Inside, places: dict[int, int], copies: Copies) -> Recorded:
+    def _template(self, node: Node, inside: Inside, sources: dict[int, int], copies: Copies) -> Recorded:
         """Returns the node with Slots in place of the values that each call computes anew."""
         if isinstance(node.op, Call):
             return self._template_of_call(node, copies) if self.closed else node
-        edges = [(x, rule, tuple([self._slot(v, inside, places) for v in kept]), shape) for x, rule, kept, shape in node.edges]
+        edges = [(x, rule, tuple([self._slot(v, inside, sources) for v in kept]), shape) for x, rule, kept, shape in node.edges]
         return (node.op, node.y, node.inputs, edges, (), node.code, node.offset, node.params)
 
     def _template_of_call(self, node: Node, copies: Copies) -> Recorded:
@@ -226,10 +227,10 @@ class Trace:
             return node
         self.closed = call.closed
         if op.call is not None:  # of a checkpoint
-            self.again.update({serial: x.place for serial, x in zip(edge.x, kept) if serial and x.__class__ is Slot})
+            self.again.update({serial: x.position for serial, x in zip(edge.x, kept) if serial and x.__class__ is Slot})
         return (op, node.y, node.inputs, (edge._replace(rule=op.rules[0], kept=kept),), (), node.code, node.offset, node.params)
 
-    def _in_call(self, value: Any, inside: Inside, places: dict[int, int]) -> Any:
+    def _in_call(self, value: Any, inside: Inside, sources: dict[int, int]) -> Any:
         """Returns the Slot for a value that a call refers to, or the value itself if it is the same in each call."""
         if not isinstance(value, Tensor):
             is_array = devices.on_host(value) or devices.on_device(value)
@@ -238,24 +239,24 @@ class Trace:
             return value
         if isinstance(value, Batched) and value.batch not in listeners.stack:
             return value  # an example of a batch inside of the function is copied, with all examples replaced
-        outside = id(value) not in places and id(value) not in inside.made
+        outside = id(value) not in sources and id(value) not in inside.made
         if outside and (value.storage is not None or isinstance(value, (OutsideView, StaleView))):
             return value  # a view from outside is read as it is then, and raises an error if it is stale
-        return self._slot(value, inside, places) if value.device == self._device else value
+        return self._slot(value, inside, sources) if value.device == self._device else value
 
-    def _slot(self, value: Any, inside: Inside, places: dict[int, int]) -> Any:
+    def _slot(self, value: Any, inside: Inside, sources: dict[int, int]) -> Any:
         if value.__class__ is tuple or value.__class__ is list:
-            found = [self._slot(item, inside, places) for item in value]
+            found = [self._slot(item, inside, sources) for item in value]
             return value if all([a is b for a, b in zip(found, value)]) else type(value)(found)
         if not isinstance(value, Tensor):
             if hasattr(value, "strides") and _changes(value):
                 self.closed = False
             return value
-        if isinstance(value, Parameter) or (id(value) not in places and id(value) not in inside.made and _stays(value)):
+        if isinstance(value, Parameter) or (id(value) not in sources and id(value) not in inside.made and _stays(value)):
             return value
         if id(value) not in self._slots:
             self._slots[id(value)] = Slot(len(self.kept))
-            self.kept.append(self._source(value, places))
+            self.kept.append(self._source(value, sources))
         return self._slots[id(value)]
 
     # ---- copies of the ops
@@ -263,11 +264,11 @@ class Trace:
     def made_with(self, kept: Sequence[Any], serials: dict[int, int], versions: Sequence[Any] = ()) -> list[Recorded]:
         """Returns the nodes with the kept values of a call, and with these serials. Others get new ones, which are added."""
         found: list[Recorded] = []
-        for serial, place in self.again.items():  # a checkpoint knows its inputs by their own serials
-            x = kept[place]
+        for serial, position in self.again.items():  # a checkpoint knows its inputs by their own serials
+            x = kept[position]
             x.serial = x.serial or serials.get(serial) or new_serial()
             serials.setdefault(serial, x.serial)
-        copies = Copies(lambda x: kept[x.place] if x.__class__ is Slot else x, searches=False)
+        copies = Copies(lambda x: kept[x.position] if x.__class__ is Slot else x, searches=False)
         read = {id(storage): (storage, version) for storage, version in versions}
         for op, y, inputs, edges, _, code, offset, params in self.nodes:
             own = op.copied(copies.of) if isinstance(op, Call) else op
@@ -290,7 +291,7 @@ class Trace:
 
 def _filled(value: Any, kept: Sequence[Any]) -> Any:
     if value.__class__ is Slot:
-        return kept[value.place]
+        return kept[value.position]
     return type(value)([_filled(item, kept) for item in value]) if value.__class__ in (tuple, list) else value
 
 
@@ -304,10 +305,10 @@ def _stays(x: Tensor) -> bool:
     return x.__class__ is Tensor and x.storage is None and not _changes(x.array)
 
 
-def _cuts(inside: Inside, own: dict[int, int]) -> list[tuple[Any, str, Any]]:
+def _cuts(inside: Inside, leaf_of: dict[int, int]) -> list[tuple[Any, str, Any]]:
     if not inside.journal.cuts:
         return []
-    sources: dict[int, Any] = {**inside.outside, **own}
+    sources: dict[int, Any] = {**inside.outside, **leaf_of}
     reach = {serial: dependents(inside, [serial]) for serial in sources}
     return [(sources[s], how, site) for at, how, site in inside.journal.cuts for s in sources if at in reach[s]]
 

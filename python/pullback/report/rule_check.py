@@ -78,7 +78,7 @@ class Comparison:
 
 def compare(function: Function, rng: np.random.Generator) -> Comparison:
     """Compares every pullback of the function with finite differences, by each of its checked arguments."""
-    found = Comparison()
+    comparison = Comparison()
     cotangents = [rng.uniform(0.5, 1.5, y.shape) * rng.choice([-1.0, 1.0], y.shape) for y in function.run(function.point)]
     by = _by_element if function.elementwise else _by_direction
     for i in function.checked:
@@ -87,10 +87,10 @@ def compare(function: Function, rng: np.random.Generator) -> Comparison:
             by(_Differences(function, i, cotangents, step, rng), part)
             if all([m.excess <= 1 for m in part.measured]):
                 break
-        found.measured += part.measured
-        found.malformed += part.malformed
-        found.kinks += part.kinks
-    return found
+        comparison.measured += part.measured
+        comparison.malformed += part.malformed
+        comparison.kinks += part.kinks
+    return comparison
 
 
 @dataclass(frozen=True)
@@ -122,20 +122,20 @@ class _Differences:
     def derivative(self, f: Callable[[float], Any], argument: Any, rounding: float = 0.0) -> Slope:
         return derivative(f, self.step, factor=FACTOR, levels=LEVELS, enough=ENOUGH, rounding=rounding, argument=argument)
 
-    def gradients(self, x: Array, cotangents: Sequence[Array], found: Comparison) -> Iterator[tuple[str, Array]]:
+    def gradients(self, x: Array, cotangents: Sequence[Array], comparison: Comparison) -> Iterator[tuple[str, Array]]:
         """Yields (name of the pullback, gradient) at x, for each pullback that returns one of the right shape."""
         for name, pull in self.function.pulls.items():
             try:
                 gx = pull(self.at(x), cotangents)[self.i]
             except Exception as error:  # any error of a user's pullback
-                found.malformed.append(f"{name} raised {type(error).__name__}: {error}")
+                comparison.malformed.append(f"{name} raised {type(error).__name__}: {error}")
                 continue
             gx = np.zeros(x.shape) if gx is None else gx
             if gx.shape == x.shape:
                 yield name, gx
             else:
                 words = f"{name} returned a gradient of shape {gx.shape} for {self.name}, which has the shape {x.shape}"
-                found.malformed.append(words)
+                comparison.malformed.append(words)
 
 
 def _undecided(slope: Slope, size: Any) -> Array:
@@ -158,35 +158,35 @@ def _away(x: Array, where: Any, rng: np.random.Generator) -> Array:
 # ---- elementwise ops: all elements at once
 
 
-def _by_element(of: _Differences, found: Comparison) -> None:
-    x, (g,) = of.x, of.cotangents
+def _by_element(differences: _Differences, comparison: Comparison) -> None:
+    x, (g,) = differences.x, differences.cotangents
     unit_of_x = np.broadcast_to(_size(x), g.shape)
 
     def slope_at(x: Array) -> Slope:
-        slope = of.derivative(lambda t: of.run(x + t * _size(of.x))[0], np.abs(x) / unit_of_x)
+        slope = differences.derivative(lambda t: differences.run(x + t * _size(differences.x))[0], np.abs(x) / unit_of_x)
         return Slope(slope.value / unit_of_x, slope.error / unit_of_x, slope.kink)
 
     slope = slope_at(x)
-    undecided = _undecided(slope, of.run(x)[0])
+    undecided = _undecided(slope, differences.run(x)[0])
     if undecided.any():
         at_kink = _summed(undecided, x.shape) > 0
-        found.kinks += int(at_kink.sum())
-        x = _away(x, at_kink, of.rng)
+        comparison.kinks += int(at_kink.sum())
+        x = _away(x, at_kink, differences.rng)
         slope = slope_at(x)
-        undecided = _undecided(slope, of.run(x)[0])
+        undecided = _undecided(slope, differences.run(x)[0])
     if undecided.all() and undecided.size:
         return
     g = np.where(undecided, 0.0, g)
     theirs = _summed(np.where(undecided, 0.0, slope.value) * g, x.shape)
     errors = _summed(np.where(undecided, 0.0, slope.error) * np.abs(g), x.shape)
     left_out = undecided if undecided.shape == x.shape else np.zeros(x.shape, bool)
-    for name, gx in of.gradients(x, [g], found):
+    for name, gx in differences.gradients(x, [g], comparison):
         if x.size:
             allowed = RTOL * np.maximum(np.abs(gx), np.abs(theirs)) + errors
             excess = np.where(left_out, -1.0, np.nan_to_num(np.abs(gx - theirs) - allowed, nan=np.inf))
             at = np.unravel_index(int(np.argmax(excess)), x.shape)
             where = f"element {tuple(map(int, at))}"
-            found.measured.append(Measured(name, of.name, where, float(gx[at]), float(theirs[at]), float(errors[at])))
+            comparison.measured.append(Measured(name, differences.name, where, float(gx[at]), float(theirs[at]), float(errors[at])))
 
 
 def _summed(values: Array, shape: tuple[int, ...]) -> Array:
@@ -198,43 +198,43 @@ def _summed(values: Array, shape: tuple[int, ...]) -> Array:
 # ---- all other ops: along directions
 
 
-def _by_direction(of: _Differences, found: Comparison) -> None:
-    trials = list(directions(of.x, of.rng, DIRECTIONS))
-    undecided = _along(of, of.x, trials, found)
+def _by_direction(differences: _Differences, comparison: Comparison) -> None:
+    trials = list(directions(differences.x, differences.rng, DIRECTIONS))
+    undecided = _along(differences, differences.x, trials, comparison)
     if undecided:
-        found.kinks += len(undecided)
-        _along(of, _away(of.x, True, of.rng), undecided, found)
+        comparison.kinks += len(undecided)
+        _along(differences, _away(differences.x, True, differences.rng), undecided, comparison)
 
 
-def _along(of: _Differences, x: Array, trials: Sequence[Trial], found: Comparison) -> Sequence[Trial]:
+def _along(differences: _Differences, x: Array, trials: Sequence[Trial], comparison: Comparison) -> Sequence[Trial]:
     """Compares at x, along each direction. Returns the directions in which the finite differences decide nothing."""
     if not trials:
         return []
-    size = math.hypot(*[float(np.linalg.norm((g * y)[np.isfinite(y)])) for g, y in zip(of.cotangents, of.run(x))])
+    size = math.hypot(*[float(np.linalg.norm((g * y)[np.isfinite(y)])) for g, y in zip(differences.cotangents, differences.run(x))])
 
     def slope_along(direction: Array) -> Slope:
         longest = float(_size(x)[direction != 0].max(initial=1.0))
 
         def value(t: float) -> float:
-            ys = of.run(x + (t * longest) * direction)
-            return math.fsum([float((g * y).sum()) for g, y in zip(of.cotangents, ys)])
+            ys = differences.run(x + (t * longest) * direction)
+            return math.fsum([float((g * y).sum()) for g, y in zip(differences.cotangents, ys)])
 
         argument = float(np.abs(x)[direction != 0].max(initial=0.0, where=np.isfinite(x)[direction != 0])) / longest
-        slope = of.derivative(value, argument, of.function.rounding * size)
+        slope = differences.derivative(value, argument, differences.function.rounding * size)
         return Slope(slope.value / longest, slope.error / longest, slope.kink)
 
     slopes = [slope_along(direction) for _, direction in trials]
     undecided = _undecided(Slope(*[np.array(column) for column in zip(*slopes)]), size)
-    for name, gx in of.gradients(x, of.cotangents, found):
+    for name, gx in differences.gradients(x, differences.cotangents, comparison):
         measured = [
-            Measured(name, of.name, where, float((gx * direction).sum()), float(slope.value), float(slope.error))
+            Measured(name, differences.name, where, float((gx * direction).sum()), float(slope.value), float(slope.error))
             for (where, direction), slope, skip in zip(trials, slopes, undecided)
             if not skip
         ]
         worst = max(measured, key=lambda m: m.excess, default=None)
         if worst is not None and worst.excess > 1 and x.size > ELEMENTWISE_UP_TO:
             worst = _located(worst, gx, dict(trials)[worst.where], slope_along)
-        found.measured += [] if worst is None else [worst]
+        comparison.measured += [] if worst is None else [worst]
     return [trial for trial, skip in zip(trials, undecided) if skip]
 
 

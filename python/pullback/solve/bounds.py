@@ -23,7 +23,7 @@ PAIRS_HINT = (
 )
 
 
-def read_bounds(bounds: Any, unknowns: Unknowns, what: str) -> tuple[np.ndarray, np.ndarray] | None:
+def read_bounds(bounds: Any, unknowns: Unknowns, solver: str) -> tuple[np.ndarray, np.ndarray] | None:
     """Returns the flat lower and upper bounds in float64, or None if there are none. Raises ShapeError or ArgumentError."""
     if bounds is None:
         return None
@@ -32,16 +32,16 @@ def read_bounds(bounds: Any, unknowns: Unknowns, what: str) -> tuple[np.ndarray,
     if isinstance(bounds, (np.ndarray, Tensor)) and bounds.ndim:
         bounds = np.asarray(bounds.numpy() if isinstance(bounds, Tensor) else bounds).tolist()
     if not isinstance(bounds, (tuple, list)):
-        raise ShapeError(f"{what}: bounds is a {type(bounds).__name__}. {FORMS}")
+        raise ShapeError(f"{solver}: bounds is a {type(bounds).__name__}. {FORMS}")
     if len(bounds) == unknowns.size and looks_like_pairs(bounds):
-        _refuse_ambiguous(bounds, unknowns, what)
+        _refuse_ambiguous(bounds, unknowns, solver)
         sides = [filled(side, sign * np.inf) for side, sign in zip(zip(*bounds), (-1, 1))]
-        lower, upper = [real_array(what, "bounds", side) for side in sides]
+        lower, upper = [real_array(solver, "bounds", side) for side in sides]
     elif len(bounds) == 2:
-        lower, upper = [_flat(side, unknowns, what, sign) for side, sign in zip(bounds, (-1, 1))]
+        lower, upper = [_flat(side, unknowns, solver, sign) for side, sign in zip(bounds, (-1, 1))]
     else:
-        raise ShapeError(f"{what}: bounds has {len(bounds)} entries for {unknowns.size} unknowns. {FORMS}")
-    _check(lower, upper, what)
+        raise ShapeError(f"{solver}: bounds has {len(bounds)} entries for {unknowns.size} unknowns. {FORMS}")
+    _check(lower, upper, solver)
     return (lower, upper) if np.isfinite(lower).any() or np.isfinite(upper).any() else None
 
 
@@ -60,16 +60,16 @@ def pairs_hint(bounds: Any, size: int) -> str:
     return f" {PAIRS_HINT}" if len(bounds) == size and looks_like_pairs(bounds) else ""
 
 
-def _refuse_ambiguous(pairs: Any, unknowns: Unknowns, what: str) -> None:
+def _refuse_ambiguous(pairs: Any, unknowns: Unknowns, solver: str) -> None:
     """Raises ArgumentError for two pairs of numbers for two unknowns, which may as well be the lower and the upper side.
 
     SciPy's minimize reads them as pairs, and its least_squares as sides. Only pairs have a None.
     """
     if unknowns.size == 2 and all([x is not None for pair in pairs for x in pair]):
-        raise ambiguous(pairs, len(unknowns.slots), what)
+        raise ambiguous(pairs, len(unknowns.slots), solver)
 
 
-def ambiguous(pairs: Any, tensors: int, what: str) -> ArgumentError:
+def ambiguous(pairs: Any, tensors: int, solver: str) -> ArgumentError:
     """Returns the error for two pairs that could be the bounds of each of two unknowns, or two sides. tensors: holding the two."""
 
     def spelled(lower: Any, upper: Any) -> str:
@@ -77,13 +77,13 @@ def ambiguous(pairs: Any, tensors: int, what: str) -> ArgumentError:
         return f"bounds=({', '.join(sides)})"
 
     return ArgumentError(
-        f"{what}: bounds={pairs!r} is ambiguous for two unknowns: a pair (min, max) for each of them, as in SciPy's minimize, or "
+        f"{solver}: bounds={pairs!r} is ambiguous for two unknowns: a pair (min, max) for each of them, as in SciPy's minimize, or "
         f"(lower, upper), as in its least_squares. Write {spelled(*zip(*pairs))} for the pairs, or {spelled(*pairs)} for "
         f"(lower, upper); or give scipy.optimize.Bounds(lower, upper)."
     )
 
 
-def _flat(side: Any, unknowns: Unknowns, what: str, sign: int) -> np.ndarray:
+def _flat(side: Any, unknowns: Unknowns, solver: str, sign: int) -> np.ndarray:
     """Returns one side of the bounds as a flat vector. None means no bound."""
     name = "lower" if sign < 0 else "upper"
     if side is None:
@@ -94,16 +94,16 @@ def _flat(side: Any, unknowns: Unknowns, what: str, sign: int) -> np.ndarray:
     entries = [side] * len(unknowns.slots) if whole else _entries(side, unknowns)
     if len(entries) != len(unknowns.slots):
         raise ShapeError(
-            f"{what}: the {name} bounds {reprlib.repr(side)} do not fit the {len(unknowns.slots)} tensors of params. {FORMS}"
+            f"{solver}: the {name} bounds {reprlib.repr(side)} do not fit the {len(unknowns.slots)} tensors of params. {FORMS}"
         )
     found: list[np.ndarray] = []
     for i, (entry, shape) in enumerate(zip(entries, unknowns.shapes)):
-        value = real_array(what, "bounds", filled(entry, sign * np.inf))
+        value = real_array(solver, "bounds", filled(entry, sign * np.inf))
         try:
             found.append(np.broadcast_to(value, shape).ravel())
         except ValueError:
             raise ShapeError(
-                f"{what}: the {name} bounds of parameter {i} have shape {value.shape}, which does not broadcast to its shape "
+                f"{solver}: the {name} bounds of parameter {i} have shape {value.shape}, which does not broadcast to its shape "
                 f"{shape}. {FORMS}"
             ) from None
     return np.concatenate(found)
@@ -142,15 +142,16 @@ def _placed(tree: Any, given: Any) -> list[tuple[int, Any]]:
     return [(tree, given)] if isinstance(tree, int) else []
 
 
-def _check(lower: np.ndarray, upper: np.ndarray, what: str) -> None:
+def _check(lower: np.ndarray, upper: np.ndarray, solver: str) -> None:
     for name, side in (("lower", lower), ("upper", upper)):
         if np.isnan(side).any():
             raise ArgumentError(
-                f"{what}: the {name} bound of element {np.isnan(side).argmax()} is NaN. Use None or infinity for none."
+                f"{solver}: the {name} bound of element {np.isnan(side).argmax()} is NaN. Use None or infinity for none."
             )
     crossed = lower > upper
     if crossed.any():
         i = crossed.argmax()
         raise ArgumentError(
-            f"{what}: the bounds of element {i} cross: the lower one is {lower[i]:g} and the upper one {upper[i]:g}. Exchange them."
+            f"{solver}: the bounds of element {i} cross: the lower one is {lower[i]:g} and the upper one {upper[i]:g}. "
+            f"Exchange them."
         )

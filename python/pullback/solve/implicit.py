@@ -48,7 +48,7 @@ def implicit(
     *,
     reads: Callable[..., Any] | None = None,
     batch: bool = False,
-    what: str = "the Hessian of the cost",
+    matrix_name: str = "the Hessian of the cost",
     unsolved: str = "",
     judge: Callable[[np.ndarray[Any, Any]], tuple[Any, str]] | None = None,
 ) -> Tensor:
@@ -62,7 +62,7 @@ def implicit(
         free: the elements of x that may move, as booleans. Others stay on a bound, and have the derivative 0.
         reads: a cheap function f(x, *args) of the same tensors, which finds uses of watched tensors that are not in args; by
             default the condition.
-        what: the matrix, for the message if it is singular.
+        matrix_name: the matrix, for the message if it is singular.
         unsolved: why x is no solution, for a ConvergenceWarning when a derivative is computed; "" if it is one.
         judge: judge(matrix on the host) returns `free` and the words of the warning, in place of the arguments of these names.
 
@@ -97,7 +97,7 @@ def implicit(
             moving, why = judge(_numbers(a)) if judge else (free, FAILED + unsolved if unsolved else "")
             if why:
                 warn(_unsolved_text(owner, why), ConvergenceWarning)
-            w = _solved(owner, what, a, g, _mask(moving, value))
+            w = _solved(owner, matrix_name, a, g, _mask(moving, value))
             _, back = vjp(lambda *own: each(z, *own), *chosen)
             return back(-w)
 
@@ -131,21 +131,21 @@ def _unsolved_text(owner: str, why: str) -> str:
     )
 
 
-def _solved(owner: str, what: str, a: Tensor, g: Tensor, mask: Tensor | None) -> Tensor:
+def _solved(owner: str, matrix_name: str, a: Tensor, g: Tensor, mask: Tensor | None) -> Tensor:
     """Returns the w of aᵀ w = g among the elements of the mask; the others are 0."""
     if mask is not None:
         one = eye(a.shape[-1], dtype=a.dtype, device=a.device)
         a = where(expand_dims(mask, axis=-1) * expand_dims(mask, axis=-2) > 0, a, one * (1 - expand_dims(mask, axis=-1)))
         g = g * mask
-    _refuse_singular(owner, what, a)
+    _refuse_singular(owner, matrix_name, a)
     return reshape(solve(a.mT, expand_dims(g, axis=-1)), g.shape)
 
 
-def _refuse_singular(owner: str, what: str, a: Any) -> None:
+def _refuse_singular(owner: str, matrix_name: str, a: Any) -> None:
     """Raises LinAlgError if a matrix is singular up to rounding, or not finite."""
     numbers = _numbers(a)
     if not np.isfinite(numbers).all():
-        raise LinAlgError(f"{owner}: {what} at the solution is not finite, so the solution has no derivative by args.")
+        raise LinAlgError(f"{owner}: {matrix_name} at the solution is not finite, so the solution has no derivative by args.")
     n = numbers.shape[-1]
     size = np.sqrt(np.abs(np.diagonal(numbers, axis1=-2, axis2=-1)))
     size = np.where(size > 0, size, 1.0)  # so that unknowns of different units are no reason
@@ -157,9 +157,9 @@ def _refuse_singular(owner: str, what: str, a: Any) -> None:
         worst = s[bad][0] if bad.ndim else s
         rank = int((worst > n * eps * worst[0]).sum())
         raise LinAlgError(
-            f"{owner}: {what} at the solution{place} is singular (rank {rank} of {n}, judged by its scaled singular values), so "
-            f"the solution is not isolated and has no derivative by args. Remove unknowns that the data do not determine, or "
-            f"add a small ridge term."
+            f"{owner}: {matrix_name} at the solution{place} is singular (rank {rank} of {n}, judged by its scaled singular "
+            f"values), so the solution is not isolated and has no derivative by args. Remove unknowns that the data do not "
+            f"determine, or add a small ridge term."
         )
 
 
@@ -201,4 +201,4 @@ def _each(f: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
 
 def of_minimum(owner: str, f: Callable[..., Tensor], x: Tensor, args: tuple[Any, ...], judge: Any = None) -> Tensor:
     """Returns the minimum x, a vector, of the scalar f(x, *args) as a function of args. judge: as in `implicit`."""
-    return implicit(owner, x, grad(f), args, reads=f, what="the Hessian", judge=judge)
+    return implicit(owner, x, grad(f), args, reads=f, matrix_name="the Hessian", judge=judge)

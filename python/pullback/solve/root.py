@@ -142,7 +142,7 @@ def _result(
     unknowns: Unknowns, residuals: Residuals, x: Array, values: Array, j: Array, status: int, args: tuple[Any, ...]
 ) -> RootResult:
     why = "" if status > 0 else f"{MESSAGES[status].rstrip('.')}, and the length of f(x) is {np.linalg.norm(values):.2g}"
-    solution = implicit("root", residuals.tensor(x), residuals.values, args, what="the Jacobian of f", unsolved=why)
+    solution = implicit("root", residuals.tensor(x), residuals.values, args, matrix_name="the Jacobian of f", unsolved=why)
     return RootResult(
         x=unknowns.tree(solution), fun=residuals.tensor(values), jac=residuals.tensor(j), nfev=residuals.nfev, njev=residuals.njev,
         status=status, message=MESSAGES[status], success=status > 0,

@@ -84,25 +84,25 @@ class Checkpointed(FunctionWrapper[P, R]):
             leaves, spec = flatten(with_listeners((*others, reads), run))
         # A tensor that f returns twice is one output, and one that f has not made is returned as it is: then the tapes add up its
         # cotangents as they do without the checkpoint.
-        places = list({id(y): place for place, y in enumerate(leaves) if reads.made(y)}.values())
-        inputs, made_inside = reads.inputs, [leaves[place] for place in places]
+        positions = list({id(y): position for position, y in enumerate(leaves) if reads.made(y)}.values())
+        inputs, made_inside = reads.inputs, [leaves[position] for position in positions]
         outputs = with_listeners(others, lambda: [alias(y) for y in made_inside])
         for level in levels([*inputs, *made_inside, *reads.members.values()]):
-            told = [tape for tape in tapes if tape in level.listeners]
-            if told:
-                made = level.lowered(outputs)
-                recompute = _recomputation(called(f), run, (dict(states), modes), len(leaves), places, made, level.above)
+            receivers = [tape for tape in tapes if tape in level.listeners]
+            if receivers:
+                lowered = level.lowered(outputs)
+                recompute = _recomputation(called(f), run, (dict(states), modes), len(leaves), positions, lowered, level.above)
                 node = Call(
                     f"checkpoint of {called(f)}",
                     inputs,
-                    made,
+                    lowered,
                     _pull(recompute, inputs),
                     keeps=True,
                     dead=reads.dead,
                     call=Recomputed(recompute),
                     closed=not (states and [b for b in _running() if b not in level.above and not b.directions]),
                 )
-                tell(told, node, inputs, made)
+                tell(receivers, node, inputs, lowered)
         output_of = {id(y): output for y, output in zip(made_inside, outputs)}
         return unflatten(spec, [output_of.get(id(y), y) for y in leaves])
 
@@ -124,16 +124,16 @@ class Recomputed(Passage):
         The contributions to every gradient therefore arrive in the same order as without the checkpoint.
         """
         edge = Edge._make(edges[0])
-        made, outputs = self.recompute(edge.x, edge.kept)
+        inner, outputs = self.recompute(edge.x, edge.kept)
         if sums.aggregation != "accumulate":
-            open_calls(made)
-        reach |= dependents(made, [x for x in edge.x if x in reach])
-        tape.scopes.update(made.scopes)
-        tape.precisions.update(made.precisions)
-        for place, gy in g.of.items():
-            if outputs[place].serial in reach:
-                sums.add(outputs[place].serial, gy)
-        return made.nodes
+            open_calls(inner)
+        reach |= dependents(inner, [x for x in edge.x if x in reach])
+        tape.scopes.update(inner.scopes)
+        tape.precisions.update(inner.precisions)
+        for position, gy in g.of.items():
+            if outputs[position].serial in reach:
+                sums.add(outputs[position].serial, gy)
+        return inner.nodes
 
     def copied(self, of: Callable[[Any], Any]) -> Recomputed:
         return Recomputed(of(self.recompute))
@@ -143,22 +143,22 @@ def _pull(recompute: Recompute, inputs: Sequence[Tensor]) -> Callable[[list[Any]
     def pull(cotangents: list[Any]) -> list[Any]:
         """The pullbacks of its ops, which are computed again"""
         tape, values = recompute([x.serial for x in inputs], inputs)
-        places = [i for i, g in enumerate(cotangents) if g is not None]
-        return tape.gradient([values[i] for i in places], list(inputs), [cotangents[i] for i in places], unconnected="none")
+        positions = [i for i, g in enumerate(cotangents) if g is not None]
+        return tape.gradient([values[i] for i in positions], list(inputs), [cotangents[i] for i in positions], unconnected="none")
 
     return pull
 
 
 def _recomputation(
-    name: str, run: Callable[[], Any], noted: tuple[dict[Any, Any], door.Modes], count: int, places: Sequence[int],
-    made: Sequence[Tensor], above: Sequence[Batch],
+    name: str, run: Callable[[], Any], noted: tuple[dict[Any, Any], door.Modes], count: int, positions: Sequence[int],
+    outputs: Sequence[Tensor], above: Sequence[Batch],
 ) -> Recompute:
     """Returns the `recompute` function of a Call, for listeners outside of the batches `above`.
 
-    count: the number of values that run() returns. places: which of them are `made`, the outputs of the Call.
+    count: the number of values that run() returns. positions: those of the outputs of the Call among them.
     """
     precision, device, batches = modes.precision(), devices.default_device(), _running()
-    facts = [_facts(y) for y in made]
+    facts = [_facts(y) for y in outputs]
 
     def recompute(serials: Sequence[int], inputs: Sequence[Tensor]) -> tuple[Tape, list[Any]]:
         tape = Tape(watch_parameters=False)
@@ -174,8 +174,8 @@ def _recomputation(
                 f"checkpoint: {name} returned {count} values in the forward pass, and {len(values)} when it was computed again. "
                 f"It must do the same each time."
             )
-        again = [values[place] for place in places]
-        if not all([_alike(before, _facts(y)) for before, y in zip(facts, again)]):
+        again = [values[position] for position in positions]
+        if not all([_alike(fact, _facts(y)) for fact, y in zip(facts, again)]):
             raise TapeError(
                 f"checkpoint: {name} returned other values when it was computed again in the backward pass, so its gradients would "
                 f"be wrong. It must compute the same each time: draw random numbers from pb.random, which is rewound, and not from "

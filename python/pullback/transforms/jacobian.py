@@ -26,7 +26,7 @@ from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from ..typing import Derivative, P
 from .jvp import Forward, pushed
-from .vjp import check_function, check_places, gradient_of, name_of, variables, with_aux
+from .vjp import check_argnums, check_function, gradient_of, name_of, variables, with_aux
 
 A = TypeVar("A")
 
@@ -66,39 +66,39 @@ def jacobian(
     The Jacobian has the structure of the value. In place of each of its tensors it has the structure of the argument, with tensors
     of shape value.shape + argument.shape. Raises TapeError if a value or an argument cannot be differentiated.
     """
-    argnums = check_places("jacobian", argnums)
+    argnums = check_argnums("jacobian", argnums)
     return _jacobian_of("jacobian", f, argnums, mode, chunk, has_aux)
 
 
 def _jacobian_of(
-    what: str, f: Callable[..., Any], argnums: int | Sequence[int], mode: Any, chunk: Any, has_aux: bool
+    title: str, f: Callable[..., Any], argnums: int | Sequence[int], mode: Any, chunk: Any, has_aux: bool
 ) -> Callable[..., Any]:
-    """Returns what `jacobian` does. what: the function that the user called, for messages."""
-    _check_options(what, f, mode, chunk)
-    return JacobianFunction(f, what, argnums, mode, chunk, has_aux)
+    """Returns what `jacobian` does. title: the function that the user called, for messages."""
+    _check_options(title, f, mode, chunk)
+    return JacobianFunction(f, title, argnums, mode, chunk, has_aux)
 
 
 class JacobianFunction(FunctionWrapper[..., Any]):
-    """The function that `jacobian` and `hessian` return. what: the function that the user called, for messages."""
+    """The function that `jacobian` and `hessian` return. title: the function that the user called, for messages."""
 
     def __init__(
-        self, f: Callable[..., Any], what: str, argnums: int | Sequence[int], mode: Any, chunk: Any, has_aux: bool
+        self, f: Callable[..., Any], title: str, argnums: int | Sequence[int], mode: Any, chunk: Any, has_aux: bool
     ) -> None:
-        super().__init__(f, what, argnums, mode, chunk, has_aux)
-        self._title, self._argnums, self._mode, self._chunk = what, argnums, mode, chunk
-        self._has_aux = flag(what, "has_aux", has_aux)
+        super().__init__(f, title, argnums, mode, chunk, has_aux)
+        self._title, self._argnums, self._mode, self._chunk = title, argnums, mode, chunk
+        self._has_aux = flag(title, "has_aux", has_aux)
         self._tall: set[Any] = set()  # the shapes of arguments for which "auto" has chosen forward mode
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        what, f, mode = self._title, self._function, self._mode
+        title, f, mode = self._title, self._function, self._mode
         tape = Tape(watch_parameters=False)
-        inside, sources, spec = variables(args, self._argnums, tape, what)
+        inside, sources, spec = variables(args, self._argnums, tape, title)
         shapes = tuple([x.shape for x in sources])
         if sources and (mode == "forward" or (mode == "auto" and shapes in self._tall)):
             return self._forward(args, options, tape, sources, spec)
         with tape:
             out, aux = self._pair(inside, options)
-        targets, form = _tensors(what, f, out)
+        targets, form = _tensors(title, f, out)
         rows, columns = sum([y.size for y in targets]), sum([x.size for x in sources])
         if sources and mode == "auto" and columns < rows and not _has_formulas(tape):
             self._tall.add(shapes)
@@ -146,7 +146,7 @@ def hessian(
     tensors. With `has_aux` f returns a pair of the scalar and anything else, and the result is (Hessian, anything else). Raises
     TapeError if an argument cannot be differentiated, ShapeError if the value of f is not a scalar.
     """
-    argnums = check_places("hessian", argnums)
+    argnums = check_argnums("hessian", argnums)
     check_function("hessian", f)
     return _jacobian_of("hessian", gradient_of("hessian", f, argnums, has_aux), argnums, "forward", chunk, has_aux)
 
@@ -176,25 +176,25 @@ def _with(args: tuple[Any, ...], argnums: int | Sequence[int], spec: Any, leaves
     return tuple(replaced)
 
 
-def _tensors(what: str, f: Any, out: Any) -> tuple[list[Tensor], Any]:
+def _tensors(title: str, f: Any, out: Any) -> tuple[list[Tensor], Any]:
     targets, form = flatten(out)
     for y in targets:
         if not isinstance(y, Tensor):
-            raise TapeError(f"{what}: {name_of(f)} returned a {type(y).__name__}, and only tensors have derivatives.")
+            raise TapeError(f"{title}: {name_of(f)} returned a {type(y).__name__}, and only tensors have derivatives.")
     return targets, form
 
 
-def _check_options(what: str, f: Any, mode: Any, chunk: Any) -> None:
-    check_function(what, f)
-    _check_chunk(what, chunk)
+def _check_options(title: str, f: Any, mode: Any, chunk: Any) -> None:
+    check_function(title, f)
+    _check_chunk(title, chunk)
     if mode not in ("auto", "forward", "reverse"):
-        raise TapeError(f'{what}: mode={mode!r}; use "auto", "forward" or "reverse".')
+        raise TapeError(f'{title}: mode={mode!r}; use "auto", "forward" or "reverse".')
 
 
-def _check_chunk(what: str, chunk: Any) -> None:
+def _check_chunk(title: str, chunk: Any) -> None:
     if chunk != "auto" and (isinstance(chunk, bool) or not isinstance(chunk, (int, np.integer)) or chunk < 1):
         raise ArgumentError(
-            f"{what}: chunk={chunk!r}; it must be the number of rows or columns to compute at once, an integer of 1 or more, or "
+            f"{title}: chunk={chunk!r}; it must be the number of rows or columns to compute at once, an integer of 1 or more, or "
             f'"auto".'
         )
 
@@ -253,7 +253,7 @@ def batched_pull(
 
 
 def _pushed(
-    what: str, f: Callable[..., tuple[Any, Any]], sources: list[Tensor], chunk: Chunk
+    title: str, f: Callable[..., tuple[Any, Any]], sources: list[Tensor], chunk: Chunk
 ) -> tuple[list[list[Tensor]], Any, Any, list[Tensor]]:
     """Returns for each target and each source the Jacobian, the structure of the targets, aux, and the sources that no op used.
 
@@ -275,7 +275,7 @@ def _pushed(
         start, chunks = 0, []
         while start < x.size or not (chunks or columns):
             stop = min(start + at_once, x.size)
-            targets, form, tangents, listener = _push(what, value, sources, i, start, stop)
+            targets, form, tangents, listener = _push(title, value, sources, i, start, stop)
             chunks.append(tangents)
             at_once, start = _at_once(chunk, x.size, listener.bytes), stop
             if start == x.size and not listener.used:
@@ -293,7 +293,7 @@ def _pushed(
 
 
 def _push(
-    what: str, f: Callable[..., Any], sources: list[Tensor], i: int, start: int, stop: int
+    title: str, f: Callable[..., Any], sources: list[Tensor], i: int, start: int, stop: int
 ) -> tuple[list[Tensor], Any, list[Tensor], Forward]:
     """Pushes elements `start` to `stop` of source i forward.
 
@@ -303,8 +303,9 @@ def _push(
     x, n = sources[i], stop - start
     basis = reshape(eye(n, x.size, k=start, dtype=x.dtype, device=x.device), (n, *x.shape))
     with Batch(n, directions=True) as batch:
-        out, tangents, listener = pushed(f, sources, [Batched(batch, basis) if k == i else None for k in range(len(sources))], what)
-    targets, form = _tensors(what, f, out)
+        directions = [Batched(batch, basis) if k == i else None for k in range(len(sources))]
+        out, tangents, listener = pushed(f, sources, directions, title)
+    targets, form = _tensors(title, f, out)
     return targets, form, [of_all(t, batch) for t in flatten(tangents)[0]], listener
 
 

@@ -145,8 +145,8 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     return (out, derivative, aux) if has_aux else (out, derivative)
 
 
-def pushed(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], what: str = "jvp") -> tuple[Any, Any, Forward]:
-    """Returns the results of `jvp`, and the listener that computed the tangents. what: the user's function, for messages."""
+def pushed(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], title: str = "jvp") -> tuple[Any, Any, Forward]:
+    """Returns the results of `jvp`, and the listener that computed the tangents. title: the user's function, for messages."""
     for name, given in (("primals", primals), ("tangents", tangents)):
         if not isinstance(given, (tuple, list)):
             raise TapeError(
@@ -157,12 +157,12 @@ def pushed(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any
     leaves, spec = flatten(whole)
     directions = beside(whole, tuple(tangents))
     if len(leaves) != len(directions):
-        raise ShapeError(_unlike(what, len(directions), len(leaves)))
-    inside = variables_of(leaves, whole, what)
+        raise ShapeError(_unlike(title, len(directions), len(leaves)))
+    inside = variables_of(leaves, whole, title)
     with Forward() as forward:
         for x, t in zip(inside, directions):
             if t is not None:
-                forward.give(x, like(what, "tangent", "primal", x, t))
+                forward.give(x, like(title, "tangent", "primal", x, t))
         out = f(*unflatten(spec, list(inside)))
     values, spec = flatten(out)
     ends = [asarray(y) for y in values]

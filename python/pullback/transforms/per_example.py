@@ -29,7 +29,7 @@ from ..tensors.dtypes import result_type
 from ..tensors.tensor import Tensor
 from ..tree import unflatten
 from ..typing import ArrayLike, Gradient, P
-from .vjp import check_function, check_places, gradient_of, name_of, variables
+from .vjp import check_argnums, check_function, gradient_of, name_of, variables
 from .vmap import examples, run_on_examples
 
 Weights = ArrayLike | Callable[[Tensor], ArrayLike]
@@ -51,7 +51,7 @@ def per_example_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0) ->
     random numbers. A function that mixes the examples of a batch (batch norm in training mode) has no gradient per example and is
     refused. Raises: ShapeError, TapeError, VmapError.
     """
-    argnums = check_places("per_example_grad", argnums)
+    argnums = check_argnums("per_example_grad", argnums)
     check_function("per_example_grad", f)
     return PerExampleGradient(f, argnums)
 
@@ -80,7 +80,7 @@ def per_example_norm(f: Callable[P, Any], argnums: int | Sequence[int] = 0) -> C
     Source: Goodfellow 2015, "Efficient per-example gradient computations"; for rows and ties Li et al. 2022, "Large language models
     can be strong differentially private learners", section 4.
     """
-    argnums = check_places("per_example_norm", argnums)
+    argnums = check_argnums("per_example_norm", argnums)
     check_function("per_example_norm", f)
     return PerExampleNorm(f, argnums)
 
@@ -119,7 +119,7 @@ def weighted_grad(f: Callable[..., Any], weights: Weights, argnums: int | Sequen
     norm c, use `lambda n: pb.minimum(1, c * pb.rsqrt(n))`. Raises ShapeError, TapeError, VmapError.
     Source: Lee & Kifer 2021, "Scaling up differentially private deep learning with fast per-example gradient clipping".
     """
-    argnums = check_places("weighted_grad", argnums)
+    argnums = check_argnums("weighted_grad", argnums)
     check_function("weighted_grad", f)
     return WeightedGradient(f, weights, argnums)
 
@@ -138,31 +138,31 @@ class WeightedGradient(FunctionWrapper[..., Any]):
         connected(record.tape, [record.value], record.sources, "zero")  # for its warnings
         with door.charged_to(door.BACKWARD), record.rounding():
             given = weights(record.norms(record.pull(record.seed(), retain=True))) if callable(weights) else weights
-            found = [_total(parts, x) for parts, x in zip(record.pull(record.seed(given)), record.sources)]
+            found = [_total(terms, x) for terms, x in zip(record.pull(record.seed(given)), record.sources)]
         note_derivative([record.value], found)
         return unflatten(record.spec, found)
 
 
 def _axes(args: tuple[Any, ...], argnums: int | Sequence[int]) -> tuple[int | None, ...]:
     fixed = [n % len(args) for n in ((argnums,) if isinstance(argnums, int) else argnums) if -len(args) <= n < len(args)]
-    return tuple([None if place in fixed else 0 for place in range(len(args))])
+    return tuple([None if position in fixed else 0 for position in range(len(args))])
 
 
 class _Record:
     """The record of one forward pass for all examples. Its backward passes leave the gradients of the sources in factors."""
 
     def __init__(
-        self, what: str, f: Callable[..., Any], argnums: int | Sequence[int], args: tuple[Any, ...], options: dict[str, Any]
+        self, title: str, f: Callable[..., Any], argnums: int | Sequence[int], args: tuple[Any, ...], options: dict[str, Any]
     ) -> None:
         self.tape = Tape(persistent=True, watch_parameters=False)
-        inside, self.sources, self.spec = variables(args, argnums, self.tape, what)
+        inside, self.sources, self.spec = variables(args, argnums, self.tape, title)
         axes = _axes(args, argnums)
-        self.batch, one, _ = examples(what, args, {}, axes)
+        self.batch, one, _ = examples(title, args, {}, axes)
         with self.batch, self.tape:
             self.value = asarray(f(*[x if axis is None else y for x, y, axis in zip(inside, one, axes)], **options))
         open_calls(self.tape)
         if self.value.size != 1:
-            raise ShapeError(f"{what}: {name_of(f)} returned shape {self.value.shape} for one example; it must be a scalar.")
+            raise ShapeError(f"{title}: {name_of(f)} returned shape {self.value.shape} for one example; it must be a scalar.")
 
     def rounding(self) -> autocast:
         """Returns the block in which the factors of gradients are multiplied: as the ops on the sources did, if all did alike."""
@@ -184,7 +184,7 @@ class _Record:
         return given.reshape((self.batch.size, *y.shape))
 
     def pull(self, seed: Tensor, retain: bool = False) -> list[list[Factored]]:
-        """Runs a backward pass. Returns for each source the parts whose sum is its gradient."""
+        """Runs a backward pass. Returns for each source the terms whose sum is its gradient."""
         tape, wanted = self.tape, {x.serial for x in self.sources}
         nodes, held = tape.nodes, _with_transposes(tape.nodes, wanted)
         tape.nodes = [_held_back(node, held) for node in named(nodes)]
@@ -195,46 +195,46 @@ class _Record:
             with self.batch:
                 tape.consumed = not retain
                 walk(tape, tape.nodes[:] if retain else tape.nodes, dependents(tape, wanted), set(), sums)
-                return [self._all_factored(sums.of[x.serial].parts) for x in self.sources]
+                return [self._all_factored(sums.of[x.serial].terms) for x in self.sources]
         finally:
             tape.nodes = nodes if retain else []
 
     def norms(self, gradients: list[list[Factored]]) -> Tensor:
-        """Returns the squared norm of each example's gradient. The parts of a source are summed before they are squared."""
-        alone = [inner(a, a) for parts in gradients for a in parts]
-        crossed = [2 * inner(a, b) for parts in gradients for i, a in enumerate(parts) for b in parts[:i]]
+        """Returns the squared norm of each example's gradient. The terms of a source are summed before they are squared."""
+        alone = [inner(a, a) for terms in gradients for a in terms]
+        crossed = [2 * inner(a, b) for terms in gradients for i, a in enumerate(terms) for b in terms[:i]]
         if not alone:
             return zeros((self.batch.size,), dtype=result_type(*self.sources or [self.value]), device=self.value.device)
         return reduce(add, [*alone, *crossed])
 
-    def _all_factored(self, parts: list[Any]) -> list[Factored]:
-        """Returns the parts in factors, and one dense part with the sum of all formed parts."""
-        found = [self._factored(part) for part in parts]
-        formed = [part.all for part in found if isinstance(part, Dense)]
-        rest: list[Factored] = [part for part in found if not isinstance(part, Dense)]
+    def _all_factored(self, terms: list[Any]) -> list[Factored]:
+        """Returns the terms in factors, and one dense term with the sum of all formed terms."""
+        factored = [self._factored(term) for term in terms]
+        formed = [term.all for term in factored if isinstance(term, Dense)]
+        rest: list[Factored] = [term for term in factored if not isinstance(term, Dense)]
         return [*rest, Dense(reduce(add, formed))] if formed else rest
 
-    def _factored(self, part: Any) -> Factored:
-        """Returns a part in its op's factors, or as a dense part if the op cannot factor it."""
-        if isinstance(part, Tensor):
-            return Dense(self._of_all(part))
-        if isinstance(part, _Transposed):
-            return transposed(self._factored(part.part))
-        factors, g, kept, formed = part
-        found = factors(self._of_all, g, *kept)
-        return Dense(self._of_all(formed())) if found is None else found
+    def _factored(self, term: Any) -> Factored:
+        """Returns a term in its op's factors, or as a dense term if the op cannot factor it."""
+        if isinstance(term, Tensor):
+            return Dense(self._of_all(term))
+        if isinstance(term, _Transposed):
+            return transposed(self._factored(term.term))
+        factors, g, kept, formed = term
+        factored = factors(self._of_all, g, *kept)
+        return Dense(self._of_all(formed())) if factored is None else factored
 
     def _of_all(self, x: Tensor) -> Tensor:
         return of_all(x, self.batch)
 
 
-class _Part(NamedTuple):
-    """A part of a source's gradient that is not formed.
+class _Term(NamedTuple):
+    """A term of a source's gradient that is not formed.
 
     Attributes:
-        factors: the op's function that returns the part in factors.
+        factors: the op's function that returns the term in factors.
         g, kept: the arguments of `factors`: the cotangent and the values that the tape kept.
-        formed: forms the part.
+        formed: forms the term.
     """
 
     factors: Callable[..., Factored | None]
@@ -244,24 +244,24 @@ class _Part(NamedTuple):
 
 
 class _Held:
-    """The parts of a source's gradient. Parts that an op can factor are not formed."""
+    """The terms of a source's gradient. Terms that an op can factor are not formed."""
 
     array: Final = np.empty(())  # the backward pass reads its shape
 
-    def __init__(self, *parts: Any) -> None:
-        self.parts = list(parts)
+    def __init__(self, *terms: Any) -> None:
+        self.terms = list(terms)
 
     def add(self, more: Any) -> None:
-        self.parts += more.parts if isinstance(more, _Held) else [more]
+        self.terms += more.terms if isinstance(more, _Held) else [more]
 
     def total(self) -> _Held:
         return self
 
 
 class _Transposed(NamedTuple):
-    """A part of the gradient of a matrix that was used through its transpose."""
+    """A term of the gradient of a matrix that was used through its transpose."""
 
-    part: Any
+    term: Any
 
 
 class _HoldingRule:
@@ -298,31 +298,31 @@ def _held_alone(op: Op, edge: Edge, wanted: set[int]) -> Edge:
 
     def hold(g: Any, *kept: Any) -> _Held:
         if isinstance(g, _Held):  # the op is a transpose
-            return _Held(*[_Transposed(part) for part in g.parts])
+            return _Held(*[_Transposed(term) for term in g.terms])
         assert factors is not None
-        return _Held(_Part(factors, g, kept, lambda: _of_shape(pull(edge.rule, g, *kept), edge.shape)))
+        return _Held(_Term(factors, g, kept, lambda: _of_shape(pull(edge.rule, g, *kept), edge.shape)))
 
     return edge._replace(rule=_HoldingRule(hold), shape=None)
 
 
 def _held_jointly(op: Op, edge: Edge, wanted: set[int]) -> Edge:
-    held = [place for place, x in enumerate(edge.x) if place in op.facts.factors and x in wanted]
+    held = [position for position, x in enumerate(edge.x) if position in op.facts.factors and x in wanted]
 
     def hold(g: Tensor, *rest: Any) -> list[Any]:
         *kept, needs = rest
 
-        def formed(place: int) -> Tensor:
-            only = [k == place for k in range(len(edge.x))]
-            return _of_shape(edge.rule.definition(g, *kept, only)[place], edge.shape[place])
+        def formed(position: int) -> Tensor:
+            only = [k == position for k in range(len(edge.x))]
+            return _of_shape(edge.rule.definition(g, *kept, only)[position], edge.shape[position])
 
-        others = [need and place not in held for place, need in enumerate(needs)]
+        others = [need and position not in held for position, need in enumerate(needs)]
         gradients: list[Any] = list(edge.rule.definition(g, *kept, others)) if any(others) else [None] * len(edge.x)
-        for place in held:
-            if needs[place]:
-                gradients[place] = _Held(_Part(op.facts.factors[place], g, tuple(kept), partial(formed, place)))
+        for position in held:
+            if needs[position]:
+                gradients[position] = _Held(_Term(op.facts.factors[position], g, tuple(kept), partial(formed, position)))
         return gradients
 
-    shapes = [() if place in held else shape for place, shape in enumerate(edge.shape)]
+    shapes = [() if position in held else shape for position, shape in enumerate(edge.shape)]
     return edge._replace(rule=_HoldingRule(hold), shape=shapes)
 
 
@@ -330,7 +330,7 @@ def _of_shape(gx: Tensor, shape: Any) -> Tensor:
     return gx if shape is None or gx.shape == shape else unbroadcast(gx, shape)
 
 
-def _total(parts: list[Factored], x: Tensor) -> Tensor:
+def _total(terms: list[Factored], x: Tensor) -> Tensor:
     """Returns the sum of all examples' gradients of the source x."""
-    found = [reshape(part.total(), x.shape) for part in parts]
-    return reduce(add, found) if found else zeros_like(x)
+    factored = [reshape(term.total(), x.shape) for term in terms]
+    return reduce(add, factored) if factored else zeros_like(x)

@@ -49,14 +49,14 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool 
     Parameter among the arguments is differentiated wherever it is used, also by a model that holds it.
     Raises: TapeError if an argument is not floating-point, ShapeError if the value of f is not a scalar.
     """
-    argnums = check_places("grad", argnums)
+    argnums = check_argnums("grad", argnums)
     return gradient_of("grad", f, argnums, has_aux)
 
 
-def gradient_of(what: str, f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """Returns what `grad` does. what: the function that the user called, for messages."""
-    check_function(what, f)
-    return GradientFunction(f, what, argnums, has_aux)
+def gradient_of(title: str, f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """Returns what `grad` does. title: the function that the user called, for messages."""
+    check_function(title, f)
+    return GradientFunction(f, title, argnums, has_aux)
 
 
 @overload
@@ -73,57 +73,57 @@ def value_and_grad(
 def value_and_grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[P, Any]: ...
 def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
     """Returns a function like that of `grad` that also returns the value: (value, gradient), or ((value, aux), gradient)."""
-    argnums = check_places("value_and_grad", argnums)
+    argnums = check_argnums("value_and_grad", argnums)
     check_function("value_and_grad", f)
     return ValueAndGradientFunction(f, "value_and_grad", argnums, has_aux)
 
 
 class ValueAndGradientFunction(FunctionWrapper[..., Any]):
-    """The function that `value_and_grad` returns. what: the function that the user called, for messages."""
+    """The function that `value_and_grad` returns. title: the function that the user called, for messages."""
 
-    def __init__(self, f: Callable[..., Any], what: str, argnums: int | Sequence[int], has_aux: bool) -> None:
-        super().__init__(f, what, argnums, has_aux)
-        self._title, self._argnums, self._has_aux = what, argnums, flag(what, "has_aux", has_aux)
+    def __init__(self, f: Callable[..., Any], title: str, argnums: int | Sequence[int], has_aux: bool) -> None:
+        super().__init__(f, title, argnums, has_aux)
+        self._title, self._argnums, self._has_aux = title, argnums, flag(title, "has_aux", has_aux)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        what, f, has_aux = self._title, self._function, self._has_aux
+        title, f, has_aux = self._title, self._function, self._has_aux
         tape = Tape(watch_parameters=False)
-        args, sources, spec = variables(args, self._argnums, tape, what)
+        args, sources, spec = variables(args, self._argnums, tape, title)
         with tape:
             result = f(*args, **options)
-        result, aux = with_aux(what, f, result) if has_aux else (result, None)
-        y = _value(what, f, result)
+        result, aux = with_aux(title, f, result) if has_aux else (result, None)
+        y = _value(title, f, result)
         if y.size != 1:
             raise ShapeError(
-                f"{what}: {name_of(f)} returned shape {y.shape}; only a scalar has a gradient. Sum it (pb.sum), or ask for all of "
+                f"{title}: {name_of(f)} returned shape {y.shape}; only a scalar has a gradient. Sum it (pb.sum), or ask for all of "
                 f"it with pb.jacobian, or for one combination with pb.vjp."
             )
-        found = tape.gradient(y, sources, unconnected="zero")
+        gradient = tape.gradient(y, sources, unconnected="zero")
         y = y if y.storage is None else copy(y)  # copies a view of a Parameter, which the next step changes
-        return ((y, aux) if has_aux else y), unflatten(spec, found)
+        return ((y, aux) if has_aux else y), unflatten(spec, gradient)
 
 
 class GradientFunction(ValueAndGradientFunction):
     """The function that `grad` returns."""
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        value, found = super().__call__(*args, **options)
-        return (found, value[1]) if self._has_aux else found
+        value, gradient = super().__call__(*args, **options)
+        return (gradient, value[1]) if self._has_aux else gradient
 
 
-def with_aux(what: str, f: Callable[..., Any], result: Any) -> tuple[Any, Any]:
+def with_aux(title: str, f: Callable[..., Any], result: Any) -> tuple[Any, Any]:
     """Returns the value to differentiate and what is passed on, from the result of f with has_aux=True. Raises TapeError."""
     if not isinstance(result, (tuple, list)) or len(result) != 2:
         raise TapeError(
-            f"{what}: {name_of(f)} returned {_shown(result)}; with has_aux=True it must return two things, the value to "
+            f"{title}: {name_of(f)} returned {_shown(result)}; with has_aux=True it must return two things, the value to "
             f"differentiate and what is passed on."
         )
     return result[0], result[1]
 
 
-def _value(what: str, f: Callable[..., Any], result: Any) -> Tensor:
+def _value(title: str, f: Callable[..., Any], result: Any) -> Tensor:
     """Returns the scalar to differentiate from the result of f. Raises TapeError if there is none."""
-    returned = f"{what}: {name_of(f)} returned {_shown(result)}"
+    returned = f"{title}: {name_of(f)} returned {_shown(result)}"
     if isinstance(result, (tuple, list, dict)):
         raise TapeError(
             f"{returned}, and only one scalar has a gradient. Return the scalar alone; with has_aux=True also a pair of it and "
@@ -131,7 +131,7 @@ def _value(what: str, f: Callable[..., Any], result: Any) -> Tensor:
         )
     if result is None:
         raise TapeError(f"{returned}, and no scalar. Does it lack a return?")
-    return converted(what, f"the result of {name_of(f)}", result, own)
+    return converted(title, f"the result of {name_of(f)}", result, own)
 
 
 def _shown(result: Any) -> str:
@@ -156,100 +156,104 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     return (out, pullback, aux) if has_aux else (out, pullback)
 
 
-def pulled_back(what: str, f: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool = False) -> tuple[Any, Any, Any]:
-    """Returns what `vjp` does with `has_aux`. what: the function that the user called, for messages."""
-    check_function(what, f)
-    has_aux = flag(what, "has_aux", has_aux)
+def pulled_back(title: str, f: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool = False) -> tuple[Any, Any, Any]:
+    """Returns what `vjp` does with `has_aux`. title: the function that the user called, for messages."""
+    check_function(title, f)
+    has_aux = flag(title, "has_aux", has_aux)
     tape = Tape(persistent=True, watch_parameters=False)
-    args, sources, spec = variables(primals, tuple(range(len(primals))), tape, what)
+    args, sources, spec = variables(primals, tuple(range(len(primals))), tape, title)
     with tape:
         out = f(*args)
-    out, aux = with_aux(what, f, out) if has_aux else (out, None)
+    out, aux = with_aux(title, f, out) if has_aux else (out, None)
     targets = flatten(out)[0]
 
     @explained
     def pullback(cotangents: Any) -> tuple[Any, ...]:
-        given = [None] if cotangents is None else beside(out, cotangents)
+        entries = [None] if cotangents is None else beside(out, cotangents)
         for y in targets or [None]:
             if not isinstance(y, Tensor):
-                raise TapeError(f"{what}: {name_of(f)} returned {_shown(y if targets else out)}, and only tensors have cotangents.")
-        if len(given) != len(targets):
-            raise ShapeError(f"{what}: {len(given)} cotangent(s) for a value of {len(targets)} tensor(s). Give one for each.")
-        seeds = [_cotangent(what, y, g, len(given) > 1) for y, g in zip(targets, given)]
+                shown = _shown(y if targets else out)
+                raise TapeError(f"{title}: {name_of(f)} returned {shown}, and only tensors have cotangents.")
+        if len(entries) != len(targets):
+            raise ShapeError(f"{title}: {len(entries)} cotangent(s) for a value of {len(targets)} tensor(s). Give one for each.")
+        seeds = [_cotangent(title, y, g, len(entries) > 1) for y, g in zip(targets, entries)]
         return tuple(unflatten(spec, tape.gradient(targets, sources, seeds, unconnected="zero")))
 
     return out, pullback, aux
 
 
-def _cotangent(what: str, y: Tensor, given: Any, several: bool) -> Tensor:
+def _cotangent(title: str, y: Tensor, value: Any, several: bool) -> Tensor:
     """Returns the cotangent of a tensor. None is zero if there are several, and 1 for a scalar alone. Raises ShapeError."""
-    if given is not None:
-        return like(what, "cotangent", "value", y, given)
+    if value is not None:
+        return like(title, "cotangent", "value", y, value)
     if several or y.size == 1:
         return zeros_like(y) if several else ones_like(y)
-    raise ShapeError(f"{what}: the cotangent is None, and the value has shape {y.shape}. Give a tensor of this shape.")
+    raise ShapeError(f"{title}: the cotangent is None, and the value has shape {y.shape}. Give a tensor of this shape.")
 
 
-def like(what: str, kind: str, of: str, x: Tensor, given: Any) -> Tensor:
-    """Returns a tangent or cotangent (`kind`) as a tensor like x, its primal or value (`of`). Raises DTypeError, ShapeError."""
+def like(title: str, kind: str, counterpart: str, x: Tensor, value: Any) -> Tensor:
+    """Returns a tangent or cotangent (`kind`) as a tensor like x, its primal or value (`counterpart`).
+
+    Raises DTypeError, ShapeError.
+    """
     try:
-        t = own(given, dtype=x.dtype, device=x.device)
+        t = own(value, dtype=x.dtype, device=x.device)
     except (ArgumentError, DTypeError) as error:
-        raise type(error)(with_title(f"{what}: a {kind}", error, given)) from None
+        raise type(error)(with_title(f"{title}: a {kind}", error, value)) from None
     if t.shape != x.shape:
-        raise ShapeError(f"{what}: a {kind} has shape {t.shape}, its {of} {x.shape}. They must be equal.")
+        raise ShapeError(f"{title}: a {kind} has shape {t.shape}, its {counterpart} {x.shape}. They must be equal.")
     return t
 
 
 def variables(
-    args: tuple[Any, ...], argnums: int | Sequence[int], tape: Tape, what: str
+    args: tuple[Any, ...], argnums: int | Sequence[int], tape: Tape, title: str
 ) -> tuple[tuple[Any, ...], list[Tensor], Any]:
     """Returns the arguments, in which those of `argnums` are watched by the tape; the watched tensors; and their structure.
 
     The watched tensors are new values, so that the derivative of f is with respect to its argument and not to other uses of the
     same tensor. Parameters are the exception: they are watched themselves.
     """
-    places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-    for place in places:
-        if not -len(args) <= place < len(args):
-            raise TapeError(f"{what}: argnums={argnums}, but there are {len(args)} positional arguments.")
-    _require_different(what, argnums, [place % len(args) for place in places])
-    chosen = [args[place] for place in places]
+    positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    for position in positions:
+        if not -len(args) <= position < len(args):
+            raise TapeError(f"{title}: argnums={argnums}, but there are {len(args)} positional arguments.")
+    _require_different(title, argnums, [position % len(args) for position in positions])
+    chosen = [args[position] for position in positions]
     leaves, spec = flatten(chosen[0] if isinstance(argnums, int) else tuple(chosen))
-    sources = variables_of(leaves, args, what, places)
-    tape.journal.arguments = partial(_by_argument, chosen, [place % len(args) for place in places], sources)
+    sources = variables_of(leaves, args, title, positions)
+    tape.journal.arguments = partial(_by_argument, chosen, [position % len(args) for position in positions], sources)
     tape.watch(sources)
     inside = unflatten(spec, list(sources))
     replaced = list(args)
-    for place, value in zip(places, (inside,) if isinstance(argnums, int) else inside):
-        replaced[place] = value
+    for position, value in zip(positions, (inside,) if isinstance(argnums, int) else inside):
+        replaced[position] = value
     return tuple(replaced), sources, spec
 
 
-def _by_argument(values: Sequence[Any], places: Sequence[int], sources: Sequence[Tensor]) -> dict[str, set[int]]:
+def _by_argument(values: Sequence[Any], positions: Sequence[int], sources: Sequence[Tensor]) -> dict[str, set[int]]:
     """Returns the serials of the watched tensors of each argument, by the argument's name."""
     leaves = iter(sources)
-    return {f"argument {place}": {next(leaves).serial for _ in flatten(value)[0]} for place, value in zip(places, values)}
+    return {f"argument {position}": {next(leaves).serial for _ in flatten(value)[0]} for position, value in zip(positions, values)}
 
 
-def variables_of(leaves: Sequence[Any], args: Sequence[Any], what: str, places: Sequence[int] | None = None) -> list[Tensor]:
-    """Returns the leaves of the arguments (or of those at `places`) as tensors that can be differentiated with respect to.
+def variables_of(leaves: Sequence[Any], args: Sequence[Any], title: str, positions: Sequence[int] | None = None) -> list[Tensor]:
+    """Returns the leaves of the arguments (or of those at `positions`) as tensors that can be differentiated with respect to.
 
     Raises TapeError or DTypeError, which name a leaf that cannot.
     """
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
     for x in leaves:
         try:
-            found.append(_floating(x, what) if isinstance(x, Parameter) else made_of(x, alias(_variable(x, what))))
+            tensors.append(_floating(x, title) if isinstance(x, Parameter) else made_of(x, alias(_variable(x, title))))
         except ArgumentError as error:
             words = str(error).removeprefix(argument_named(x))
-            raise ArgumentError(f"{what}: {_leaf_name(args, places, len(found))}: {words}") from None
+            raise ArgumentError(f"{title}: {_leaf_name(args, positions, len(tensors))}: {words}") from None
         except PullbackError as error:
-            raise type(error)(f"{what}: {_leaf_name(args, places, len(found))} {error}") from None
-    return found
+            raise type(error)(f"{title}: {_leaf_name(args, positions, len(tensors))} {error}") from None
+    return tensors
 
 
-def _variable(x: Any, what: str) -> Tensor:
+def _variable(x: Any, title: str) -> Tensor:
     if not isinstance(x, Tensor) and callable(getattr(x, "parameters", None)):
         raise TapeError(
             f"is a {type(x).__name__}, and only tensors have derivatives. Give its Parameters, module.parameters(); f may use "
@@ -260,12 +264,12 @@ def _variable(x: Any, what: str) -> Tensor:
     except DTypeError:
         raise DTypeError(
             f"is a {type(x).__name__}, and derivatives are by tensors, arrays and real numbers, in nested lists, tuples, dicts. "
-            f"Instead, {_without_it(what)}."
+            f"Instead, {_without_it(title)}."
         ) from None
-    return _floating(t, what)
+    return _floating(t, title)
 
 
-def _floating(t: Tensor, what: str) -> Tensor:
+def _floating(t: Tensor, title: str) -> Tensor:
     """Returns t. Raises TapeError if it is not floating-point."""
     if dtypes.is_float(t.dtype):
         return t
@@ -276,21 +280,21 @@ def _floating(t: Tensor, what: str) -> Tensor:
         )
     raise TapeError(
         f"has dtype {t.dtype}, and only floating-point tensors have derivatives. Convert it with .astype(pb.float32), or "
-        f"{_without_it(what)}."
+        f"{_without_it(title)}."
     )
 
 
-def _without_it(what: str) -> str:
-    """Returns how to call the transform `what` so that it does not differentiate by an argument."""
-    if what in _ALL_ARGUMENTS:
-        return f"make it a constant c of a function of the other arguments: {_ALL_ARGUMENTS[what]}"
+def _without_it(title: str) -> str:
+    """Returns how to call the transform `title` so that it does not differentiate by an argument."""
+    if title in _ALL_ARGUMENTS:
+        return f"make it a constant c of a function of the other arguments: {_ALL_ARGUMENTS[title]}"
     return "leave it out of argnums, in a separate argument"
 
 
-def _leaf_name(args: Sequence[Any], places: Sequence[int] | None, leaf: int) -> str:
+def _leaf_name(args: Sequence[Any], positions: Sequence[int] | None, leaf: int) -> str:
     """Returns the name of a leaf of the arguments for messages, such as `argument 0["b"][1]`."""
-    chosen = range(len(args)) if places is None else places
-    return [f"argument {place % len(args)}{path}" for place in chosen for path in paths(args[place])][leaf]
+    chosen = range(len(args)) if positions is None else positions
+    return [f"argument {position % len(args)}{path}" for position in chosen for path in paths(args[position])][leaf]
 
 
 # The functions that differentiate by every argument of f, and how to call them for a function with a constant.
@@ -306,16 +310,16 @@ _USES: Final = {
 }
 
 
-def check_function(what: str, f: Any) -> None:
+def check_function(title: str, f: Any) -> None:
     """Raises TapeError if f cannot be called. Most often it is the value of a function instead of the function."""
     if not callable(f):
         raise TapeError(
-            f"{what}: takes a function, and was given a {type(f).__name__}. Pass the function itself, not its value: "
-            f"{_USES.get(what, f'pb.{what}(f)(x)')}."
+            f"{title}: takes a function, and was given a {type(f).__name__}. Pass the function itself, not its value: "
+            f"{_USES.get(title, f'pb.{title}(f)(x)')}."
         )
 
 
-def check_places(what: str, argnums: Any) -> Any:
+def check_argnums(title: str, argnums: Any) -> Any:
     """Returns argnums as an int or a tuple of ints.
 
     Raises TapeError if it is not one position or several different ones. Most often it is an argument of the function.
@@ -324,18 +328,18 @@ def check_places(what: str, argnums: Any) -> Any:
         return index(argnums)
     if not isinstance(argnums, (tuple, list, range)) or not all([isinstance(n, (int, np.integer)) for n in argnums]):
         raise TapeError(
-            f"{what}: argnums is a {type(argnums).__name__}; it must be the position of an argument, or a tuple of positions. "
-            f"pb.{what}(f) returns a function: pass the arguments to it, pb.{what}(f)(x)."
+            f"{title}: argnums is a {type(argnums).__name__}; it must be the position of an argument, or a tuple of positions. "
+            f"pb.{title}(f) returns a function: pass the arguments to it, pb.{title}(f)(x)."
         )
-    _require_different(what, argnums, argnums)
+    _require_different(title, argnums, argnums)
     return tuple([index(n) for n in argnums])
 
 
-def _require_different(what: str, argnums: Any, places: Sequence[int]) -> None:
+def _require_different(title: str, argnums: Any, positions: Sequence[int]) -> None:
     """Raises TapeError if a position is repeated: each argument has one derivative, which cannot be in two places."""
-    if len({*places}) < len(places):
-        again = next(place for place in places if places.count(place) > 1)
-        raise TapeError(f"{what}: argnums={argnums} names argument {again} more than once. Name each argument once.")
+    if len({*positions}) < len(positions):
+        again = next(position for position in positions if positions.count(position) > 1)
+        raise TapeError(f"{title}: argnums={argnums} names argument {again} more than once. Name each argument once.")
 
 
 def name_of(f: Any) -> str:

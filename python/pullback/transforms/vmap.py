@@ -63,90 +63,91 @@ class Vectorized(FunctionWrapper[P, R]):
 
 
 def run_on_examples(
-    what: str, f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], in_axes: Any, out_axes: Any = 0
+    title: str, f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], in_axes: Any, out_axes: Any = 0
 ) -> Any:
-    """Returns vmap(f, in_axes, out_axes)(*args, **options). what: the function that the user called, for messages."""
-    batch, positional, named = examples(what, args, options, in_axes)
+    """Returns vmap(f, in_axes, out_axes)(*args, **options). title: the function that the user called, for messages."""
+    batch, positional, named = examples(title, args, options, in_axes)
     with batch, Unhidden():
         results, spec = flatten(f(*positional, **named))
-    axes = prefix_leaves(out_axes, spec, results, f"{what}: out_axes")
-    return unflatten(spec, [_outside(what, y, batch, axis) for y, axis in zip(results, axes)])
+    axes = prefix_leaves(out_axes, spec, results, f"{title}: out_axes")
+    return unflatten(spec, [_outside(title, y, batch, axis) for y, axis in zip(results, axes)])
 
 
 def examples(
-    what: str, args: tuple[Any, ...], options: dict[str, Any], in_axes: Any
+    title: str, args: tuple[Any, ...], options: dict[str, Any], in_axes: Any
 ) -> tuple[Batch, tuple[Any, ...], dict[str, Any]]:
     """Returns a batch, and the arguments as values of one example of this batch. Raises ShapeError."""
     given = [*args, *options.values()]
     leaves, spec = flatten(given)
-    axes = _input_axes(what, in_axes, args, options)
-    batch = Batch(_common_length(what, leaves, axes, args, options))
+    axes = _input_axes(title, in_axes, args, options)
+    batch = Batch(_common_length(title, leaves, axes, args, options))
 
-    def inside(place: int, x: Any, axis: int | None) -> Any:
+    def inside(position: int, x: Any, axis: int | None) -> Any:
         if axis is None:
             return x
-        t = x if isinstance(x, Tensor) else converted(what, _labels(args, options)[place], x, own)
+        t = x if isinstance(x, Tensor) else converted(title, _labels(args, options)[position], x, own)
         return made_of(x, Batched(batch, t if axis == 0 else moveaxis(t, axis, 0)))
 
-    values = unflatten(spec, [inside(place, x, axis) for place, (x, axis) in enumerate(zip(leaves, axes))])
+    values = unflatten(spec, [inside(position, x, axis) for position, (x, axis) in enumerate(zip(leaves, axes))])
     return batch, tuple(values[: len(args)]), dict(zip(options, values[len(args) :]))
 
 
-def _input_axes(what: str, in_axes: Any, args: tuple[Any, ...], options: dict[str, Any]) -> list[int | None]:
+def _input_axes(title: str, in_axes: Any, args: tuple[Any, ...], options: dict[str, Any]) -> list[int | None]:
     """Returns the axis of examples of each leaf: None for a leaf that is not an array, or is the same for every example."""
     if isinstance(in_axes, (list, tuple)) and len(in_axes) != len(args):
-        raise ShapeError(f"{what}: in_axes has {len(in_axes)} entries for {len(args)} positional arguments. Give one for each.")
+        raise ShapeError(f"{title}: in_axes has {len(in_axes)} entries for {len(args)} positional arguments. Give one for each.")
     entries = list(in_axes) if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
     axes: list[int | None] = []
     for entry, argument in zip([*entries, *[0] * len(options)], [*args, *options.values()]):
         leaves, spec = flatten(argument)
         if any([isinstance(x, Generator) for x in leaves]) and isinstance(argument, (list, tuple)):
             raise VmapError(
-                f"{what}: an argument is a list of Generators, and f would receive the whole list. Pass one Generator: every "
+                f"{title}: an argument is a list of Generators, and f would receive the whole list. Pass one Generator: every "
                 f"example draws different numbers from it."
             )
-        found = prefix_leaves(entry, spec, leaves, f"{what}: in_axes")
+        found = prefix_leaves(entry, spec, leaves, f"{title}: in_axes")
         axes += [axis if hasattr(x, "shape") else None for x, axis in zip(leaves, found)]
     return axes
 
 
-def _common_length(what: str, leaves: list[Any], axes: list[int | None], args: tuple[Any, ...], options: dict[str, Any]) -> int:
+def _common_length(title: str, leaves: list[Any], axes: list[int | None], args: tuple[Any, ...], options: dict[str, Any]) -> int:
     lengths: dict[int, int] = {}
-    for place, (x, axis) in enumerate(zip(leaves, axes)):
+    for position, (x, axis) in enumerate(zip(leaves, axes)):
         if axis is None:
             continue
         if not -len(x.shape) <= axis < len(x.shape):
             rest = (
-                "What is the same for every example is given by keyword." if what != "vmap"
-                else "Pass in_axes=None for what is the same for every example." if place < len(flatten(args)[0])
+                "What is the same for every example is given by keyword." if title != "vmap"
+                else "Pass in_axes=None for what is the same for every example." if position < len(flatten(args)[0])
                 else "The axis of a keyword argument is always the first. Give what is the same for every example by position, "
                 "with None for it in in_axes, or use it in f without passing it."
             )
             raise ShapeError(
-                f"{what}: {_labels(args, options)[place]} has shape {tuple(x.shape)}, and no axis {axis} for the examples. {rest}"
+                f"{title}: {_labels(args, options)[position]} has shape {tuple(x.shape)}, and no axis {axis} for the "
+                f"examples. {rest}"
             )
-        lengths[place] = x.shape[axis]
+        lengths[position] = x.shape[axis]
     if not lengths:
-        raise ShapeError(f"{what}: no argument has an axis of examples. Give it a tensor, and an axis other than None in in_axes.")
+        raise ShapeError(f"{title}: no argument has an axis of examples. Give it a tensor, and an axis other than None in in_axes.")
     if len(set(lengths.values())) > 1:
         labels = _labels(args, options)
-        told = ", ".join(f"{labels[place]} has {n}" for place, n in lengths.items())
-        raise ShapeError(f"{what}: the arguments have different numbers of examples: {told}. They must be equal.")
+        told = ", ".join(f"{labels[position]} has {n}" for position, n in lengths.items())
+        raise ShapeError(f"{title}: the arguments have different numbers of examples: {told}. They must be equal.")
     return next(iter(lengths.values()))
 
 
 def _labels(args: tuple[Any, ...], options: dict[str, Any]) -> list[str]:
     """Returns the names of all leaves of the arguments for messages: "argument 0", `argument 1["b"]`, "argument k"."""
-    named = [*[(str(place), x) for place, x in enumerate(args)], *options.items()]
+    named = [*[(str(position), x) for position, x in enumerate(args)], *options.items()]
     return [f"argument {name}{path}" for name, x in named for path in paths(x)]
 
 
-def _outside(what: str, y: Any, batch: Batch, axis: int | None) -> Tensor:
+def _outside(title: str, y: Any, batch: Batch, axis: int | None) -> Tensor:
     """Returns a result of one example as a tensor with the results of all examples."""
-    y = converted(what, "the result of the function", y, own)
+    y = converted(title, "the result of the function", y, own)
     if axis is None:
         if belongs(y, batch):
-            raise VmapError(f"{what}: out_axes is None for a result of shape {y.shape} that differs from example to example.")
+            raise VmapError(f"{title}: out_axes is None for a result of shape {y.shape} that differs from example to example.")
         return y
     rows = of_all(y, batch)
-    return rows if axis == 0 else moveaxis(rows, 0, normalize_axis(f"{what}: out_axes", axis, rows.ndim))
+    return rows if axis == 0 else moveaxis(rows, 0, normalize_axis(f"{title}: out_axes", axis, rows.ndim))
