@@ -104,34 +104,35 @@ class Replayed(Recalled, Passage):
             if of.keys().isdisjoint(serials) and len(set(serials)) == len(serials):
                 found = self._usual.told((*kept, g))
                 if found is not None:
-                    parts, to = found
+                    contributions, to = found
                     if to.once:
-                        of.update(zip(serials, parts))
+                        of.update(zip(serials, contributions))
                         return ()
-                    to.add(parts, serials, sums)
+                    to.add(contributions, serials, sums)
                     return ()
-        given = g.of if isinstance(g, Cotangents) else {0: g}
+        received = g.of if isinstance(g, Cotangents) else {0: g}
         if self._repeats and sums.aggregation == "accumulate" and len(set(serials)) == len(serials):
             needed = tuple([i for i, x in enumerate(serials) if reach is tape.values or x in reach])
             listed = tuple([i for i in needed if serials[i] in sums.of])
             try:
-                backward = self._backward(tuple(given), needed, listed)
-                found = backward(*kept, *given.values())
+                backward = self._backward(tuple(received), needed, listed)
+                found = backward(*kept, *received.values())
                 if self._alone and not listed and len(needed) == len(serials):
                     self._usual = backward
             except CaptureError:
                 self._repeats = False
             else:
-                *parts, to = found
-                to.add(parts, serials, sums)
+                *contributions, to = found
+                to.add(contributions, serials, sums)
                 return ()
         ends = {end.serial for end in self.trace.ends}
-        again = {place for serial, place in self.trace.again.items() if serial in ends}  # these get serials of their own inside
-        kept = [alias(x) if place in again else x for place, x in enumerate(kept)] if again else kept
-        nodes, known = self._inside(tape, serials, kept, {})
+        # These values get serials of their own inside.
+        again = {position for serial, position in self.trace.again.items() if serial in ends}
+        kept = [alias(x) if position in again else x for position, x in enumerate(kept)] if again else kept
+        nodes, serial_of = self._inside(tape, serials, kept, {})
         reach |= _reached(self.trace, nodes, [x for x in serials if x in reach])
-        for place, gy in given.items():
-            sums.add(known[self.trace.ends[place].serial], gy)
+        for position, gy in received.items():
+            sums.add(serial_of[self.trace.ends[position].serial], gy)
         return nodes
 
     def gradient(self, tape: Tape, target: Any, sources: Any, output_gradients: Any, aggregation: str) -> Any:
@@ -156,8 +157,8 @@ class Replayed(Recalled, Passage):
         found = self._pulled(kept, target)
         if found is None:
             return None
-        parts, to = found
-        of = dict(zip(serials, parts)) if to.once else _summed([serials[i] for i in to.places], parts)
+        contributions, to = found
+        of = dict(zip(serials, contributions)) if to.once else _summed([serials[i] for i in to.inputs], contributions)
         if not tape.persistent:
             tape.consumed, tape.nodes = True, []
         if not several:
@@ -166,7 +167,7 @@ class Replayed(Recalled, Passage):
         return gradients if sources.__class__ is list else tuple(gradients)
 
     def _pulled(self, kept: Sequence[Any], y: Tensor) -> Any:
-        """Returns the contributions to all inputs of the cotangent 1 of y, and their Places. None if they cannot be recorded."""
+        """Returns the contributions of the cotangent 1 of y to all inputs, and their Destinations. None if it is not recorded."""
         if self._seeded is None:
             seeded = Backward(self.trace, (0,), tuple(range(len(self.trace.serials))), (), y)
             self._seeded = self.backward["seeded"] = self._capture(seeded)
@@ -174,32 +175,32 @@ class Replayed(Recalled, Passage):
         if found is None:
             before = door.enter(door.BACKWARD)
             try:
-                *parts, to = self._seeded(*kept)
+                *contributions, to = self._seeded(*kept)
             except CaptureError:
                 self._repeats = False
                 return None
             finally:
                 door.enter(before)
-            return parts, to
+            return contributions, to
         return found
 
-    def _backward(self, given: tuple[int, ...], needed: tuple[int, ...], listed: tuple[int, ...]) -> Any:
-        key = given, needed, listed
-        found = self.backward.get(key)
-        if found is None:
-            found = self.backward.setdefault(key, self._capture(Backward(self.trace, given, needed, listed)))
-        return found
+    def _backward(self, received: tuple[int, ...], needed: tuple[int, ...], listed: tuple[int, ...]) -> Any:
+        key = received, needed, listed
+        captured = self.backward.get(key)
+        if captured is None:
+            captured = self.backward.setdefault(key, self._capture(Backward(self.trace, received, needed, listed)))
+        return captured
 
     def _inside(
-        self, tape: Tape, serials: Sequence[int], kept: Sequence[Any], known: dict[int, int], versions: Sequence[Any] = ()
+        self, tape: Tape, serials: Sequence[int], kept: Sequence[Any], serial_of: dict[int, int], versions: Sequence[Any] = ()
     ) -> tuple[list[Recorded], dict[int, int]]:
         """Returns the ops inside a call as nodes of the tape, and their serials by those of the trace."""
-        known |= zip(self.trace.serials, serials)
-        nodes = self.trace.made_with(kept, known, versions)
+        serial_of |= zip(self.trace.serials, serials)
+        nodes = self.trace.made_with(kept, serial_of, versions)
         if door.profiling:
-            tape.scopes.update({known[serial]: scope for serial, scope in self.trace.scopes.items()})
-        tape.precisions.update({known[serial]: precision for serial, precision in self.trace.precisions.items()})
-        return nodes, known
+            tape.scopes.update({serial_of[serial]: scope for serial, scope in self.trace.scopes.items()})
+        tape.precisions.update({serial_of[serial]: precision for serial, precision in self.trace.precisions.items()})
+        return nodes, serial_of
 
     @staticmethod
     def open(tape: Tape) -> None:
@@ -209,9 +210,9 @@ class Replayed(Recalled, Passage):
     def opened(self, tape: Tape, node: Node, outputs: Sequence[int]) -> list[Recorded]:
         """Returns the ops inside a call that the tape has recorded, with these serials of its ends."""
         edge = Edge._make(node.edges[0])
-        known = {end.serial: serial for end, serial in zip(self.trace.ends, outputs)}
-        nodes, known = self._inside(tape, edge.x, edge.kept, known, node.versions)
-        tape.values.update(known.values())
+        serial_of = {end.serial: serial for end, serial in zip(self.trace.ends, outputs)}
+        nodes, serial_of = self._inside(tape, edge.x, edge.kept, serial_of, node.versions)
+        tape.values.update(serial_of.values())
         return nodes
 
 
@@ -220,14 +221,14 @@ def _open_calls(tape: Tape) -> None:
     for op, y, inputs, *_ in tape.nodes:
         if isinstance(op, _Output):
             outputs.setdefault(inputs[0], []).append(y)
-    found: list[Recorded] = []
+    opened: list[Recorded] = []
     for recorded in tape.nodes:
         node = Node._make(recorded)
         if isinstance(node.op.call, Replayed):
-            found += node.op.call.opened(tape, node, outputs.get(node.y, [node.y]))
+            opened += node.op.call.opened(tape, node, outputs.get(node.y, [node.y]))
         elif not isinstance(node.op, _Output):
-            found.append(recorded)
-    tape.nodes = found
+            opened.append(recorded)
+    tape.nodes = opened
 
 
 def _reached(trace: Trace, nodes: list[Recorded], serials: list[int]) -> set[int]:
@@ -237,10 +238,10 @@ def _reached(trace: Trace, nodes: list[Recorded], serials: list[int]) -> set[int
     return dependents(tape, serials)
 
 
-def _summed(serials: Sequence[int], parts: Sequence[Tensor]) -> dict[int, Tensor]:
+def _summed(serials: Sequence[int], contributions: Sequence[Tensor]) -> dict[int, Tensor]:
     sums = Sums("accumulate")
-    for serial, part in zip(serials, parts):
-        sums.add(serial, part)
+    for serial, contribution in zip(serials, contributions):
+        sums.add(serial, contribution)
     return {serial: total(g) for serial, g in sums.of.items()}
 
 
@@ -250,20 +251,20 @@ def _op(name: str, replayed: Replayed, dead: tuple[int, ...]) -> Op:
 
     trace = replayed.trace
     rule = Rule(unused, name, (), 0)
-    rule.names = tuple([f"value {place}" for place in range(len(trace.kept))])
-    names = tuple([f"input {place}" for place in range(len(trace.inputs))])
+    rule.names = tuple([f"value {position}" for position in range(len(trace.kept))])
+    names = tuple([f"input {position}" for position in range(len(trace.inputs))])
     op = Op(name, kind=OWN, names=names, rules=(rule,), pullback=unused, joint=True)
     op.dead, op.call = dead, replayed
     return op
 
 
 class _Output(Op):
-    """One end of a call, the one at `place`."""
+    """One end of a call, the one at `position`."""
 
-    def __init__(self, place: int, through: tuple[int, ...], dead: tuple[int, ...]) -> None:
+    def __init__(self, position: int, through: tuple[int, ...], dead: tuple[int, ...]) -> None:
         def placed(g: Tensor) -> Cotangents:
-            """The cotangent, at its place among those of the call's results"""
-            return Cotangents({place: g})
+            """The cotangent, at its position among those of the call's results"""
+            return Cotangents({position: g})
 
         rule = Rule(placed, "output", (), 0)
         zero = tuple([1 + k for k, i in enumerate(through) if i in dead])
@@ -278,52 +279,52 @@ class _OfOutputApart(Passage):
 OF_OUTPUT_APART: Final = _OfOutputApart()
 
 
-class Places:
+class Destinations:
     """The inputs that the contributions of a backward pass go to.
 
     Attributes:
-        places: the position of the input of each contribution.
+        inputs: the position of the input of each contribution.
         once: True if each input gets one contribution.
 
     Args:
         blocks: for each contribution that is zero outside of one block, (elements before the block, elements after it).
     """
 
-    def __init__(self, places: list[int], once: bool, blocks: Sequence[tuple[Any, Any] | None]) -> None:
-        self.places, self.once, self._blocks = places, once, blocks
+    def __init__(self, inputs: list[int], once: bool, blocks: Sequence[tuple[Any, Any] | None]) -> None:
+        self.inputs, self.once, self._blocks = inputs, once, blocks
 
-    def add(self, parts: Sequence[Tensor], serials: Sequence[int], sums: Sums) -> None:
+    def add(self, contributions: Sequence[Tensor], serials: Sequence[int], sums: Sums) -> None:
         """Adds the contributions to the sums of the inputs with these serials."""
-        for i, part, block in zip(self.places, parts, self._blocks):
-            sums.add(serials[i], part if block is None else BlockCotangent(part, *block))
+        for i, contribution, block in zip(self.inputs, contributions, self._blocks):
+            sums.add(serials[i], contribution if block is None else BlockCotangent(contribution, *block))
 
 
 class _Listed:
     """Keeps the contributions to a cotangent one by one, because others arrived before them."""
 
     def __init__(self) -> None:
-        self.parts: list[Tensor | BlockCotangent] = []
+        self.contributions: list[Tensor | BlockCotangent] = []
 
     def add(self, g: Tensor | BlockCotangent) -> None:
-        self.parts.append(g)
+        self.contributions.append(g)
 
 
 class Backward:
     """The function of a backward pass: of the kept values, and of the cotangents of the ends that received one.
 
     Args:
-        given: the positions of these ends.
+        received: the positions of these ends.
         needed: the positions of the inputs whose gradients are wanted.
         listed: the positions of the inputs whose contributions are returned one by one; others are summed.
         scalar: the only end, if its cotangent is 1 and not an argument.
     """
 
-    __slots__ = ("__name__", "_given", "_listed", "_needed", "_seed", "_trace")
+    __slots__ = ("__name__", "_listed", "_needed", "_received", "_seed", "_trace")
 
     def __init__(
-        self, trace: Trace, given: tuple[int, ...], needed: tuple[int, ...], listed: tuple[int, ...], scalar: Any = None
+        self, trace: Trace, received: tuple[int, ...], needed: tuple[int, ...], listed: tuple[int, ...], scalar: Any = None
     ) -> None:
-        self._trace, self._given, self._needed, self._listed = trace, given, needed, listed
+        self._trace, self._received, self._needed, self._listed = trace, received, needed, listed
         self._seed = None if scalar is None else (scalar.shape, scalar.dtype, scalar.device)
         self.__name__ = f"pullback of {trace.name}"
 
@@ -334,24 +335,24 @@ class Backward:
             shape, dtype, device = self._seed
             cotangents = (ones(shape, dtype=dtype, device=device),)
         tape = Tape(watch_parameters=False)
-        known = {serial: serial for serial in trace.values if serial not in trace.again}
-        tape.nodes = trace.made_with(kept, known)
-        tape.values, tape.scopes = set(known.values()), {known[serial]: scope for serial, scope in trace.scopes.items()}
-        tape.precisions = {known[serial]: precision for serial, precision in trace.precisions.items()}
-        inputs = [known[serial] for serial in trace.serials]
+        serial_of = {serial: serial for serial in trace.values if serial not in trace.again}
+        tape.nodes = trace.made_with(kept, serial_of)
+        tape.values, tape.scopes = set(serial_of.values()), {serial_of[serial]: scope for serial, scope in trace.scopes.items()}
+        tape.precisions = {serial_of[serial]: precision for serial, precision in trace.precisions.items()}
+        inputs = [serial_of[serial] for serial in trace.serials]
         tape.leaves = dict.fromkeys(inputs)  # type: ignore[assignment]
         wanted = [inputs[i] for i in self._needed]
         reach = tape.values if len(wanted) == len(inputs) else dependents(tape, wanted)
-        for place, g in zip(self._given, cotangents):
-            sums.add(known[trace.ends[place].serial], g)
+        for position, g in zip(self._received, cotangents):
+            sums.add(serial_of[trace.ends[position].serial], g)
         for i in self._listed:
             sums.of[inputs[i]] = _Listed()
         walk(tape, tape.nodes, reach, set(), sums)
         door.leave_scope(scope)
-        found = [sums.of.get(serial) for serial in wanted]
-        parts = [[] if s is None else s.parts if isinstance(s, _Listed) else [total(s)] for s in found]
-        places = [i for i, of in zip(self._needed, parts) for _ in of]
-        every = [g for of in parts for g in of]
+        gradients = [sums.of.get(serial) for serial in wanted]
+        contributions = [[] if s is None else s.contributions if isinstance(s, _Listed) else [total(s)] for s in gradients]
+        inputs_of = [i for i, of in zip(self._needed, contributions) for _ in of]
+        every = [g for of in contributions for g in of]
         blocks = [(g.before, g.after) if isinstance(g, BlockCotangent) else None for g in every]
         tensors = [g.value if isinstance(g, BlockCotangent) else g for g in every]
-        return [*tensors, Places(places, places == list(range(len(trace.serials))), blocks)]
+        return [*tensors, Destinations(inputs_of, inputs_of == list(range(len(trace.serials))), blocks)]
