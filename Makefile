@@ -1,4 +1,4 @@
-# make train | test | bench | lint | simulate | sanitize | count | dev | wheel | kernels | format | clean. Each target sets up what
+# make train | test | test-all | bench | lint | simulate | sanitize | count | dev | wheel | kernels | format | clean. Each target sets up what
 # it needs in .venv and build, once.
 #
 #   DEVICE   the device that `make train` trains on: cpu, cuda
@@ -11,8 +11,12 @@
 #   JOBS     the number of compilers, and of test processes, that run at once
 #   ARGS     arguments for the program: make test ARGS="-k tape -x", make train ARGS="--epochs 3"
 #
-# `make test` ends with a line for each reason why tests were skipped. If there is nvcc, it compiles the CUDA kernels once more, for
-# the oldest and for a recent architecture, to look at their machine code: PULLBACK_NVCC (tests/tools/test_nvcc.py) chooses others.
+# `make test` leaves out the files of tests that notice the fewest changes of the sources for the time that they take. Its last line
+# says how much that is, and tests/short.py which files come back after which changes. `make test-all` runs all tests. Both print a
+# line for each reason why tests were skipped.
+#
+# If there is nvcc, `make test-all` compiles the CUDA kernels once more, for the oldest and for a recent architecture, to look at their
+# machine code: PULLBACK_NVCC (tests/tools/test_nvcc.py) chooses others.
 #
 # `make simulate` builds the CUDA kernels for the simulator and runs the tests on that device, then every kernel under random
 # schedules. `make train DEVICE=cuda CUDA=SIM` trains on the simulator.
@@ -63,7 +67,7 @@ define stage
 @test "$$(cat $(LOG)/$(1).status)" = 0 || { tail -n 60 $(LOG)/$(1).log; echo '$(1): failed, see $(LOG)/$(1).log'; exit 1; }
 endef
 
-.PHONY: train test bench lint simulate sanitize count dev wheel kernels format clean FORCE
+.PHONY: train test test-all bench lint simulate sanitize count dev wheel kernels format clean FORCE
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
@@ -71,6 +75,9 @@ train: $(VENV)/installed $(VENV)/plot
 	@$(BIN)/pullback train digits --device $(DEVICE) $(ARGS)
 
 test: $(VENV)/installed $(VENV)/test
+	@$(PYTEST) --dist loadfile --no-loadscope-reorder --short $(ARGS)
+
+test-all: $(VENV)/installed $(VENV)/test
 	@$(PYTEST) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 bench: $(VENV)/installed $(VENV)/bench

@@ -23,6 +23,7 @@ from pullback.autodiff.primitive import OPS, Op, apply
 from pullback.backends import reference
 from pullback.tensors import devices, dtypes, gpu
 from pullback.tensors.tensor import Tensor
+from short import pytest_addoption, pytest_configure, pytest_ignore_collect  # noqa: F401  (pytest finds its hooks here)
 
 ROOT = Path(__file__).resolve().parents[1]  # the root of the repository or of the source archive
 ELEMENTWISE = ("unary", "binary", "select")
@@ -33,7 +34,7 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Puts the tests that wait for other programs first, so that the other tests run meanwhile.
 
-    `make simulate` leaves out the tests that always run on the CPU, because `make test` has the same kernels for them.
+    `make simulate` leaves out the tests that always run on the CPU, because `make test-all` has the same kernels for them.
     PULLBACK_PART=1/4 runs the second quarter of the tests, drawn by their names.
     """
     items.sort(key=lambda item: item.path.parent != ROOT / "tests" / "tools")

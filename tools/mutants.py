@@ -1,4 +1,7 @@
-"""The changes that tools/mutate.py makes. Those of Python come from the syntax tree, those of C++ from patterns of lines."""
+"""The mutants of tools/mutate.py: small changes of the sources, each behind a switch of its own.
+
+Mutants of Python come from the syntax tree, mutants of C++ from patterns of lines.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,23 @@ PACKAGE = "python/pullback"
 # A line of these files is drawn three times as often.
 CORE = ("ops/", "transforms/", "autodiff/", "tensors/", "optim/", "nn/", "replays/")
 LEFT_OUT = {"_counts.py", "simulated.py", "__main__.py", "_examples.py"}
+# The copy's package has this file. A byte of the table says of a mutant that it was reached (1) or is switched on (2).
+PYTHON_SWITCH = """import mmap
+import os
+
+if "PULLBACK_MUTANTS" in os.environ:
+    with open(os.environ["PULLBACK_MUTANTS"], "r+b") as _file:
+        _table = mmap.mmap(_file.fileno(), 0)
+else:
+    _table = bytearray(4096)
+
+
+def on(mutant):
+    if _table[mutant] == 2:
+        return True
+    _table[mutant] = 1
+    return False
+"""
 
 
 @dataclass
@@ -26,10 +46,9 @@ class Mutant:
     start: int  # byte offset
     end: int
     kind: str
-    text: str  # the text that replaces the bytes from start to end
-    was: str
-    function: str = ""
-    state: str = ""
+    text: str  # replaces the bytes from start to end; {on} stands for the switch
+    was: str  # the text before the change
+    change: str  # for the reader: what `was` becomes
 
 
 # ---- Python
@@ -39,7 +58,7 @@ OPPOSITE: dict[type, str] = {
     ast.In: "not in", ast.NotIn: "in", ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.FloorDiv: "*", ast.Mod: "//",
 }
 # the weights of kinds of mutants on the same line; 1 for the other kinds
-OFTEN = {"guard": 4, "default": 3, "deleted": 2, "swap": 0.25}
+OFTEN = {"guard": 4, "deleted": 2, "swap": 0.25}
 LEAVES = (ast.Raise, ast.Return, ast.Continue, ast.Break)
 
 
@@ -47,7 +66,7 @@ class Sites(ast.NodeVisitor):
     """Collects the mutants of one file."""
 
     def __init__(self, file: str, source: bytes) -> None:
-        self.file, self.source, self.scope, self.found = file, source, list[str](), list[Mutant]()
+        self.file, self.source, self.inside, self.found = file, source, False, list[Mutant]()
         self.lines = [0, *itertools.accumulate(map(len, source.splitlines(keepends=True)))]
         self.visit(ast.parse(source))
 
@@ -58,25 +77,18 @@ class Sites(ast.NodeVisitor):
         start, end = self.place(node)
         return self.source[start:end].decode()
 
-    def add(self, node: Any, kind: str, text: str) -> None:
-        start, end = self.place(node)
-        self.found.append(Mutant(self.file, node.lineno, start, end, kind, text, self.text(node), ".".join(self.scope)))
+    def add(self, node: Any, kind: str, change: str) -> None:
+        (start, end), was = self.place(node), self.text(node)
+        text = f"if not {{on}}: {was}" if kind == "deleted" else f"(({change}) if {{on}} else ({was}))"
+        if self.inside:
+            self.found.append(Mutant(self.file, node.lineno, start, end, kind, text, was, change))
 
     def visit_FunctionDef(self, node: Any) -> None:
-        outer, inside = self.scope, self.scope and self.scope[-1][:1] != "+"
-        self.scope = [*outer, *(["<locals>"] if inside else []), node.name]
-        for value in [*node.args.defaults, *node.args.kw_defaults]:
-            if isinstance(value, ast.Constant) and isinstance(value.value, (bool, int, float)):
-                self.add(value, "default", self.other(value))
-        for child in [*node.decorator_list, *node.body]:
-            self.visit(child)
-        self.scope = outer
-
-    def visit_ClassDef(self, node: Any) -> None:
-        self.scope.append("+" + node.name)  # "+" marks a class, so that its methods do not count as local functions
+        """Visits the body only: defaults and decorators are evaluated while the package is imported, before a switch is set."""
+        outer, self.inside = self.inside, True
         for child in node.body:
             self.visit(child)
-        self.scope.pop()
+        self.inside = outer
 
     def visit_JoinedStr(self, node: Any) -> None:
         """Leaves f-strings alone, because Python 3.11 reports wrong positions for the expressions inside them."""
@@ -129,15 +141,23 @@ class Sites(ast.NodeVisitor):
         return str(not node.value) if isinstance(node.value, bool) else f"({node.value} + 1)"
 
     def visit_Constant(self, node: Any) -> None:
-        if self.scope and isinstance(node.value, (bool, int, float)):
+        if isinstance(node.value, (bool, int, float)):
             self.add(node, "constant", self.other(node))
 
     def visit(self, node: Any) -> None:
         call = isinstance(node, ast.Expr) and isinstance(node.value, (ast.Call, ast.Yield))
         stores = isinstance(node, ast.Assign) and not any([isinstance(t, (ast.Name, ast.Tuple)) for t in node.targets])
         if call or stores or isinstance(node, (ast.AugAssign, ast.Delete)):
-            self.add(node, "deleted", "pass" + "\n" * (node.end_lineno - node.lineno))
+            self.add(node, "deleted", "(nothing)")
         super().visit(node)
+
+
+def compiles(source: bytes, m: Mutant) -> bool:
+    try:
+        compile(source[: m.start] + m.text.replace("{on}", "on(0)").encode() + source[m.end :], m.file, "exec")
+    except SyntaxError:
+        return False
+    return True
 
 
 def python_mutants(seed: int, count: int) -> list[Mutant]:
@@ -146,15 +166,15 @@ def python_mutants(seed: int, count: int) -> list[Mutant]:
     for path in sorted((ROOT / PACKAGE).rglob("*.py")):
         if path.name not in LEFT_OUT:
             for m in Sites(str(path.relative_to(ROOT)), path.read_bytes()).found:
-                m.function = m.function.replace("+", "")
                 lines[m.file, m.line].append(m)
     chance = random.Random(seed)
     core = tuple([f"{PACKAGE}/{name}" for name in CORE])
     order = sorted(lines, key=lambda key: chance.random() ** (1 / (3 if key[0].startswith(core) else 1)), reverse=True)
-    return [chance.choices(lines[key], [OFTEN.get(m.kind, 1) for m in lines[key]])[0] for key in order[:count]]
+    drawn = (chance.choices(lines[key], [OFTEN.get(m.kind, 1) for m in lines[key]])[0] for key in order)
+    return list(itertools.islice((m for m in drawn if compiles((ROOT / m.file).read_bytes(), m)), count))
 
 
-# ---- C++: one build holds all mutants, and each is switched on by its bit in PULLBACK_MUTANTS
+# ---- C++
 
 WORDS = {
     " < ": " <= ", " <= ": " < ", " > ": " >= ", " >= ": " > ", " == ": " != ", " != ": " == ", " && ": " || ", " || ": " && ",
@@ -162,12 +182,20 @@ WORDS = {
     "false": "true",
 }
 ELSEWHERE = {"bindings", "count", "cuda", "cudasim"}  # folders that get no mutants
-SWITCH = """#pragma once
+CPP_SWITCH = """#pragma once
 #include <cstdlib>
-inline const unsigned long long pullback_mutants = [] {
-  const char* bits = std::getenv("PULLBACK_MUTANTS");
-  return bits ? std::strtoull(bits, nullptr, 10) : 0ull;
+#include <fcntl.h>
+#include <sys/mman.h>
+inline unsigned char* const pullback_mutants = [] {
+  static unsigned char none[4096];
+  const char* name = std::getenv("PULLBACK_MUTANTS");
+  return name ? static_cast<unsigned char*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, open(name, O_RDWR), 0)) : none;
 }();
+inline bool pullback_mutant(int mutant) {
+  if (pullback_mutants[mutant] == 2) return true;
+  pullback_mutants[mutant] = 1;
+  return false;
+}
 """
 
 
@@ -210,3 +238,9 @@ def cpp_mutants(seed: int, count: int) -> list[Mutant]:
             at += len(line.encode())
     chance = random.Random(seed)
     return [chance.choice(lines[key]) for key in chance.sample(sorted(lines), min(count, len(lines)))]
+
+
+def without_errors(mutants: list[Mutant], log: str) -> list[Mutant]:
+    """Returns the mutants whose lines a compiler's log does not name. A file has one more line at its top than before."""
+    wrong = {(file, int(line) - 1) for file, line in re.findall(r"(csrc/\S+?):(\d+):", log)}
+    return [m for m in mutants if (m.file, m.line) not in wrong]

@@ -1,24 +1,23 @@
-"""Mutation test: changes the sources at random, one place at a time, and lists the changes that no test notices.
+"""Mutation test: changes the sources at random, one place at a time, and finds which files of tests notice each change.
 
-    python tools/mutate.py trace                            records which tests call which function (twice the suite's time)
-    python tools/mutate.py python --seed 1 --count 150      tests mutants of python/pullback
-    python tools/mutate.py cpp --seed 1 --count 30          tests mutants of csrc/{cpu,families,launch,math}, compiled in one build
+    python tools/mutate.py draw --seed 1 --python 120 --cpp 60    puts the mutants into one copy of the checkout and compiles it
+    python tools/mutate.py trace     runs all tests once, with all mutants switched off (somewhat more than the suite's time)
+    python tools/mutate.py matrix    runs each mutant against the files of tests that reach it; goes on where it was stopped
+    python tools/mutate.py choose --minutes 10    writes tests/matrix.json, and in it which files `make test` leaves out
 
-It works in a copy of the checkout, build/mutate or the folder named by MUTATE, so the checkout itself does not change. Each mutant
-first runs against the tests that call its function (at most 25 seconds of them, or for C++ the files in QUICK). Then all survivors
-run together against the whole suite, once, and each test that fails there runs against each survivor alone. The remaining survivors
-are printed and written to report.json in that folder. Each needs a test, or a reason why it changes nothing that a user or profile
-sees.
+The copy is build/mutate or the folder named by MUTATE, so the checkout itself does not change. The trace notes for each test how
+long it takes and which mutants it reaches. The matrix starts with the file whose tests are through first, and takes the tests that
+reach the fewest mutants first, at most SECONDS of each file and MOST of a mutant, and none that takes LONG. It ends with a mutant as
+soon as ENOUGH files have noticed it. A mutant that no file notices needs a test, or a reason why it changes nothing that a user or profile sees.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
-import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -27,222 +26,256 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from mutants import PACKAGE, ROOT, SWITCH, Mutant, cpp_mutants, python_mutants
+from mutants import CPP_SWITCH, PACKAGE, PYTHON_SWITCH, ROOT, Mutant, cpp_mutants, python_mutants, without_errors
 
 WORK = Path(os.environ.get("MUTATE") or ROOT / "build" / "mutate")
-# These tests check other programs.
-NEVER = [f"--ignore=tests/{name}" for name in ("benchmarks", "tools/test_nvcc.py", "tools/test_cudasim.py")]
-QUICK = [
-    *[f"tests/native/test_{name}.py" for name in (
-        "corners", "sizes", "ops", "exactness", "capture", "capture_ops", "capture_programs", "cpu_memory", "threads", "products",
-        "scatters", "flop_counts", "ranges",
-    )],
-    *[f"tests/any_backend/{name}.py" for name in (
-        "autodiff/test_slopes", "nn/test_nn", "nn/test_losses", "optim/test_optim", "ops/test_segments",
-    )],
-]
-SECONDS = 25.0  # seconds of tests per mutant
-LIMIT = 600.0  # seconds after which a mutant counts as hanging
+SECONDS, MOST, LONG, ENOUGH = 6.0, 90.0, 20.0, 2
+
+
+# ---- draw: one copy of the checkout with all mutants in it
+
+
+def copy_checkout() -> None:
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    for name in subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")[:-1]:
+        if (ROOT / name).is_file():
+            (WORK / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, WORK / name)
+
+
+def write(mutants: list[Mutant]) -> None:
+    """Writes the copy's files with these mutants. Where two mutants of a file overlap, it has only the later one."""
+    files: dict[str, list[tuple[int, Mutant]]] = defaultdict(list)
+    for number, m in enumerate(mutants):
+        files[m.file].append((number, m))
+    for file, group in files.items():
+        source, taken = (ROOT / file).read_bytes(), len((ROOT / file).read_bytes())
+        switch = "_mutant({})" if file.endswith(".py") else "pullback_mutant({})"
+        for number, m in sorted(group, key=lambda pair: pair[1].start, reverse=True):
+            if m.end <= taken:
+                text = m.text.replace("{on}", switch.format(number))
+                source, taken = source[: m.start] + text.encode() + source[m.end :], m.start
+        (WORK / file).write_bytes(with_switch(file, source))
+
+
+def with_switch(file: str, source: bytes) -> bytes:
+    if not file.endswith(".py"):
+        return f'#include "{WORK}/mutants.h"\n'.encode() + source
+    future = b"from __future__ import annotations\n"
+    return source.replace(future, future + b"from pullback._mutants import on as _mutant\n", 1)
 
 
 def build(mutants: list[Mutant]) -> list[Mutant]:
-    """Compiles all mutants into one build, each behind its switch. Leaves out those that do not compile."""
-    (WORK / "mutants.h").write_text(SWITCH)
+    """Compiles all mutants into one build. Returns those that compile."""
     tools = Path(sys.executable).parent
-    program, options = f"-DCMAKE_MAKE_PROGRAM={tools / 'ninja'}", ["-DPULLBACK_SIMD_LEVELS=native-best", "-DPULLBACK_CUDA=OFF"]
-    configure = ["-S", ".", "-B", "build/dev", "-G", "Ninja", program, f"-DPython_EXECUTABLE={sys.executable}", *options]
+    options = ["-DPULLBACK_SIMD_LEVELS=native-best", "-DPULLBACK_CUDA=OFF", f"-DCMAKE_MAKE_PROGRAM={tools / 'ninja'}"]
+    configure = ["-S", ".", "-B", "build/dev", "-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}", *options]
+    subprocess.run([tools / "cmake", *configure], cwd=WORK, check=True, capture_output=True)
     while True:
-        write([replace(m, text=m.text.replace("{on}", f"(pullback_mutants >> {i} & 1)")) for i, m in enumerate(mutants)])
-        for file in {m.file for m in mutants}:
-            (WORK / file).write_text(f'#include "{WORK}/mutants.h"\n{(WORK / file).read_text()}')
-        subprocess.run([tools / "cmake", *configure], cwd=WORK, check=True, capture_output=True)
+        write(mutants)
         done = subprocess.run([tools / "cmake", "--build", "build/dev", "--", "-k", "0"], cwd=WORK, capture_output=True, text=True)
         if done.returncode == 0:
             install = [tools / "cmake", "--install", "build/dev", "--prefix", "python"]
             subprocess.run(install, cwd=WORK, check=True, capture_output=True)
             return mutants
-        wrong = {(file, int(line) - 1) for file, line in re.findall(r"(csrc/\S+?):(\d+):", done.stdout)}
-        left = [m for m in mutants if (m.file, m.line) not in wrong]
+        left = without_errors(mutants, done.stdout)
         print(f"{len(mutants) - len(left)} do not compile", flush=True)
-        restore(mutants)
         if len(left) == len(mutants):
             raise SystemExit(done.stdout[-4000:])
+        for file in {m.file for m in mutants}:
+            shutil.copy(ROOT / file, WORK / file)
         mutants = left
 
 
-# ---- running tests
-
-
-def write(mutants: list[Mutant]) -> None:
-    """Writes the copy's files with these mutants applied. Where two mutants of a file overlap, only the later one is applied."""
-    for file, group in itertools.groupby(sorted(mutants, key=lambda m: (m.file, m.start)), key=lambda m: m.file):
-        source, taken = (ROOT / file).read_bytes(), len((ROOT / file).read_bytes())
-        for m in reversed(list(group)):
-            if m.end <= taken:
-                source, taken = source[: m.start] + m.text.encode() + source[m.end :], m.start
-        (WORK / file).write_bytes(source)
-
-
-def restore(mutants: list[Mutant]) -> None:
-    for file in {m.file for m in mutants}:
-        shutil.copyfile(ROOT / file, WORK / file)
-
-
-def run(options: list[str], tests: Any = None, limit: float | None = None, **variables: str) -> tuple[int, list[str]]:
-    """Runs these tests in the copy, or all tests if None.
-
-    Returns pytest's status (124 if it reached the limit) and the failed tests.
-    """
-    (WORK / "tests.json").write_text(json.dumps(tests))
-    (WORK / "failed.txt").write_text("")
-    files = sorted({test.partition("::")[0] for test in tests or ["tests"]})
-    paths = os.pathsep.join([str(WORK / "python"), str(WORK / "tools")])
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "mutate", "-p", "no:cacheprovider", "-rN", "--tb=line", *options, *files]
-    # Python takes bytecode for current if the source's time and size match, and a mutant may share both with the original file.
-    own = {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "MUTATE": str(WORK)}
-    with (WORK / "log.txt").open("w") as log:
-        process = subprocess.Popen(
-            command, cwd=WORK, env={**os.environ, **own, **variables}, stdout=log, stderr=log, start_new_session=True
-        )
-        try:
-            status = process.wait(limit)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
-            status = 124
-    return status, (WORK / "failed.txt").read_text().split("\n")[:-1]
-
-
-def related(m: Mutant, calls: dict[str, Any]) -> list[str]:
-    """Returns tests that call the mutant's function (outside functions: anything in its file), alternating between the test files.
-
-    In each file the tests that call the fewest functions come first, because they are the most specific ones.
-    """
-    wanted = f"{m.file}:{m.function}"
-    files: dict[str, list[str]] = defaultdict(list)
-    for test in sorted(calls, key=lambda test: len(calls[test][1])):
-        if any([f == wanted or (not m.function and f.startswith(wanted)) for f in calls[test][1]]):
-            files[test.partition("::")[0]].append(test)
-    taken, seconds = list[str](), 0.0
-    for test in [test for turn in itertools.zip_longest(*files.values()) for test in turn if test]:
-        if seconds < SECONDS:
-            taken, seconds = [*taken, test], seconds + calls[test][0]
-    return taken
-
-
-def copy_checkout() -> None:
-    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    files = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")[:-1]
-    libraries = [str(p.relative_to(ROOT)) for p in (ROOT / PACKAGE).rglob("*.so*")]
-    for name in [name for name in [*files, *libraries] if (ROOT / name).is_file()]:
-        (WORK / name).parent.mkdir(parents=True, exist_ok=True)
-        if not (WORK / name).exists() or (WORK / name).read_bytes() != (ROOT / name).read_bytes():
-            shutil.copy(ROOT / name, WORK / name)
-
-
-def known_calls() -> dict[str, Any]:
-    calls: dict[str, Any] = {}
-    for path in sorted(WORK.glob("calls-*.json"), key=lambda path: path.stat().st_mtime):
-        calls.update(json.loads(path.read_text()))
-    return calls
-
-
-def draw(options: argparse.Namespace) -> int:
-    """Draws mutants, runs them, and writes the outcome of each. Returns 1 if one survives."""
-    python, calls = options.what == "python", known_calls()
-    mutants = python_mutants(options.seed, options.count) if python else build(cpp_mutants(options.seed, options.count)[:64])
-
-    def attempt(some: list[Mutant], arguments: list[str], tests: Any, limit: float | None = LIMIT) -> tuple[int, list[str]]:
-        if python:
-            write(some)
-        result = run(arguments, tests, limit, PULLBACK_MUTANTS=str(sum([1 << mutants.index(m) for m in some])))
-        if python:
-            restore(some)
-        return result
-
-    def keep(m: Mutant, status: int) -> None:
-        m.state = "survives" if status in (0, 5) else "hangs" if status == 124 else "noticed"
-        (WORK / "report.json").write_text(json.dumps([asdict(m) for m in mutants], indent=1))
-        print(f"{m.state:10} {m.file}:{m.line} {m.kind}: {' '.join(m.was.split())} -> {' '.join(m.text.split())}", flush=True)
-
-    if not python and (failed := run([], QUICK)[1]):
-        raise SystemExit(f"These tests fail without a mutant: {failed}")
-    for m in mutants:
-        tests = related(m, calls) if python else QUICK
-        keep(m, attempt([m], ["-x"], tests)[0] if tests else 0)
-    left = [m for m in mutants if m.state == "survives"]
-    if left and not options.fast:
-        _, failed = attempt(left, [*NEVER, "-n", options.jobs, "--maxfail=300"], None, limit=None)
-        tests = sorted(set(failed) - set(attempt([], [], failed)[1])) if failed else []  # tests that pass without a mutant
-        for m in left if tests else []:
-            keep(m, attempt([m], ["-x"], tests)[0])
-    left = [m for m in left if m.state == "survives"]
-    print(f"{len(mutants)} mutants, {len(mutants) - len(left)} noticed, {len(left)} survive")
-    return bool(left)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Mutation test of pullback's sources.")
-    parser.add_argument("what", choices=["trace", "python", "cpp"])
-    parser.add_argument("tests", nargs="*", help="for trace: only these files of tests")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=50)
-    parser.add_argument("--jobs", default="1", help="processes of the runs of the whole suite")
-    parser.add_argument("--fast", action="store_true", help="no run of the whole suite")
-    options = parser.parse_args()
+def draw(options: argparse.Namespace) -> None:
     copy_checkout()
-    if options.what != "trace":
-        return draw(options)
-    _, failed = run([*NEVER, "-n", options.jobs, "--dist", "loadfile"], options.tests or None, MUTATE_TRACE="1")
-    print(f"{len(known_calls())} tests are traced. These fail, and are left out: {failed}")
-    return 0
+    (WORK / "mutants.h").write_text(CPP_SWITCH)
+    (WORK / PACKAGE / "_mutants.py").write_text(PYTHON_SWITCH)
+    mutants = build([*python_mutants(options.seed, options.python), *cpp_mutants(options.seed, options.cpp)])
+    (WORK / "mutants.json").write_text(json.dumps([asdict(replace(m, text="")) for m in mutants]))
+    for old in [*WORK.glob("trace-*"), *WORK.glob("matrix-*")]:
+        old.unlink()
+    print(f"{len(mutants)} mutants")
+
+
+# ---- trace, matrix: pytest with this file as a plugin
+
+
+def start(*arguments: str, **variables: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "mutate", "-p", "no:cacheprovider", "-rN", "--tb=no", *arguments]
+    paths = os.pathsep.join([str(WORK / "python"), str(ROOT / "tools")])
+    own = {"PYTHONPATH": paths, "MUTATE": str(WORK), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, cwd=WORK, env={**os.environ, **own, **variables})
+
+
+def trace(options: argparse.Namespace) -> None:
+    start("-n", str(options.jobs), "--dist", "loadfile", "--no-loadscope-reorder", MUTATE_STEP="trace").wait()
+
+
+def matrix(options: argparse.Namespace) -> None:
+    for process in [start("-s", "-p", "no:xdist", MUTATE_STEP=f"{k}/{options.jobs}") for k in range(options.jobs)]:
+        process.wait()
+
+
+def lines_of(pattern: str) -> list[Any]:
+    return [json.loads(line) for path in sorted(WORK.glob(pattern)) for line in path.read_text().splitlines()]
+
+
+# ---- choose
+
+
+def cover(noticed: list[set[str]], seconds: dict[str, float], budget: float) -> set[str]:
+    """Returns files that notice as many mutants as they can in this time: a greedy cover, and then the shortest of the other files."""
+    kept, left = set[str](), budget
+    while fits := [file for file in seconds if file not in kept and seconds[file] <= left]:
+        open_ = [files for files in noticed if not files & kept]
+        gain = {file: sum([file in files for files in open_]) / seconds[file] for file in fits}
+        best = max(fits, key=lambda file: (gain[file], -seconds[file]))
+        kept, left = kept | {best}, left - seconds[best]
+    return kept
+
+
+def choose(options: argparse.Namespace) -> None:
+    mutants, seconds, tests = json.loads((WORK / "mutants.json").read_text()), defaultdict[str, float](float), defaultdict[str, int](int)
+    for test, took, _ in lines_of("trace-*"):
+        seconds[test.partition("::")[0]] += took
+        tests[test.partition("::")[0]] += 1
+    rows = [row for row in lines_of("matrix-*") if row["noticed"]]
+    noticed = [set(row["noticed"]) for row in rows]
+    budget = options.minutes * 60 * options.jobs * 0.85  # the rest is for starting, collecting, and the processor that is done first
+    blind = cover(noticed[::2], seconds, budget)
+    kept = cover(noticed, seconds, budget)
+    hits = sum([bool(files & kept) for files in noticed])
+    print(f"{len(noticed)} of {len(lines_of('matrix-*'))} mutants are noticed; the files that are kept notice {hits} of them. If half")
+    print(f"of the mutants choose the files, these notice {sum([bool(f & blind) for f in noticed[1::2]])} of the other {len(noticed[1::2])}.")
+    files = {file: {"tests": tests[file], "seconds": round(seconds[file], 1)} for file in sorted(seconds)}
+    table = [
+        {**{key: mutants[row["mutant"]][key] for key in ("file", "line", "kind", "was", "change")}, **row}
+        for row in sorted(lines_of("matrix-*"), key=lambda row: row["mutant"])
+    ]
+    left_out = sorted(set(seconds) - kept)
+    text = json.dumps({"left_out": left_out, "files": files, "mutants": table}, indent=1, ensure_ascii=False)
+    (ROOT / "tests" / "matrix.json").write_text(text + "\n")
+    for row in [row for row in table if not row["noticed"]]:
+        print(f"{row['file']}:{row['line']} {row['kind']}: {' '.join(row['was'].split())} -> {' '.join(row['change'].split())}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Mutation test of pullback's sources.")
+    parser.add_argument("step", choices=["draw", "trace", "matrix", "choose"])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--python", type=int, default=120, help="mutants of Python")
+    parser.add_argument("--cpp", type=int, default=60, help="mutants of C++")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
+    parser.add_argument("--minutes", type=float, default=10.0, help="time of the tests that `make test` runs")
+    options = parser.parse_args()
+    {"draw": draw, "trace": trace, "matrix": matrix, "choose": choose}[options.step](options)
 
 
 # ---- inside pytest: -p mutate
 
-if "MUTATE" in os.environ:
+
+def own_table(name: str) -> Any:
+    """Returns the table of switches of this process and of those that it starts."""
+    import mmap
+
+    path = WORK / f"switches-{name}"
+    path.write_bytes(bytes(4096))
+    os.environ["PULLBACK_MUTANTS"] = str(path)
+    with path.open("r+b") as file:
+        return mmap.mmap(file.fileno(), 0)
+
+
+if "MUTATE_STEP" in os.environ:
     import pytest
+    from _pytest.runner import runtestprotocol
 
-    _calls: dict[str, Any] = {}
-    _failed = set[str]()
-    _folder = Path(os.environ["MUTATE"])
-
-    def pytest_collection_modifyitems(items: list[Any]) -> None:
-        """Keeps only the requested tests."""
-        tests = json.loads((_folder / "tests.json").read_text())
-        if tests is not None:
-            kept = set(tests)
-            items[:] = [item for item in items if item.nodeid in kept or item.nodeid.partition("::")[0] in kept]
+    STEP = os.environ["MUTATE_STEP"]
+    NAME = os.environ.get("PYTEST_XDIST_WORKER", STEP.replace("/", "-of-"))
+    table = own_table(NAME)  # before pullback is imported
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(item: Any) -> Any:
-        if "MUTATE_TRACE" not in os.environ:
-            return (yield)
-        codes, start = set[Any](), time.perf_counter()
-
-        def listen(frame: Any, event: str, _: Any) -> None:
-            if event == "call":
-                codes.add(frame.f_code)
-
-        sys.setprofile(listen)
+        table[:] = bytes(4096)
+        begin = time.perf_counter()
         result = yield
-        sys.setprofile(None)
-        prefix = str(_folder / "python/")
-        ours = {(c.co_filename, c.co_qualname) for c in codes if c.co_filename.startswith(prefix)}
-        _calls[item.nodeid] = [time.perf_counter() - start, sorted([f"{os.path.relpath(f, _folder)}:{name}" for f, name in ours])]
+        reached = [i for i, state in enumerate(table[:]) if state]
+        with (WORK / f"trace-{NAME}").open("a") as file:
+            file.write(json.dumps([item.nodeid, round(time.perf_counter() - begin, 4), reached]) + "\n")
         return result
 
-    def pytest_runtest_logreport(report: Any) -> None:
-        if report.failed:
-            _failed.add(report.nodeid)
-        if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
-            with (_folder / "failed.txt").open("a") as file:
-                file.write(report.nodeid + "\n")
+    def attempt(items: list[Any], mutant: int | None, limit: float) -> str | None:
+        """Runs tests in a child with a mutant switched on. Returns the first that fails or does not come to its end in time."""
+        current = WORK / f"current-{NAME}"
+        current.write_text("")
+        table[:] = bytes(4096)
+        if mutant is not None:
+            table[mutant] = 2
+        if (child := os.fork()) == 0:
+            os.setsid()
+            null = os.open(os.devnull, os.O_RDWR)
+            for stream in (0, 1, 2):
+                os.dup2(null, stream)
+            items[0].config.option.basetemp = WORK / f"temporary-{NAME}"
+            for item, following in zip(items, [*items[1:], None]):
+                current.write_text(item.nodeid)
+                if any([report.failed for report in runtestprotocol(item, log=False, nextitem=following)]):
+                    os._exit(1)
+            os._exit(0)
+        end = time.monotonic() + limit
+        while True:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                break
+            if time.monotonic() > end:
+                os.killpg(child, signal.SIGKILL)
+                status = os.waitpid(child, 0)[1]
+                break
+            time.sleep(0.003)
+        return current.read_text() if status else None
 
-    def pytest_sessionfinish() -> None:
-        if "MUTATE_TRACE" in os.environ and _calls:
-            passed = {test: calls for test, calls in _calls.items() if test not in _failed}
-            (_folder / f"calls-{os.getpid()}.json").write_text(json.dumps(passed))
+    def row_of(mutant: int, reaching: dict[str, list[tuple[float, int, Any]]], broken: set[str]) -> dict[str, Any]:
+        noticed, passed, spent = list[str](), list[str](), 0.0
+        for file, entries in sorted(reaching.items(), key=lambda pair: sum([took for took, _, _ in pair[1]])):
+            chosen, total = list[Any](), 0.0
+            for took, _, item in sorted(entries, key=lambda entry: entry[1]):
+                if item.nodeid not in broken and (not chosen or total + took < SECONDS):
+                    chosen, total = [*chosen, item], total + took
+            if len(noticed) == ENOUGH or spent > MOST:
+                break
+            while chosen and (name := attempt(chosen, mutant, 20 + 5 * total)):
+                failed = [item for item in chosen if item.nodeid == name]
+                if failed and attempt(failed, None, 60) is None:
+                    noticed.append(file)
+                    break
+                broken.add(name)
+                chosen = [item for item in chosen if item.nodeid != name] if failed else []
+            else:
+                passed.append(file)
+            spent += total
+        return {"mutant": mutant, "noticed": noticed, "passed": passed}
+
+    def pytest_runtestloop(session: Any) -> Any:
+        if STEP == "trace":
+            return None
+        import gc
+
+        share, shares = map(int, STEP.split("/"))
+        items = {item.nodeid: item for item in session.items}
+        reaching: Any = defaultdict(lambda: defaultdict(list))
+        for test, took, mutants in lines_of("trace-*"):
+            for mutant in mutants if test in items and took < LONG else []:
+                reaching[mutant][test.partition("::")[0]].append((took, len(mutants), items[test]))
+        done, broken = {row["mutant"] for row in lines_of("matrix-*")}, set[str]()
+        gc.collect()
+        gc.freeze()
+        for mutant in [m for m in sorted(reaching) if m % shares == share and m not in done]:
+            row = row_of(mutant, reaching[mutant], broken)
+            with (WORK / f"matrix-{share}").open("a") as file:
+                file.write(json.dumps(row) + "\n")
+        (WORK / f"broken-{share}.json").write_text(json.dumps(sorted(broken)))
+        return True
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
