@@ -60,8 +60,8 @@ def sentence(matrix: dict[str, Any], files: set[str]) -> str:
     """Returns the last line of a run that left these files out."""
     every, noticed = matrix["files"], [set(row["noticed"]) for row in matrix["mutants"] if row["noticed"]]
     tests, seconds = [sum([every[file][key] for file in files]) for key in ("tests", "seconds")]
+    hits = sum([bool(row - files) for row in noticed])
     return (
-        f"left out {len(files)} of {len(every)} files of tests: {tests:,} tests, {seconds / 60:.0f} minutes of one processor. The other"
-        f" files notice {sum([bool(row - files) for row in noticed])} of the {len(noticed)} changes of the sources in tests/matrix.json."
-        " `make test-all` runs all tests."
+        f"left out {len(files)} of {len(every)} files of tests: {tests:,} tests, {seconds / 60:.0f} minutes of one processor. Of "
+        f"{len(noticed)} changes of the sources in tests/matrix.json the other files notice {hits}. `make test-all` runs all tests."
     )

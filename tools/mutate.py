@@ -7,8 +7,9 @@
 
 The copy is build/mutate or the folder named by MUTATE, so the checkout itself does not change. The trace notes for each test how
 long it takes and which mutants it reaches. The matrix starts with the file whose tests are through first, and takes the tests that
-reach the fewest mutants first, at most SECONDS of each file and MOST of a mutant, and none that takes LONG. It ends with a mutant as
-soon as ENOUGH files have noticed it. A mutant that no file notices needs a test, or a reason why it changes nothing that a user or profile sees.
+reach the fewest mutants first: at most SECONDS of each file, MOST of a mutant, and none that takes LONG. It ends with a mutant as
+soon as ENOUGH files have noticed it. A mutant that no file notices needs a test, or a reason why it changes nothing that a user or
+profile sees.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from mutants import CPP_SWITCH, PACKAGE, PYTHON_SWITCH, ROOT, Mutant, cpp_mutant
 
 WORK = Path(os.environ.get("MUTATE") or ROOT / "build" / "mutate")
 SECONDS, MOST, LONG, ENOUGH = 6.0, 90.0, 20.0, 2
+SHOWN = ("file", "line", "kind", "was", "change")  # what the matrix says of a mutant
 
 
 # ---- draw: one copy of the checkout with all mutants in it
@@ -125,37 +127,35 @@ def lines_of(pattern: str) -> list[Any]:
 
 
 def cover(noticed: list[set[str]], seconds: dict[str, float], budget: float) -> set[str]:
-    """Returns files that notice as many mutants as they can in this time: a greedy cover, and then the shortest of the other files."""
+    """Returns files that notice as many mutants as they can in this time, and then the shortest of the others."""
     kept, left = set[str](), budget
     while fits := [file for file in seconds if file not in kept and seconds[file] <= left]:
         open_ = [files for files in noticed if not files & kept]
-        gain = {file: sum([file in files for files in open_]) / seconds[file] for file in fits}
+        gain = {file: sum([file in files for files in open_]) / (seconds[file] + 1e-3) for file in fits}
         best = max(fits, key=lambda file: (gain[file], -seconds[file]))
         kept, left = kept | {best}, left - seconds[best]
     return kept
 
 
+def count(noticed: list[set[str]], kept: set[str]) -> int:
+    return sum([bool(files & kept) for files in noticed])
+
+
 def choose(options: argparse.Namespace) -> None:
-    mutants, seconds, tests = json.loads((WORK / "mutants.json").read_text()), defaultdict[str, float](float), defaultdict[str, int](int)
+    mutants = json.loads((WORK / "mutants.json").read_text())
+    files: dict[str, dict[str, Any]] = defaultdict(lambda: {"tests": 0, "seconds": 0.0})
     for test, took, _ in lines_of("trace-*"):
-        seconds[test.partition("::")[0]] += took
-        tests[test.partition("::")[0]] += 1
-    rows = [row for row in lines_of("matrix-*") if row["noticed"]]
-    noticed = [set(row["noticed"]) for row in rows]
-    budget = options.minutes * 60 * options.jobs * 0.85  # the rest is for starting, collecting, and the processor that is done first
-    blind = cover(noticed[::2], seconds, budget)
-    kept = cover(noticed, seconds, budget)
-    hits = sum([bool(files & kept) for files in noticed])
-    print(f"{len(noticed)} of {len(lines_of('matrix-*'))} mutants are noticed; the files that are kept notice {hits} of them. If half")
-    print(f"of the mutants choose the files, these notice {sum([bool(f & blind) for f in noticed[1::2]])} of the other {len(noticed[1::2])}.")
-    files = {file: {"tests": tests[file], "seconds": round(seconds[file], 1)} for file in sorted(seconds)}
-    table = [
-        {**{key: mutants[row["mutant"]][key] for key in ("file", "line", "kind", "was", "change")}, **row}
-        for row in sorted(lines_of("matrix-*"), key=lambda row: row["mutant"])
-    ]
-    left_out = sorted(set(seconds) - kept)
-    text = json.dumps({"left_out": left_out, "files": files, "mutants": table}, indent=1, ensure_ascii=False)
-    (ROOT / "tests" / "matrix.json").write_text(text + "\n")
+        entry = files[test.partition("::")[0]]
+        entry["tests"], entry["seconds"] = entry["tests"] + 1, round(entry["seconds"] + took, 4)
+    rows = sorted(lines_of("matrix-*"), key=lambda row: row["mutant"])
+    noticed, seconds = [set(row["noticed"]) for row in rows if row["noticed"]], {file: x["seconds"] for file, x in files.items()}
+    budget = options.minutes * 60 * options.jobs * 0.85  # the rest is for the start, and for the processor that is done first
+    kept, blind = cover(noticed, seconds, budget), cover(noticed[::2], seconds, budget)
+    print(f"{len(mutants)} mutants; tests reach {len(rows)} and notice {len(noticed)}, those kept {count(noticed, kept)}.")
+    print(f"Files chosen by half of them notice {count(noticed[1::2], blind)} of the other {len(noticed[1::2])}.")
+    table = [{**{key: mutants[row["mutant"]][key] for key in SHOWN}, "noticed": row["noticed"]} for row in rows]
+    matrix = {"left_out": sorted(set(files) - kept), "files": dict(sorted(files.items())), "mutants": table}
+    (ROOT / "tests" / "matrix.json").write_text(json.dumps(matrix, indent=1, ensure_ascii=False) + "\n")
     for row in [row for row in table if not row["noticed"]]:
         print(f"{row['file']}:{row['line']} {row['kind']}: {' '.join(row['was'].split())} -> {' '.join(row['change'].split())}")
 
