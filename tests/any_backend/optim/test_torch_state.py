@@ -187,6 +187,8 @@ def test_a_schedule_gives_its_present_rate() -> None:
     opt = optim.SGD(params, optim.schedules.Exponential(1.0, 0.5), momentum=0.9)
     steps(opt, 1, 3, "float32")
     assert optim.to_torch(opt)["param_groups"][0]["lr"] == 0.25
+    scaled = optim.SGD(opt.parameters, lr=0.5, groups={"*": {"lr_scale": 0.125}})
+    assert optim.to_torch(scaled)["param_groups"][0]["lr"] == 0.0625
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
