@@ -70,14 +70,14 @@ def misfit(function: Callable[..., Any], args: Sequence[Any], options: Mapping[s
         order = ", ".join([p.name for p in parameters if p.kind is p.POSITIONAL_ONLY])
         return TypeError(f"{title}() takes {' and '.join(misplaced)} by position, without a name: {title}({order}).")
     kinds = {p.kind for p in parameters}
-    known = [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    names = [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     placed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     for name in options if inspect.Parameter.VAR_KEYWORD not in kinds else ():
-        if name not in known:
-            return TypeError(keyword_text(title, name, known, function.__module__.startswith("pullback.")))
+        if name not in names:
+            return TypeError(keyword_text(title, name, names, function.__module__.startswith("pullback.")))
     advice = hints("calls").get(title) or hints("calls").get(title.rpartition(".")[2], "")
     if inspect.Parameter.VAR_POSITIONAL not in kinds and len(args) > len(placed):
-        return TypeError(_too_many(title, placed, args, known[len(placed) :], advice))
+        return TypeError(_too_many(title, placed, args, names[len(placed) :], advice))
     required = [p.name for p in placed if p.default is p.empty]
     missing = [name for name in required[len(args) :] if name not in options]
     if missing and function.__name__ == "__init__" and (args or options):
@@ -86,8 +86,8 @@ def misfit(function: Callable[..., Any], args: Sequence[Any], options: Mapping[s
     return TypeError(f"{text}. {advice}" if advice else text)
 
 
-def keyword_text(title: str, name: str, known: Sequence[str], of_ours: bool = True) -> str:
-    """Returns the message for a call of the function `title`, whose parameters are `known`, with an unknown keyword.
+def keyword_text(title: str, name: str, names: Sequence[str], of_ours: bool = True) -> str:
+    """Returns the message for a call of the function `title`, whose parameters are `names`, with an unknown keyword.
 
     of_ours: the function is one of pullback, so that the sentence in the table is about it.
     """
@@ -97,15 +97,15 @@ def keyword_text(title: str, name: str, known: Sequence[str], of_ours: bool = Tr
     sentence = sentence if of_ours else ""
     if own := hints(f"keywords of {title}").get(name) or hints(f"keywords of {title.rpartition('.')[2]}").get(name):
         words, sentence = "", own
-    ours = [word for word in words.split() if word in known]
+    ours = [word for word in words.split() if word in names]
     if ours:
         rest = f": it is {ours[0]}= here."
     elif sentence:
         rest = f": {sentence}"
-    elif near := difflib.get_close_matches(name, known, 1):
+    elif near := difflib.get_close_matches(name, names, 1):
         rest = f". Did you mean: {near[0]!r}?"
     else:
-        rest = f". It takes {', '.join(known) or 'no arguments'}."
+        rest = f". It takes {', '.join(names) or 'no arguments'}."
     return f"{title}() got an unexpected keyword argument {name!r}{rest}"
 
 
@@ -156,16 +156,16 @@ def argument_named(x: Any) -> str:
     read from the frames, of which the outermost one of pullback belongs to what the user called.
     """
     frame: FrameType | None = current_frame(1)
-    found = ""
+    title_and_name = ""
     while frame is not None and is_ours(frame):
         if title := _title_of_frame(frame):
             code, values = frame.f_code, frame.f_locals
             count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
             names = code.co_varnames[:count]
-            given = [name for name in names if name != "self" and _holds(values.get(name), x)]
-            found = f"{title}: {given[0]}: " if given else found
+            holders = [name for name in names if name != "self" and _holds(values.get(name), x)]
+            title_and_name = f"{title}: {holders[0]}: " if holders else title_and_name
         frame = frame.f_back
-    return found
+    return title_and_name
 
 
 def with_title(name: str, error: Exception, x: Any) -> str:
@@ -204,10 +204,10 @@ def _inside(frame: FrameType) -> bool:
 
 
 @functools.lru_cache(maxsize=1000)
-def _is_public(code: CodeType, places: tuple[str | type, ...]) -> bool:
+def _is_public(code: CodeType, spaces: tuple[str | type, ...]) -> bool:
     """True if a method of the class, or a function that one of the modules exports, has this code."""
-    for place in places:
-        space = sys.modules[place] if isinstance(place, str) else place
+    for name_or_class in spaces:
+        space = sys.modules[name_or_class] if isinstance(name_or_class, str) else name_or_class
         if isinstance(space, type) or code.co_name in dir(space):
             function = inspect.unwrap(getattr(space, code.co_name, None))  # type: ignore[arg-type]
             if getattr(function, "__code__", None) is code:
@@ -215,16 +215,16 @@ def _is_public(code: CodeType, places: tuple[str | type, ...]) -> bool:
     return False
 
 
-def _holds(given: Any, x: Any) -> bool:
+def _holds(argument: Any, x: Any) -> bool:
     """True if an argument is x, or a nested list, tuple or dict with x in it."""
-    rest, seen = [given], set[int]()  # A list may contain itself.
+    rest, seen = [argument], set[int]()  # A list may contain itself.
     while rest:
-        part = rest.pop()
-        if part is x:
+        value = rest.pop()
+        if value is x:
             return True
-        if isinstance(part, (list, tuple, dict)) and id(part) not in seen:
-            seen.add(id(part))
-            rest += part.values() if isinstance(part, dict) else part
+        if isinstance(value, (list, tuple, dict)) and id(value) not in seen:
+            seen.add(id(value))
+            rest += value.values() if isinstance(value, dict) else value
     return False
 
 

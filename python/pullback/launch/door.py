@@ -37,14 +37,14 @@ from .scopes import Scope, given, number, scopes as scopes
 
 class _Attention:
     # True while ledgers or a recording receive a thread's launches, or a checkpoint notes its Modules; False after its end
-    _told = False
+    _counted = False
 
     def tell(self, told: bool) -> None:
         global profiling
-        profiling, self._told = profiling + told - self._told, told  # one statement, so that Ctrl-C cannot split it
+        profiling, self._counted = profiling + told - self._counted, told  # one statement, so that Ctrl-C cannot split it
 
     def __del__(self) -> None:
-        if self._told and type(profiling) is int:  # the global is gone at interpreter exit
+        if self._counted and type(profiling) is int:  # the global is gone at interpreter exit
             self.tell(False)
 
 
@@ -211,24 +211,24 @@ def charge(op: str) -> None:
 def _in_turn(observer: Callable[..., Any] | None, record: Callable[..., None], timed: bool) -> Callable[..., None]:
     """Returns a function that passes ops to the observer, then to the listeners. timed: this time counts as "tape"."""
 
-    def told(*args: Any) -> None:
+    def in_turn(*args: Any) -> None:
         with host_time("tape") if timed else nullcontext():
             if observer is not None:
                 observer(*args)
             record(*args)
 
-    return told
+    return in_turn
 
 
-def _around(record: Callable[..., None] | None, told: Sequence[Any]) -> Callable[..., None] | None:
-    """Returns the function that receives ops in place of the listeners' `record`: the observer, then the listeners `told`.
+def _around(record: Callable[..., None] | None, receivers: Sequence[Any]) -> Callable[..., None] | None:
+    """Returns the function that receives ops in place of the listeners' `record`: the observer, then the listeners in `receivers`.
 
     A tape that is the only listener `observes` on its own.
     """
     observer = state.observer
     if record is None:
         return observer
-    if len(told) == 1 and getattr(told[0], "observes", False):
+    if len(receivers) == 1 and getattr(receivers[0], "observes", False):
         observer = None
     return record if observer is None and not state.times_tapes else _in_turn(observer, record, state.times_tapes)
 

@@ -50,7 +50,7 @@ class Cotangents:
         self.of.update(more.of)  # each output sends its cotangent once, when it is complete
 
     def total(self) -> Cotangents:
-        return Cotangents({place: total(g) for place, g in self.of.items()})
+        return Cotangents({position: total(g) for position, g in self.of.items()})
 
 
 class Again(NamedTuple):
@@ -104,14 +104,14 @@ class Call(Op):
             return _transposed(pull, complete({}), tangents)
 
         rule = Rule(lambda g, *_: pull(complete(g.of)), name, (), 0)
-        places = [place for place, x in enumerate(inputs) if keeps or x.storage is not None]
-        rule.names = tuple([f"input {place}" for place in places])
+        positions = [position for position, x in enumerate(inputs) if keeps or x.storage is not None]
+        rule.names = tuple([f"input {position}" for position in positions])
 
         def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
-            kept = tuple([inputs[place] for place in places])
+            kept = tuple([inputs[position] for position in positions])
             return ((serials, rule, kept, [x.shape if serial else None for x, serial in zip(inputs, serials)]),)
 
-        names = tuple([f"input {place}" for place in range(len(inputs))])
+        names = tuple([f"input {position}" for position in range(len(inputs))])
         super().__init__(
             name, kind=OWN, names=names, rules=(rule,), pullback=pull, joint=True, tangent=tangent,
             facts=Facts(sys.intern(name), names[:2]),  # interned, because scopes are looked up by it
@@ -119,14 +119,14 @@ class Call(Op):
         self.dead, self.edges, self.call = tuple(dead), edges, call
         self.again, self.formula, self.closed = again, formula, closed
 
-    def copied(self, of: Callable[[Any], Any]) -> Call:
-        """Returns this call with functions that refer to other values, to be walked back over: of(f) is such a copy of f."""
-        found, rule = copy.copy(self), cast("Rule", copy.copy(self.rules[0]))
-        rule.definition = rule.fused = of(rule.definition)
-        found.rules, found.pullback = (rule,), of(self.pullback)
-        found.call, found.again = self.call and self.call.copied(of), of(self.again)
-        found.edges = found.tangent = _recorded_already
-        return found
+    def copied(self, copy_of: Callable[[Any], Any]) -> Call:
+        """Returns this call with functions that refer to other values, to be walked back over: copy_of(f) is such a copy of f."""
+        call, rule = copy.copy(self), cast("Rule", copy.copy(self.rules[0]))
+        rule.definition = rule.fused = copy_of(rule.definition)
+        call.rules, call.pullback = (rule,), copy_of(self.pullback)
+        call.call, call.again = self.call and self.call.copied(copy_of), copy_of(self.again)
+        call.edges = call.tangent = _recorded_already
+        return call
 
 
 def _recorded_already(*arguments: Any) -> Any:
@@ -139,32 +139,32 @@ def _zeros(shape: tuple[int, ...], dtype: Any, device: str) -> Tensor:
 
 def _transposed(pull: Pull, at: list[Any], tangents: Sequence[Any]) -> Cotangents:
     """Returns the tangents of the outputs. A pullback is linear, so its own pullback, at any point, is its transpose."""
-    places = [i for i, u in enumerate(at) if u is not None]
+    positions = [i for i, u in enumerate(at) if u is not None]
     with Transposing() as tape:
-        tape.watch([at[i] for i in places])
+        tape.watch([at[i] for i in positions])
         gradients = pull(at)
-    parts = [(gx, t) for gx, t in zip(gradients, tangents) if gx is not None and t is not None]
-    if not parts:
-        return Cotangents({i: at[i] for i in places})
-    sources = [at[i] for i in places]
-    found = tape.gradient([gx for gx, _ in parts], sources, [t for _, t in parts], unconnected="zero")
-    return Cotangents(dict(zip(places, found)))
+    pairs = [(gx, t) for gx, t in zip(gradients, tangents) if gx is not None and t is not None]
+    if not pairs:
+        return Cotangents({i: at[i] for i in positions})
+    sources = [at[i] for i in positions]
+    pulled = tape.gradient([gx for gx, _ in pairs], sources, [t for _, t in pairs], unconnected="zero")
+    return Cotangents(dict(zip(positions, pulled)))
 
 
 class Output(Op):
-    """One output of a call, the one at `place`."""
+    """One output of a call, the one at `position`."""
 
-    def __init__(self, place: int) -> None:
-        self.place = place
+    def __init__(self, position: int) -> None:
+        self.position = position
 
         def placed(g: Tensor) -> Cotangents:
-            """The cotangent, at its place among those of the call's outputs"""
-            return Cotangents({place: g})
+            """The cotangent, at its position among those of the call's outputs"""
+            return Cotangents({position: g})
 
         rule = Rule(placed, "output", (), 0)
         super().__init__(
             "output", kind=OWN, names=("call",), rules=(rule,), pullback=placed,
-            tangent=lambda op, inputs, y, params, tangents: tangents[0].of[place],
+            tangent=lambda op, inputs, y, params, tangents: tangents[0].of[position],
         )
         self.call = OF_OUTPUT
 
@@ -177,12 +177,12 @@ def tell(to: Sequence[Any], call: Call, inputs: Sequence[Tensor], outputs: Seque
     whole = Tensor(_NOTHING)
     for listener in to:
         listener.add(call, whole, tuple(inputs), ())
-    for place, y in enumerate(outputs):
+    for position, y in enumerate(outputs):
         if is_real(y):
-            while len(_outputs) <= place:
+            while len(_outputs) <= position:
                 _outputs.append(Output(len(_outputs)))
             for listener in to:
-                listener.add(_outputs[place], y, (whole,), ())
+                listener.add(_outputs[position], y, (whole,), ())
 
 
 def record(
@@ -195,12 +195,12 @@ def record(
     `again`, `formula`: see `Call`.
     """
     for level in levels([*inputs, *outputs]):
-        told = [x for x in level.listeners if to is None or x in to]
-        if told:
+        receivers = [x for x in level.listeners if to is None or x in to]
+        if receivers:
             seen, made = level.lowered(inputs), level.lowered(outputs)
             how = INSIDE_VMAP if level.above else again
             call = Call(name, seen, made, level.pull(pull, inputs), again=how, formula=formula)
-            tell(told, call, seen, made)
+            tell(receivers, call, seen, made)
 
 
 def is_real(x: Any) -> bool:
@@ -318,9 +318,9 @@ def call_recorders() -> tuple[list[Any], list[Any]]:
     ops of that listener.
     """
     stack, first = listeners.stack, 0
-    for place, listener in enumerate(stack):
+    for position, listener in enumerate(stack):
         if not isinstance(listener, (Tape, Batch, Reads)):
-            first = place + 1
+            first = position + 1
     tapes = [listener for listener in stack[first:] if isinstance(listener, Tape)]
     return tapes, [listener for listener in stack if listener not in tapes]
 
@@ -355,8 +355,8 @@ class Reads:
         if op.pullback is None:
             self.cuts.add(y.serial)
         passes = op.pullback is not None and op.pullback is not ZERO
-        for place, x in enumerate(inputs):
-            self.see(x, live=passes and place not in op.dead)
+        for position, x in enumerate(inputs):
+            self.see(x, live=passes and position not in op.dead)
 
     def see(self, x: Any, *, live: bool) -> None:
         if isinstance(x, Batched):
@@ -389,4 +389,4 @@ class Reads:
     @property
     def dead(self) -> list[int]:
         """The positions of the inputs through which no derivative flows."""
-        return [place for place, x in enumerate(self.inputs) if x.serial not in self.live]
+        return [position for position, x in enumerate(self.inputs) if x.serial not in self.live]
