@@ -159,8 +159,8 @@ def _rows(node: Node, walk: Walk, known: dict[int, Any], rng: Any, device: str) 
     """Yields the row of an op, and adds its result to the known values. An Output, which only passes values on, has none."""
     if isinstance(node.op, Output):
         results = known.get(node.inputs[0])
-        if isinstance(results, dict) and node.op.place in results:
-            known[node.y] = results[node.op.place]
+        if isinstance(results, dict) and node.op.position in results:
+            known[node.y] = results[node.op.position]
         return
 
     def row(status: str, why: str, worst: Measured | None = None) -> CheckedOp:
