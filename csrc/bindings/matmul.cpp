@@ -125,13 +125,6 @@ PyObject* call_set_precision(const void*, PyObject* const* args, Py_ssize_t coun
   return PyLong_FromLong(before);
 }
 
-// set_everywhere(on). Sets it for all threads; see kernels::everywhere.
-PyObject* call_set_everywhere(const void*, PyObject* const* args, Py_ssize_t count) {
-  expect_count(count, 1);
-  kernels::set_everywhere(to_bool(args[0]));
-  Py_RETURN_NONE;
-}
-
 }  // namespace
 
 void bind_matmul(PyObject* module) {
@@ -146,7 +139,6 @@ void bind_matmul(PyObject* module) {
   define(module, "linear", call_linear, &kernels::linear_forward());
   define(module, "linear_pullback", call_linear_pullback, &kernels::linear_backward());
   define(module, "set_matmul_precision", call_set_precision, nullptr);
-  define(module, "set_everywhere", call_set_everywhere, nullptr);
 }
 
 }  // namespace pb

@@ -13,6 +13,7 @@
 #include "bindings/gil.h"
 #include "bindings/result.h"
 #include "bindings/tables.h"
+#include "families/matmul.h"
 #include "launch/failure.h"
 #include "launch/clock.h"
 
@@ -69,7 +70,8 @@ Plan& plain_plan(OwnedPlan& owned) {
   return owned.plain;
 }
 
-// The number of replays that have begun and not ended, in all threads. The GIL protects it.
+// The number of replays that have begun and not ended, in all threads. As long as there is one, kernels::everywhere() does not
+// change. The GIL protects it.
 int running = 0;
 struct Running {
   Running() { ++running; }
@@ -171,7 +173,6 @@ void run_passes(OwnedPlan& owned, int64_t steps, int64_t from, int64_t passes, c
 // steps. On a GPU it does not, because queueing the work takes little time.
 void run_steps(OwnedPlan& owned, int64_t steps, const View* views) {
   const int64_t passes = steps ? steps : 1;
-  const Running counted;
   owned.done = 0;
 #if defined(PB_CUDA)
   run_passes(owned, steps, 0, passes, views);
@@ -238,6 +239,8 @@ PyObject* plan_run(const void*, PyObject* const* args, Py_ssize_t count) {
   const int64_t steps = to_int(args[2]);
   const size_t in = owned.inputs.size(), all = in + owned.results.size();
   if (inputs.size() != Py_ssize_t(in)) throw Refused{"another number of inputs"};
+  const Running counted;
+  if (owned.everywhere != kernels::everywhere()) throw Refused{"a recording of the other mode"};  // a thread has just set it
 #if defined(PB_CUDA)
   cuda::use_device(owned.device);
 #endif
@@ -278,10 +281,13 @@ PyObject* plan_done(const void*, PyObject* const* args, Py_ssize_t count) {
   return Py_BuildValue("(Lis)", (long long)passes, launches, name);
 }
 
-// plans_running() -> the number of replays, of any thread, that have begun and not ended.
-PyObject* plans_running(const void*, PyObject* const*, Py_ssize_t count) {
-  expect_count(count, 0);
-  return PyLong_FromLong(running);
+// set_everywhere(on) -> True. Sets kernels::everywhere() for all threads. Returns False, and changes nothing, while any thread runs a
+// replay.
+PyObject* set_everywhere(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 1);
+  if (running) Py_RETURN_FALSE;
+  kernels::set_everywhere(to_bool(args[0]));
+  Py_RETURN_TRUE;
 }
 
 // plan_facts(plan) -> (recorded launches, dead launches, launches kept, kernels per replay, bytes of the arena)
@@ -351,6 +357,7 @@ PyObject* plan_capsule(std::unique_ptr<OwnedPlan> plan, Fusion fusion) {
   for (const PlanResult& result : plan->results) plan->plan.given.push_back(result.block);
   plan->plain = plan->plan;
   if (fusion == Fusion::none) plan->plain_fusion = Fusion::none;
+  plan->everywhere = kernels::everywhere();
   plan->plan.finish(fusion, kArenaAlign);
 #if defined(PB_CUDA)
   plan->device = cuda::current_device();
@@ -367,7 +374,7 @@ PyObject* plan_capsule(std::unique_ptr<OwnedPlan> plan, Fusion fusion) {
 void bind_plan(PyObject* module) {
   define(module, "plan_run", plan_run, nullptr);
   define(module, "plan_done", plan_done, nullptr);
-  define(module, "plans_running", plans_running, nullptr);
+  define(module, "set_everywhere", set_everywhere, nullptr);
   define(module, "plan_facts", plan_facts, nullptr);
   define(module, "plan_state", plan_state, nullptr);
   define(module, "plan_rows", plan_rows, nullptr);

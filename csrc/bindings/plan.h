@@ -25,8 +25,9 @@ struct OwnedPlan {
   std::unique_ptr<Program> program;  // destroyed before the memory is released
   std::mutex mutex;                  // one replay at a time
   int device = 0;
-  int64_t done = 0;   // steps of the last run that were complete before those in `progress`
-  Progress progress;  // the progress of the last run since its last check for signals
+  bool everywhere = false;  // kernels::everywhere() of the recording
+  int64_t done = 0;         // steps of the last run that were complete before those in `progress`
+  Progress progress;        // the progress of the last run since its last check for signals
   bool plain_ready = false;
   bool warned = false;                      // the user has been warned that the launches do not run as a graph
   bool ran_plain = false;                   // the last run replayed `plain`

@@ -76,14 +76,13 @@ class Config(ModuleType):
         if mode == modes.mode():
             return
         capturing.refuse("setting pb.config.reproducible", "Set it before the call.")
-        if capturing.running or modes.replaying():
+        if mode == "everywhere" and (reason := why_not()):
+            raise PullbackError(f'pb.config.reproducible = "everywhere" is not possible here: {reason}')
+        if not modes.set_mode(mode):
             raise PullbackError(
                 f"pb.config.reproducible = {mode!r} while another thread runs a captured function, which has one mode from its "
                 f"beginning to its end. Set it before the threads begin to compute, or when they have ended."
             )
-        if mode == "everywhere" and (reason := why_not()):
-            raise PullbackError(f'pb.config.reproducible = "everywhere" is not possible here: {reason}')
-        modes.set_mode(mode)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name != "reproducible" and not name.startswith("__"):  # the import system sets __spec__ and the like

@@ -5,6 +5,7 @@ They are the precision to which a thread rounds the factors (`amp.autocast`), an
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any, Final, Literal, get_args
 
@@ -24,6 +25,17 @@ _thread: Final = _Thread()
 used = False  # True once a thread has asked for another precision than float32; until then, nobody needs to look
 _mode: Mode = "machine"
 _of_gpu: Final[list[Any]] = []  # the CUDA kernels, once they are loaded
+_lock: Final = threading.RLock()  # held while the mode changes; reentrant, because a signal handler may set it
+
+_holders: Final[set[object]] = set()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_holders.clear)  # the other threads do not exist in a forked process
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
+
+def _modules() -> list[Any]:
+    return [kernels for kernels in (native.module, *_of_gpu) if kernels is not None]
 
 
 def precision() -> Precision:
@@ -36,9 +48,8 @@ def set_precision(name: Precision) -> None:
     global used
     used = used or name != "float32"
     _thread.precision = name
-    for kernels in (native.module, *_of_gpu):
-        if kernels is not None:
-            kernels.set_matmul_precision(PRECISIONS.index(name))
+    for kernels in _modules():
+        kernels.set_matmul_precision(PRECISIONS.index(name))
 
 
 def switch(name: Precision) -> None:
@@ -52,18 +63,29 @@ def mode() -> Mode:
     return _mode
 
 
-def set_mode(name: Mode) -> None:
-    """Sets the mode of the process, for all threads."""
+def set_mode(name: Mode) -> bool:
+    """Sets the mode of the process, for all threads. While a thread runs a captured function, changes nothing and returns False."""
     global _mode
-    _mode = name
-    for kernels in (native.module, *_of_gpu):
-        if kernels is not None:
-            kernels.set_everywhere(name == "everywhere")
+    with _lock:
+        if _holders:
+            return False
+        if any([kernels.set_everywhere(name == "everywhere") is False for kernels in _modules()]):  # a replay runs
+            for kernels in _modules():  # those that have taken it
+                kernels.set_everywhere(_mode == "everywhere")
+            return False
+        _mode = name
+        return True
 
 
-def replaying() -> bool:
-    """True if a thread runs a replay now."""
-    return any([kernels.plans_running() for kernels in (native.module, *_of_gpu) if kernels is not None])
+def hold(holder: object) -> None:
+    """Keeps all threads from setting the mode until `release` is called for this object."""
+    with _lock:
+        _holders.add(holder)
+
+
+def release(holder: object) -> None:
+    """Ends what `hold` began. A second call does nothing."""
+    _holders.discard(holder)
 
 
 def allows(name: str) -> bool:

@@ -25,9 +25,9 @@ from .layout import Layout, WithLayouts, arrays_of
 from .notices import Notices
 from .plan_report import CaptureStats, Explanation, Parts, last_of, stats_of
 from .quick import Quick
-from .recording import FUSIONS, Recording
+from .recording import FUSIONS, FirstCall, Recording
 from .replay import Replay
-from .signature import apart, as_leaf, order_of, signature
+from .signature import apart, as_leaf, order_of, signature, with_mode
 from .steps import length_of, rest, run_step
 from .under_tape import QuickUnderTape
 
@@ -168,7 +168,10 @@ class Captured(FunctionWrapper[P, R]):
         for replay in self._replays.get(key, ()):
             if replay.holds():
                 self._used(key, replay, args, options)
-                return replay.run(arrays, given, self._steps or 0, counted)
+                try:
+                    return replay.run(arrays, given, self._steps or 0, counted)
+                except Refused:  # Another thread has set pb.config.reproducible since the signature was made.
+                    pass
         return self._first(key, given, leaves, arrays, layouts, spec, bool(options), counted)
 
     # ---- calls under listeners (transformed.py)
@@ -279,16 +282,18 @@ class Captured(FunctionWrapper[P, R]):
             tensors = [x if x is leaf else made_of(x, own(x)) for x, leaf in zip(given, leaves)]
             return self.eagerly(*_arguments(tensors, spec, named), counted)
         steps = length_of(self._name(), self._steps, arrays)
-        self._notices.changed([replay.facts() for replay in self._replays.get(key, ())])
-        run = partial(self._record, key, kernels, device, given, leaves, arrays, layouts, spec, named, counted)
-        replay, outputs = run(None if steps is None else 0)
-        firsts = [outputs]
-        if replay is None and steps is not None and steps > 1:  # what the first step left behind, the second one may find
-            replay, outputs = run(1)
-            firsts.append(outputs)
-        if replay is not None:
-            self._keep(key, replay)
-        return outputs if steps is None else rest(replay, firsts, arrays, given, steps, counted)
+        with FirstCall():
+            key = with_mode(key)
+            self._notices.changed([replay.facts() for replay in self._replays.get(key, ())])
+            run = partial(self._record, key, kernels, device, given, leaves, arrays, layouts, spec, named, counted)
+            replay, outputs = run(None if steps is None else 0)
+            firsts = [outputs]
+            if replay is None and steps is not None and steps > 1:  # what the first step left behind, the second one may find
+                replay, outputs = run(1)
+                firsts.append(outputs)
+            if replay is not None:
+                self._keep(key, replay)
+            return outputs if steps is None else rest(replay, firsts, arrays, given, steps, counted)
 
     def _record(
         self, key: Any, kernels: Any, device: str, given: Sequence[Any], leaves: Sequence[Any], arrays: Sequence[Any],

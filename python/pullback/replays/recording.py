@@ -9,7 +9,7 @@ from weakref import ref
 import numpy as np
 
 from ..autodiff.kept import Kept
-from ..backends import native
+from ..backends import modes, native
 from ..errors import CaptureError
 from ..launch import capturing, door
 from ..launch.made import Made
@@ -25,6 +25,16 @@ from .layout import layout_in, owner_of
 from .replay import DrawnGenerator, Output, Replay, SideEffects
 
 FUSIONS: Final = {"none": 0, "exact": 2, "fast": 3}  # the values of Fusion in csrc/launch/plan.h
+
+
+class FirstCall(Kept):
+    """While entered, no thread can set `pb.config.reproducible`, so that a recording and the replays of its steps have one mode."""
+
+    def _begin(self) -> None:
+        modes.hold(self)
+
+    def _end(self) -> None:
+        modes.release(self)
 
 
 class Recording(Kept):

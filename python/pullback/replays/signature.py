@@ -30,6 +30,11 @@ def signature(leaves: Sequence[Any], arrays: Sequence[Any], spec: Any, order: An
     return (tuple(shapes), tuple(fixed), spec, devices.default_device(), modes.rounding(), order)
 
 
+def with_mode(key: Any) -> Any:
+    """Returns a signature with the present precision and mode."""
+    return (*key[:4], modes.rounding(), key[5])
+
+
 def order_of(tree: Any) -> Any:
     """Returns the order of the keys of all dicts in the arguments, which the structure of optree does not tell."""
     if isinstance(tree, dict):
