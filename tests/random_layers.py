@@ -24,6 +24,7 @@ def channels(tensor: Callable[..., Any], run: Callable[..., None]) -> Calls:
         def call(rng: Any) -> None:
             groups, each = rng.integers(1, 4, 2).tolist()
             space = [] if rng.random() < 0.3 else [int(rng.integers(1, rng.choice([4, 20, 300])))]
+            each += space in ([], [1])  # the elements of a group that are equal are measured twice
             x = tensor(rng, (int(rng.integers(2, rng.choice([4, 30]))), groups * each, *space))
             vectors = [tensor(rng, (groups * each,), str(x.dtype)) if rng.random() < 0.7 else None for _ in range(2)]
 
@@ -54,7 +55,7 @@ def pools(tensor: Callable[..., Any], run: Callable[..., None]) -> Calls:
     """The windows leave no gaps, so that every element is read."""
 
     def planes(rng: Any, sizes: list[int]) -> Any:
-        lead = rng.integers(1, 5, int(rng.integers(0, 3))).tolist()
+        lead = rng.integers(1, 5, int(rng.integers(1, 3))).tolist()
         return tensor(rng, (*lead, *[int(n + rng.integers(0, rng.choice([3, 20, 60]))) for n in sizes]))
 
     def windowed(name: str) -> Callable[[Any], None]:

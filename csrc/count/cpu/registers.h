@@ -41,6 +41,7 @@ template <class T, class Int> struct LanesOf {
   PB_EACH_ASKED(>)
   PB_EACH_ASKED(<=)
   PB_EACH_ASKED(==)
+  PB_EACH_ASKED(!=)
 #undef PB_EACH
 #undef PB_EACH_ASKED
   LanesOf& operator+=(const LanesOf& b) { return *this = *this + b; }
