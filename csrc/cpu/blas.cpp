@@ -5,11 +5,13 @@
 
 #include <cblas.h>
 #include <lapacke.h>
+#include <link.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <limits>
 #include <mutex>
 #include <new>
@@ -37,12 +39,71 @@ constexpr size_t kBuffer = size_t{33} << 20;  // bytes of a buffer of OpenBLAS, 
 // A test for room costs about 3 us, and holds for calls that begin within this time.
 constexpr auto kHolds = std::chrono::microseconds(200);
 
-bool has_room(int buffers) {
-  const size_t bytes = size_t(buffers) * kBuffer;
+bool has_room(int buffers, size_t more = 0) {
+  const size_t bytes = size_t(buffers) * kBuffer + more;
   void* const room = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (room == MAP_FAILED) return false;
   munmap(room, bytes);
   return true;
+}
+
+std::atomic<int> inside{0};  // calls that run
+
+#if defined(__GLIBC__) && (defined(__x86_64__) || defined(__aarch64__))
+struct ThreadLocal {
+  size_t module, offset;
+};
+extern "C" void* __tls_get_addr(ThreadLocal*);
+
+// Returns glibc's number of the library that has this address, whose thread-local data it finds by it; 0 if there is none.
+size_t module_of(uintptr_t address) {
+  struct Search {
+    uintptr_t address;
+    size_t module;
+  } search{address, 0};
+  const auto visit = [](dl_phdr_info* info, size_t, void* data) {
+    auto* const search = static_cast<Search*>(data);
+    for (int k = 0; k < info->dlpi_phnum; ++k) {
+      const auto& part = info->dlpi_phdr[k];
+      if (part.p_type == PT_LOAD && search->address - (info->dlpi_addr + part.p_vaddr) < part.p_memsz) {
+        search->module = info->dlpi_tls_modid;
+        return 1;
+      }
+    }
+    return 0;
+  };
+  dl_iterate_phdr(visit, &search);
+  return search.module;
+}
+#endif
+
+// Makes glibc allocate the thread-local data of OpenBLAS, 143 kB, before a thread's first call. If malloc had no memory for it during
+// the call, glibc would end the process. Waits for other calls, whose buffers may take that memory.
+void take_thread_local() {
+#if defined(__GLIBC__) && (defined(__x86_64__) || defined(__aarch64__))
+  constexpr size_t kLocal = size_t{160} << 10;  // bytes, with what malloc takes besides
+  static thread_local bool taken __attribute__((tls_model("initial-exec"))) = false;
+  if (taken) return;
+  const auto has_local = [](int others) {
+    void* volatile const block = std::malloc(kLocal);
+    std::free(block);
+    return block && (others == 0 || has_room(others, kLocal));
+  };
+  static const size_t module = module_of(reinterpret_cast<uintptr_t>(&scipy_openblas_get_corename));
+  static std::mutex mutex;
+  std::lock_guard<std::mutex> lock(mutex);
+  for (int others = inside.load(); !has_local(others); others = inside.load()) {
+    if (others == 0) {
+      trim_cache();
+      if (!has_local(0)) throw std::bad_alloc();
+      break;
+    }
+    std::this_thread::yield();
+  }
+  ThreadLocal first{module, 0};
+  if (module) __tls_get_addr(&first);
+  taken = true;
+#endif
 }
 
 // Makes OpenBLAS take its first buffer, which it keeps: a call of LAPACK takes one for a matrix of any size.
@@ -60,8 +121,6 @@ void take_first_buffer() {
   scipy_LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'U', 1, &one, 1);
   taken.store(true, std::memory_order_release);
 }
-
-std::atomic<int> inside{0};  // calls that run
 
 // Returns true if there is room for the buffers of so many calls besides the first.
 bool has_room_beside(int calls) {
@@ -186,6 +245,7 @@ void checked(Product<T> p) {
 }  // namespace
 
 BlasCall::BlasCall() {
+  take_thread_local();
   take_first_buffer();
   for (int others = inside.fetch_add(1); others > 0 && !has_room_beside(others); others = inside.fetch_add(1)) {
     inside.fetch_sub(1);

@@ -16,7 +16,7 @@ void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const
 
 // Exists during a call of OpenBLAS, which takes a working buffer of 32 MiB for each call that runs at the same time, keeps it for later
 // calls, and ends the process if there is no memory for it. The constructor waits for other calls if there is no memory for another
-// buffer, and throws std::bad_alloc if there is none for the first.
+// buffer, and throws std::bad_alloc if there is none for the first, or for the thread-local data of OpenBLAS.
 class BlasCall {
  public:
   BlasCall();
