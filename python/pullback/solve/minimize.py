@@ -237,8 +237,9 @@ def minimize(
         args: more arguments of f: a dict of keyword arguments, a list or tuple of positional ones, or a single one that is neither.
             What the loop changes in `.args` of an iteration holds from the next iteration on. Floats arrive in f as tensors, and
             integers as they are.
-        gtol: ends where no element of the gradient is larger. None: 1e-5, or 1e-5 of the largest gradient so far if that is below
-            1, so that the units of f do not matter, and only if the last step lowered the loss by little.
+        gtol: ends where no element of the gradient is larger. It is absolute: for 1e-12 * f, 1e-12 of the gtol for f is the same.
+            None: 1e-5, or 1e-5 of the largest gradient so far if that is below 1, so that the units of f do not matter, and only
+            if the last step lowered the loss by little.
         ftol: ends where the loss falls by less, relative to its size or to its whole fall, at most 1 (for L-BFGS and L-BFGS-B
             2.2e-9 in float64 and 1e-6 in float32; 0, which never ends, for the others, and for every method if gtol is given).
         maxiter, maxfun: the most iterations and evaluations (15,000 each).
