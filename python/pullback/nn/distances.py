@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..ops._shapes import broadcast_shapes, epsilon, flag
 from ..ops.by_name import in_dtype, in_float, widened
 from ..ops.conversion import same_dtype
-from ..ops.elementwise import maximum
+from ..ops.elementwise import greater, maximum, where
 from ..ops.matrices import vector_norms
 from ..ops.operands import as_tensors
 from ..ops.reduce import sum
 from ..ops.shape import broadcast_arrays
+from ..tensors.dtypes import finfo
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from .module import Module
 
 
 def normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Tensor:
-    """Returns x divided by its p-norm along the axis, or by eps where that is larger. Raises ShapeError.
-
-    A row whose squares overflow has the 2-norm inf (see `vector_norm`), and becomes 0.
-    """
+    """Returns x divided by its p-norm along the axis, or by eps where that is larger. Raises ShapeError."""
     x = in_float(as_tensor(x))
     wide = widened(x)
     return in_dtype(wide / maximum(vector_norms("normalize", wide, axis, True, p, "p"), epsilon("normalize", eps)), x.dtype)
@@ -30,13 +29,17 @@ def normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Tens
 def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Tensor:
     """Returns the cosine of the angle between vectors along the axis: their product over their lengths, which are at least eps.
 
-    The shapes broadcast, and the axis is that of the common shape. A vector of zeros has cosine 0. Raises ShapeError.
+    The shapes broadcast, and the axis is that of the common shape. A vector of zeros has cosine 0. Vectors are not scaled: where
+    the product of their lengths is above a quarter of the largest number (float32: lengths of 9e18), the cosine is NaN. Raises
+    ShapeError.
     """
     least = epsilon("cosine_similarity", eps)
     a, b, dtype = _pair("cosine_similarity", x1, x2)
     a, b = broadcast_arrays(a, b)
     lengths = [maximum(vector_norms("cosine_similarity", x, axis, False, 2), least) for x in (a, b)]
-    return in_dtype(sum(a * b, axis=axis) / (lengths[0] * lengths[1]), dtype)
+    size = lengths[0] * lengths[1]
+    size = where(greater(size, finfo(size.dtype).max / 4), math.nan, size)  # its reciprocal, which derivatives have, would be 0
+    return in_dtype(sum(a * b, axis=axis) / size, dtype)
 
 
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdims: bool = False) -> Tensor:

@@ -82,10 +82,8 @@ def vector_norm(x: ArrayLike, *, axis: int | Sequence[int] | None = None, keepdi
     """Returns the norm (sum |x|^ord)^(1/ord) over the axes (None: all axes); ord may also be 0 and ±inf.
 
     The norms of integers are in float32. The gradient of a zero vector's norm is zero, and its second derivative is NaN. The norm
-    of an empty vector is zero, unless ord is negative. Raises ShapeError for the norm -inf of an empty vector.
-
-    The squares of the 2-norm are not scaled, which would read x twice: those of float32 numbers above 1e19 overflow, so that the
-    norm is inf, and those below 1e-17 lose digits or are 0. Other norms are scaled; for such numbers take c * vector_norm(x / c).
+    of an empty vector is zero, unless ord is negative. No power overflows or vanishes: a norm is infinite only if no number of the
+    dtype is as large. Raises ShapeError for the norm -inf of an empty vector.
     """
     return vector_norms("vector_norm", x, axis, keepdims, ord)
 

@@ -7,16 +7,18 @@ from typing import Any
 
 from ..autodiff.listeners import listeners
 from ..autodiff.primitive import apply
-from ..backends import kernel_for
 from ..tensors.creation import zeros_like
+from ..tensors.dtypes import finfo
 from ..tensors.tensor import Tensor
 from ._shapes import Shape
 from .batch_rules import pull_leading
 from .by_name import aligned, all_on, repeated, reshaped, unbroadcast
 from .conversion import constant
 from .declare import normal, op
-from .elementwise import equal, logical_and, logical_or, mask_nan_gradient, sqrt, where
+from .elementwise import abs as absolute, equal, greater, less, logical_and, logical_or, mask_nan_gradient, not_equal, sqrt, where
 from .kinds import REDUCE, Kind
+from .row_references import length_reference
+from .rows import fused
 
 
 def _undefined(still: Tensor, r: Tensor, otherwise: Tensor) -> Tensor:
@@ -77,37 +79,22 @@ def along(t: Tensor, x: Tensor, r: Tensor, forward: bool = False) -> Tensor:
 
 
 def _pullback(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """The factor of a row first, so that the elements are multiplied once."""
-    zero = equal(y, 0)
-    return where(zero, along(g, x, y), (g / where(zero, 1.0, y)) * x)
-
-
-def _fused(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    zero = equal(y, 0)
-    return where(zero, where(equal(g, g), 0.0, g), g / where(zero, 1.0, y)) * x
-
-
-def _kernels(sqrt: Any) -> Any:
-    square, sum = kernel_for("square")[0], kernel_for("sum")[0]
-    assert square is not None
-    assert sum is not None
-    return lambda x, axes: sqrt(sum(square(x), axes, True))
-
-
-def _cost(x: Any, axes: Shape, y: Any) -> dict[str, int]:
-    """The cost of the three launches."""
-    return {
-        "multiplies": x.size, "adds": max(0, x.size - y.size), "special_ops": y.size,
-        "bytes_read": 2 * x.nbytes + y.nbytes, "bytes_written": x.nbytes + 2 * y.nbytes,
-    }
+    """The factor of a cell first, so that elements are multiplied once, unless it or its derivative has no place in the dtype."""
+    limits, zero = finfo(y.dtype), equal(y, 0)
+    size = where(zero, 1.0, y)
+    slope = g / size
+    bend = absolute(slope / size)
+    outside = logical_or(less(bend, limits.smallest_normal), greater(bend, limits.max))
+    far = logical_or(zero, logical_and(not_equal(g, 0), outside))
+    return where(far, along(g, x, y), slope * x)
 
 
 _length = op(
-    "length", kind=REDUCE, takes="float", reference=lambda xp, x, axes: xp.sqrt((x * x).sum(axis=axes, keepdims=True)),
-    kernel="sqrt", adapt=_kernels, pullback=_pullback, fused=_fused, pull=pull_leading,
-    pull_cost=lambda g, x, y: {"multiplies": x.size, "special_ops": y.size},
+    "length", kind=REDUCE, takes="float", reference=length_reference, pullback=_pullback, fused=fused("length"),
+    pull=pull_leading, pull_cost=lambda g, x, y: {"multiplies": x.size, "special_ops": y.size},
     tangent=lambda op, inputs, y, params, tangents: unbroadcast(along(tangents[0], inputs[0], y, True), y.shape),
-    example=normal((3, 4), params=((1,),)), cost=_cost, ulp=16,  # the sum of the reference rounds as well
+    cost=lambda x, axes, y: {"multiplies": x.size, "adds": max(0, x.size - y.size), "special_ops": y.size},
+    example=normal((3, 4), params=((1,),)), ulp=16,  # the sum of the reference rounds as well
 )
 
 

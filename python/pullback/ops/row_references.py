@@ -1,10 +1,11 @@
-"""Definitions in NumPy or CuPy of the ops on rows, over the last axis. Half precision is computed in float32, as in the kernels."""
+"""Definitions in NumPy or CuPy of the ops on rows, over the last axis, and of lengths. Half precision is computed in float32."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ..tensors.dtypes import finfo
+from ._shapes import Shape
 
 
 def wide(xp: Any, x: Any) -> Any:
@@ -76,15 +77,29 @@ def deviations(xp: Any, centred: Any, eps: float) -> Any:
 
 
 def rms_norm_reference(xp: Any, x: Any, weight: Any, eps: float) -> Any:
-    """A row whose squares overflow, or are so small that they have lost digits, is scaled by a power of two."""
     if not x.shape[-1]:
         return x
     z = wide(xp, x)
-    square, limits = (z * z).mean(axis=-1, keepdims=True) + eps, finfo(z.dtype)
-    far = 2.0 ** (96 if limits.bits == 32 else 768)
-    c = xp.where(xp.isinf(square), 1 / far, xp.where(square < limits.smallest_normal / limits.eps, far, 1.0)).astype(z.dtype)
+    c = _nearness(xp, (z * z).mean(axis=-1, keepdims=True) + eps)
     z = z * c
     return _affine(xp, x, z / xp.sqrt((z * z).mean(axis=-1, keepdims=True) + eps * c * c), weight, None)
+
+
+def length_reference(xp: Any, x: Any, axes: Shape) -> Any:
+    if not x.size:
+        return xp.sqrt(x.sum(axis=axes, keepdims=True))
+    z = wide(xp, x)
+    c = _nearness(xp, (z * z).mean(axis=axes, keepdims=True))
+    z = z * c
+    return (xp.sqrt((z * z).sum(axis=axes, keepdims=True)) / c).astype(x.dtype)
+
+
+def _nearness(xp: Any, square: Any) -> Any:
+    """Returns a power of two that scales rows whose squares overflow, or are so small that they have lost digits; 1 for others."""
+    limits = finfo(square.dtype)
+    far = 2.0 ** (96 if limits.bits == 32 else 768)
+    scale = xp.where(xp.isinf(square), 1 / far, xp.where(square < limits.smallest_normal / limits.eps, far, 1.0))
+    return scale.astype(square.dtype)
 
 
 def _affine(xp: Any, x: Any, y: Any, weight: Any, bias: Any) -> Any:

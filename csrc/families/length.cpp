@@ -1,0 +1,44 @@
+// The kernels of lengths, their costs, and the ops of other families that they consist of.
+#include "families/length.h"
+
+#include <algorithm>
+#include <string>
+
+#include "families/elementwise.h"
+
+namespace pb::kernels {
+namespace {
+
+template <class Table> auto& entry(const Table& table, const char* name) {
+  return **std::find_if(table.begin(), table.end(), [=](auto* op) { return op->kernel.name == std::string(name); });
+}
+
+void length_cost(const Launch& launch, Cost& cost) {
+  const int64_t n = launch.in().size(), results = launch.out().size();
+  cost.multiplies = n, cost.adds = std::max<int64_t>(0, n - results), cost.special = results;
+}
+void length_pullback_cost(const Launch& launch, Cost& cost) {
+  cost.multiplies = launch.out().size(), cost.special = launch.in(2).size();
+}
+
+}  // namespace
+
+void sum_squares(const View& sums, const View& squares, const View& x, int64_t mask) {
+  static const Elementwise& square = entry(elementwise(), "square");
+  View of_element[] = {squares, x};
+  square.kernel.run({&square.kernel, 1, 1, of_element, {}, {}, &square});
+  static const Reduction& sum = entry(reductions(), "sum");
+  View of_cell[] = {sums, squares};
+  sum.kernel.run({&sum.kernel, 1, 1, of_cell, {mask}, {}, &sum});
+}
+
+void multiply(const View& out, const View& factor, const View& x) {
+  static const Elementwise& product = entry(elementwise(), "multiply");
+  View views[] = {out, factor, x};
+  product.kernel.run({&product.kernel, 1, 2, views, {}, {}, &product});
+}
+
+const Kernel length{"length", run_length, length_cost};
+const Kernel length_pullback{"length_pullback", run_length_pullback, length_pullback_cost, executed_length_pullback};
+
+}  // namespace pb::kernels
