@@ -148,8 +148,10 @@ def scan(name: str) -> Call:
 
 
 def rows(op: Op) -> Call:
+    """The numbers of a row are not equal, and none is far above the others: parts of such rows are computed again."""
+
     def run(rng: Any) -> None:
-        x = tensor(rng, (*shape_of(rng, 1, 5), length(rng), length(rng))[rng.integers(0, 3) :])
+        x = tensor(rng, (*shape_of(rng, 1, 5), length(rng), 1 + length(rng))[rng.integers(0, 3) :], "", -1, 1)
         with_gradients(rng, lambda x: call(op, (x,), ()), x)
 
     return run
@@ -157,7 +159,7 @@ def rows(op: Op) -> Call:
 
 def norm(function: Any, vectors: int) -> Call:
     def run(rng: Any) -> None:
-        n = length(rng)
+        n = 1 + length(rng)
         x = tensor(rng, (length(rng), n))
         given = [tensor(rng, (n,), str(x.dtype)) if rng.random() < 0.7 else None for _ in range(vectors)]
         with_gradients(rng, lambda *xs: function(*xs), x, *given)
@@ -169,7 +171,7 @@ def cross_entropy(rng: Any) -> None:
     n, classes = length(rng), 1 + length(rng)
     labels = pb.asarray(rng.integers(0, classes, n))
     how = {"reduction": str(rng.choice(["mean", "sum", "none"])), "label_smoothing": rng.choice([0.0, 0.1])}
-    with_gradients(rng, lambda x: functional.cross_entropy(x, labels, **how), tensor(rng, (n, classes)))
+    with_gradients(rng, lambda x: functional.cross_entropy(x, labels, **how), tensor(rng, (n, classes), "", -1, 1))
 
 
 def divided_by_count(rng: Any) -> None:

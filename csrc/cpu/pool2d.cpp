@@ -243,7 +243,12 @@ void run_avg_unpool(const Launch& launch) {
 }
 
 // Sums begin with 0.
-void executed_avg_pool(const Launch& launch, Counts& work) { work.adds += launch.out().size(); }
-void executed_avg_unpool(const Launch&, Counts&) {}
+void executed_avg_pool(const Launch& launch, Counts& work) {
+  work.adds += launch.out().size();
+  if (multiplies_sizes(PoolShape(launch, launch.in(), launch.out(), false))) work.multiplies += launch.out().size();
+}
+void executed_avg_unpool(const Launch& launch, Counts& work) {
+  if (multiplies_sizes(PoolShape(launch, launch.out(), launch.in(), false))) work.multiplies += launch.in().size();
+}
 
 }  // namespace pb::kernels

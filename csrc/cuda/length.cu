@@ -29,8 +29,8 @@ template <class T> __global__ void __launch_bounds__(kMaxTeam) measure(const __g
   const int64_t first = int64_t(blockIdx.x) * kMaxTeam, result = first + threadIdx.x;
   T* const y = static_cast<T*>(f.y);
   __shared__ T sums[kMaxTeam];
-  const T n = T(double(f.rows)), sum = result < f.results ? y[result] : T(1);
-  const bool far = result < f.results && kernels::is_far(sum, n);
+  const T least = kernels::least_sum<T>(f.rows), sum = result < f.results ? y[result] : T(1);
+  const bool far = result < f.results && kernels::is_far(sum, least);
   sums[threadIdx.x] = far ? sum : T(1);
   if (result < f.results && !far) y[result] = m::sqrt(sum);
   if (!__syncthreads_or(far)) return;
@@ -110,6 +110,10 @@ namespace pb::kernels {
 void run_length(const Launch& launch) { cuda::run(launch, cuda::length_as<float>, cuda::length_as<double>); }
 void run_length_pullback(const Launch& launch) {
   cuda::run(launch, cuda::length_pullback_as<float>, cuda::length_pullback_as<double>);
+}
+// Each thread computes the least sum.
+void executed_length(const Launch& launch, Counts& work) {
+  work.multiplies += (launch.out().size() + kMaxTeam - 1) / kMaxTeam * kMaxTeam;
 }
 // Each thread divides.
 void executed_length_pullback(const Launch& launch, Counts& work) { work.special = launch.out().size(); }

@@ -149,7 +149,13 @@ void run_avg_pool(const Launch& launch) { cuda::pool<cuda::Pool::mean>(launch); 
 void run_avg_unpool(const Launch& launch) { cuda::pull_means(launch); }
 
 // Sums begin with 0, and each element of a plane divides the cotangents of its windows.
-void executed_avg_pool(const Launch& launch, Counts& work) { work.adds += launch.out().size(); }
-void executed_avg_unpool(const Launch&, Counts& work) { work.special = work.adds; }
+void executed_avg_pool(const Launch& launch, Counts& work) {
+  work.adds += launch.out().size();
+  if (multiplies_sizes(PoolShape(launch, launch.in(), launch.out(), false))) work.multiplies += launch.out().size();
+}
+void executed_avg_unpool(const Launch& launch, Counts& work) {
+  work.special = work.adds;
+  if (multiplies_sizes(PoolShape(launch, launch.out(), launch.in(), false))) work.multiplies += work.adds;
+}
 
 }  // namespace pb::kernels

@@ -8,6 +8,7 @@ namespace pb::kernels {
 // Each function turns the work of the formula into the work that the kernel does. The headers of the families describe the
 // launches.
 void executed_elements(const Launch& launch, Counts& work);
+void executed_length(const Launch& launch, Counts& work);
 void executed_length_pullback(const Launch& launch, Counts& work);
 void executed_dropout(const Launch& launch, Counts& work);
 void executed_cumulative(const Launch& launch, Counts& work);

@@ -38,7 +38,7 @@ void multiply(const View& out, const View& factor, const View& x) {
   product.kernel.run({&product.kernel, 1, 2, views, {}, {}, &product});
 }
 
-const Kernel length{"length", run_length, length_cost};
+const Kernel length{"length", run_length, length_cost, executed_length};
 const Kernel length_pullback{"length_pullback", run_length_pullback, length_pullback_cost, executed_length_pullback};
 
 }  // namespace pb::kernels

@@ -29,8 +29,10 @@ inline int64_t axes_of_one(const View& y) {
 
 // ---- the formulas
 
-// True if some of the n squares overflowed, or may have lost digits because they are near the smallest number.
-template <class A> PB_HD bool is_far(A sum, A n) { return m::isinf(sum) | (sum < n * A(kSmallSquare<A>)); }
+// Smaller sums of n squares may have lost digits, because the squares are near the smallest number.
+template <class A> PB_HD A least_sum(int64_t n) { return A(double(n)) * A(kSmallSquare<A>); }
+// True if squares overflowed, or may have lost digits. least: see least_sum.
+template <class A> PB_HD bool is_far(A sum, A least) { return m::isinf(sum) | (sum < least); }
 
 // Measures x, of which sum is the sum of squares, again. Scaling by a power of two changes no digit.
 template <class Over, class X, class A> PB_HD A length_of_far(const Over& over, X x, A sum) {

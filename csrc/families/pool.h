@@ -106,6 +106,9 @@ struct PoolShape {
   }
 };
 
+// True if the number of elements of each window is a product, which kernels compute.
+inline bool multiplies_sizes(const PoolShape& shape) { return shape.padded && shape.divisor == 0; }
+
 // Returns the number of elements of all windows of means that are in a plane.
 int64_t pooled_elements(const PoolShape& shape);
 
