@@ -148,10 +148,9 @@ def scan(name: str) -> Call:
 
 
 def rows(op: Op) -> Call:
-    """The numbers of a row are not equal, and none is far above the others: parts of such rows are computed again."""
-
     def run(rng: Any) -> None:
-        x = tensor(rng, (*shape_of(rng, 1, 5), length(rng), 1 + length(rng))[rng.integers(0, 3) :], "", -1, 1)
+        shape = (*shape_of(rng, 1, 5), length(rng), 1 + length(rng))[rng.integers(0, 3) :]
+        x = tensor(rng, shape, "", -1, 1)  # neither equal nor far apart: parts of such rows are computed again
         with_gradients(rng, lambda x: call(op, (x,), ()), x)
 
     return run

@@ -133,6 +133,15 @@ def _beside(f: Any, number: float, place: int, x: Any) -> Any:
     return f(number, x) if place else f(x, number)
 
 
+@pytest.mark.parametrize("point", [1e-300, 1e-20, -1e-9, 0.3, -0.7, 1 - 1e-9])
+@pytest.mark.parametrize("name", ["asin", "acos", "atanh"])
+def test_the_curvature_of_inverse_functions_has_its_digits_near_zero(name: str, point: float) -> None:
+    with mpmath.workdps(1000):
+        right = float(mpmath.diff(getattr(mpmath, name), mpmath.mpf(point), 2, h=mpmath.mpf(10) ** -330))
+    for modes in itertools.product((reverse, forward), repeat=2):
+        assert abs(float(derivative(getattr(pb, name), (0, 0), modes)(*tensors([point]))) / right - 1) < 1e-14
+
+
 def test_equal_infinities_have_no_slope() -> None:
     for v, wanted in ((math.inf, math.nan), (-math.inf, 0.0)):
         for modes in MODES[:2]:
