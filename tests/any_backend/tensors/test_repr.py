@@ -37,8 +37,8 @@ def test_an_optimizer_shows_its_rule_its_hyper_parameters_and_its_steps(wanted: 
 
 def test_a_rule_of_a_user_shows_what_it_names() -> None:
     class Plain(optim.Optimizer):
-        def change(self, control: Any, p: Any, g: Any, slots: list[Any]) -> Any:
-            return -0.1 * g
+        def formula(self, p: Any, g: Any, slots: Any, h: Any) -> Any:
+            return -h.lr * g, ()
 
     assert repr(Plain([pb.Parameter(1.0)], lr=0.1)) == "Plain(lr=0.1; 1 parameter of 1 numbers, 0 steps)"
 
