@@ -8,13 +8,14 @@ import functools
 import operator
 import sys
 import types
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pullback as pb
-from captured_step import needs_kernels
+from captured_step import needs_kernels, same
 from footguns import Settings, X, follows, told
 from pullback import nn
 
@@ -155,3 +156,62 @@ def test_a_state_that_a_generator_loads_is_refused() -> None:
         return x + generator.normal((3,))
 
     assert "loading a generator's state" in told(f, lambda _: f(X))
+
+
+# ---- attributes that are set by other ways than a chain of names
+
+
+def first_of(objects: list[Any]) -> Any:
+    return objects[0]
+
+
+def by_result(x: Any, objects: list[Any]) -> Any:
+    first_of(objects).p = 7.0
+    return x * 2
+
+
+def by_setattr(x: Any, objects: list[Any]) -> Any:
+    setattr(objects[0], "p", 7.0)  # noqa: B010
+    return x * 2
+
+
+def by_setattr_of_a_result(x: Any, objects: list[Any]) -> Any:
+    setattr(first_of(objects), "p", 7.0)  # noqa: B010
+    return x * 2
+
+
+def by_a_name_that_is_computed(x: Any, objects: list[Any]) -> Any:
+    for name in ("p", "q"):
+        setattr(objects[0], name, 7.0)
+    return x * 2
+
+
+def by_delattr(x: Any, objects: list[Any]) -> Any:
+    if hasattr(objects[0], "p"):
+        delattr(objects[0], "p")
+    return x * 2
+
+
+@pytest.mark.parametrize("sets", [by_result, by_setattr, by_setattr_of_a_result, by_a_name_that_is_computed, by_delattr])
+def test_an_attribute_that_is_set_by_another_way_than_a_chain_is_left_behind(sets: Any) -> None:
+    """Each call finds the attribute as it was made outside, and has to set it again."""
+    objects = [Settings(1.0)]
+    captured = pb.capture(lambda x: sets(x, objects))
+
+    def found(f: Any) -> Any:
+        objects[0].p = 1.0
+        same(f(X), X * 2)
+        return getattr(objects[0], "p", None)
+
+    eager = found(lambda x: sets(x, objects))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # each call is a recording
+        for _ in range(3):
+            assert found(captured) == eager
+
+
+def test_an_attribute_that_is_set_to_what_it_is_leaves_nothing_behind() -> None:
+    objects = [Settings(7.0)]
+    for sets in (by_result, by_setattr, by_a_name_that_is_computed):
+        objects[0].q = 7.0
+        assert follows(lambda x, sets=sets: sets(x, objects)).stats().captures == 1

@@ -85,10 +85,10 @@ def names_in(code: CodeType) -> Names:
 
 
 @lru_cache(4096)
-def guesses(code: CodeType) -> bool:
-    """True if a function may read attributes under names that it computes."""
+def mentions(code: CodeType, names: frozenset[str]) -> bool:
+    """True if a function, or one that it makes, loads one of these names."""
     inner = [x for x in code.co_consts if isinstance(x, CodeType)]
-    return not _GUESSING.isdisjoint(code.co_names) or any([guesses(x) for x in inner])
+    return not names.isdisjoint(code.co_names) or any([mentions(x, names) for x in inner])
 
 
 def _begins(a: Chain, b: Chain) -> bool:
@@ -97,13 +97,16 @@ def _begins(a: Chain, b: Chain) -> bool:
 
 
 _NAMES: WeakKeyDictionary[CodeType, Names] = WeakKeyDictionary()
-_GUESSING = frozenset(["getattr", "hasattr", "vars", "__dict__", "deepcopy", "asdict", "astuple", "attrgetter"])
+# What reads, and what sets attributes under names that it computes.
+GUESSING = frozenset(["getattr", "hasattr", "vars", "__dict__", "deepcopy", "asdict", "astuple", "attrgetter"])
+SETTING = frozenset(["setattr", "delattr"])
 _EACH, _UNKNOWN = ChainStep("each", None), Chain("local", "", ())
 _GLOBAL = ("GLOBAL", "NAME", "FROM_DICT_OR_GLOBALS")
 _VARIABLE = re.compile("(LOAD|STORE|DELETE)_(FAST|DEREF|CLASSDEREF|FROM_DICT_OR_DEREF|" + "|".join(_GLOBAL) + ")")
 _variables = cache(_VARIABLE.findall)  # the verb and the kind of each variable of an instruction: STORE_FAST_LOAD_FAST has two
 _COPIES = {"DUP_TOP": (1,), "DUP_TOP_TWO": (2, 2)}
 _ATTRIBUTES = (Chain("global", "getattr", ()), Chain("global", "hasattr", ()))
+_SETTERS = tuple([Chain("global", name, ()) for name in SETTING])
 _ITERABLES = tuple([Chain("global", name, ()) for name in ("iter", "list", "reversed", "tuple")])  # with the same items
 _OF_DICTS = (ChainStep("attr", "items"), ChainStep("attr", "values"))
 _JUMPS = {*dis.hasjrel, *dis.hasjabs}
@@ -274,6 +277,9 @@ class _Reader:
             self.stack[-1 - count :] = []
             self.push(owner.then(ChainStep("attr", name.key)))
             return
+        if count > 1 and function in _SETTERS and isinstance(name, ChainStep):
+            self.uses.update([("store", owner.then(ChainStep("attr", name.key)))] if isinstance(owner, Chain) else [])
+            self.attributes.update([] if isinstance(owner, Chain) else [name.key])
         if count == 0 and isinstance(function, Chain) and function.steps and function.steps[-1] in _OF_DICTS:
             owner = function._replace(steps=function.steps[:-1])
             items = Chain("zip", "", (ChainStep("zipped", (_UNKNOWN, owner)),))
@@ -325,6 +331,8 @@ class _Reader:
         if op.startswith(("STORE", "DELETE")):
             verb, chain = ("update", self.target) if self.before in ("SWAP", "ROT_TWO", "ROT_THREE") else ("store", chain)
             self.uses.update([(verb, chain)] if chain else [])
+            if not chain and step and step.kind == "attr":
+                self.attributes.add(step.key)
             if chain and chain.steps[-1].kind == "item":  # to write one item is no use of the whole container
                 self.uses["load", chain._replace(steps=chain.steps[:-1])] -= 1
             self.stack.pop()

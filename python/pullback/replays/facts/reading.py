@@ -62,7 +62,7 @@ from .lookup import (
     value_at,
     wrapped_in,
 )
-from .names import Chain, ChainStep, guesses, names_in
+from .names import GUESSING, SETTING, Chain, ChainStep, mentions, names_in
 
 # Methods of an array that compute numbers of its elements.
 _NUMBERS: Final = frozenset(
@@ -87,7 +87,7 @@ class Reading:
         self._functions: dict[int, list[FunctionType]] = {}  # by the id of their code
         self._inner: set[int] = set()  # the ids of the code of functions that those that ran define
         self._read: dict[int, list[list[Any]]] = {}  # by the id of their code, the roots for which it was read
-        self._guesses = False  # True while a function is read that may read attributes under names that it computes
+        self._guesses = 0  # what a function that is being read may do with attributes under names that it computes
         self._made: list[Any] = []  # the objects whose `__init__` ran
         self._objects: dict[int, tuple[Any, str]] = {}  # by id, the objects that were met, with their labels
         self._names: set[str] = set()  # the attributes that the functions read of objects which no chain tells
@@ -128,7 +128,7 @@ class Reading:
             self.codes.append(code)
             self._inner.update([id(x) for x in code.co_consts if isinstance(x, CodeType)])
         before.append(objects)
-        self._guesses = guesses(code)
+        self._guesses = STORE if mentions(code, SETTING) else GUESS if mentions(code, GUESSING) else 0
         functions = self._functions_of(code, local) if any([root == "free" for root, _ in roots]) else []
         for chains, use in chains_of:
             for chain in chains if not library else [x for x in chains if x.root == "argument"]:
@@ -300,11 +300,12 @@ class Reading:
         if self._guesses and not is_closed(value) and (attributes := attributes_of(value)) is not None:
             module = isinstance(value, attached.Module)  # it tells of new Parameters and Modules itself, and gets a mode and a path
             if not module:
-                self._table.note(Location(ATTRIBUTE, value, (None,)), list(attributes), f"the attributes of {label}{where}", GUESS)
+                every = f"the attributes of {label}{where}"
+                self._table.note(Location(ATTRIBUTE, value, (None,)), list(attributes), every, self._guesses)
             for name, x in attributes.items():
                 if module and isinstance(x, (attached.Module, Tensor)):
                     continue
-                self._table.note(Location(ATTRIBUTE, value, (name,)), x, f"{label}.{name}{where}", GUESS)
+                self._table.note(Location(ATTRIBUTE, value, (name,)), x, f"{label}.{name}{where}", self._guesses)
         if place is None or is_container(value):
             self._whole(place, value, label + where, use)
         else:
