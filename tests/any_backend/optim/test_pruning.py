@@ -139,7 +139,8 @@ def test_params_may_be_named() -> None:
     opt.step(gradients(opt, 0))
     assert list(pruning.report()) == ["p1"]
     assert [zeros(p).sum() for p in opt.parameters] == [0, 4, 0]  # half of 9, rounded to an even number
-    assert repr(pruning) == "Pruning(ConstantSparsity(share=0.5), scope='tensor'; 1 parameters of 9 weights, 50.0% pruned in the next step)"
+    weights = "1 parameters of 9 weights, 50.0% pruned in the next step"
+    assert repr(pruning) == f"Pruning(ConstantSparsity(share=0.5), scope='tensor'; {weights})"
 
 
 # ---- in every step
