@@ -219,7 +219,7 @@ def step(make: Callable[..., Any], masked: bool = False) -> Call:
         opt = make([pb.Parameter(tensor(rng, s, d)) for s, d in zip(shapes, dtypes)])
         grads = [tensor(rng, s, d) if rng.random() < 0.9 else None for s, d in zip(shapes, dtypes)]
         if masked:
-            opt._masks = [pb.asarray(rng.random(s) < 0.5).array for s in shapes]
+            opt._memory.masks = [pb.asarray(rng.random(s) < 0.5).array for s in shapes]
         opt.step(grads, return_delta=bool(rng.random() < 0.3))
         opt.lr = 0.01
         opt.step(grads)
@@ -251,7 +251,7 @@ def projected(limit: Any) -> Call:
         ]
         opt = optim.SGD(params, 1e-5, ema=0.9 if rng.random() < 0.5 else None, master_weights=bool(rng.random() < 0.5))
         if rng.random() < 0.5:
-            opt._masks = [pb.asarray(rng.random(s) < 0.9).array for s in shapes]
+            opt._memory.masks = [pb.asarray(rng.random(s) < 0.9).array for s in shapes]
         grads = [tensor(rng, s, d) for s, d in zip(shapes, dtypes)]
         opt.step(grads, return_delta=bool(rng.random() < 0.5))
         opt.preview(grads)

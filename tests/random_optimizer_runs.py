@@ -72,7 +72,7 @@ class Run:
             setattr(opt.groups[about[0] % len(opt.groups)], *about[1:])
         elif kind == "auxiliary" and opt.auxiliary is not None:
             setattr(opt.auxiliary, *about)
-        elif kind == "observe" and opt._program.observes:
+        elif kind == "observe" and opt._table.program.observes:
             opt.observe(*about)
         elif kind == "assign":
             p = self.parameters[about[0]]
@@ -147,27 +147,27 @@ class Run:
     def state(self) -> dict[str, Any]:
         """Returns all that a step changes, by name, as NumPy arrays."""
         opt = self.opt
-        sets, program = np.split(host(opt._sets).copy(), [opt._set_count])
+        sets, program = np.split(host(opt._table.array).copy(), [opt._table.count])
         sets[:, LEAST : MOST + 1] = 0.0  # They follow the constraints of the Parameters, in previews, too.
         state: dict[str, Any] = {"steps": np.array(opt.steps), "sets": sets, "program": program}
         for i, p in enumerate(self.parameters):
             state[f"{i}.weight"] = host(p).copy()
             state |= {f"{i}.{name}": host(x) for name, x in opt.slots(p).items()}
-            if opt._masks is not None and opt._masks[i] is not None:
-                state[f"{i}.mask"] = host(opt._masks[i]).copy()
+            if opt._memory.masks is not None and opt._memory.masks[i] is not None:
+                state[f"{i}.mask"] = host(opt._memory.masks[i]).copy()
         return state
 
     def arrays(self) -> Iterator[tuple[str, Any]]:
         """Yields the memory of all that a step changes, by the names in the state."""
         opt = self.opt
-        yield "sets", opt._sets
+        yield "sets", opt._table.array
         for i, p in enumerate(self.parameters):
             yield f"{i}.weight", p.array
-            for name, slot in opt._state().items():
+            for name, slot in opt._memory.kept().items():
                 if slot[i] is not None:
                     yield f"{i}.{name}", slot[i]
-            if opt._masks is not None and opt._masks[i] is not None:
-                yield f"{i}.mask", opt._masks[i]
+            if opt._memory.masks is not None and opt._memory.masks[i] is not None:
+                yield f"{i}.mask", opt._memory.masks[i]
 
 
 def bits(x: Any) -> bytes:

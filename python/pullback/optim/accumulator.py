@@ -323,14 +323,11 @@ class _Adder(Optimizer):
 
     def __init__(self, buffers: list[Parameter]) -> None:
         super().__init__(buffers, lr=1.0)
-        c.write(self._sets, range(len(buffers)), c.RATE_SCALE, [[-1.0]])
+        self._table.write_all(c.RATE_SCALE, -1.0)
 
     def add(self, tensors: list[Any], weight: float) -> None:
         """Adds weight * tensor to each buffer, and nothing for None."""
-        if self._kernels is not None:  # A replay repeats this launch with the weight of the recording.
-            self._kernels.write_settings(self._sets, 0, 1, len(self._parameters), c.GRADIENT_SCALE, [weight])
-        else:
-            self._sets[:, c.GRADIENT_SCALE] = weight
+        self._table.launch_write(c.GRADIENT_SCALE, weight)
         self._update(tensors, preview=False, wanted=False)
 
     def formula(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Sequence[Any]]:

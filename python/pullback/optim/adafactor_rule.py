@@ -17,7 +17,7 @@ from ..tensors.tensor import Tensor
 from . import groups as grouping
 from .composed import Composed, Hyper, Item
 from .groups import Number, Rate
-from .optimizer import Groups, Params
+from .optimizer import Groups, Params, options
 
 _DEFAULT = -1.0  # in a set, the first number of eps if it is None
 
@@ -55,10 +55,7 @@ class Adafactor(Composed):
         master_weights: bool = False, clip_adaptive: float | None = None, stochastic_rounding: bool = False,
     ) -> None:
         hyper = {"beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay}
-        super().__init__(
-            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )
+        super().__init__(params, lr, hyper, **options(locals()))
 
     def _slot_shape(self, name: str, i: int) -> tuple[int, ...] | None:
         shape = self._parameters[i].shape

@@ -1,35 +1,55 @@
-"""Adaptive clipping: each unit's gradient is bounded by a share of the norm of the unit's weights (Brock et al. 2021, eq. 3)."""
+"""The stage of `clip_adaptive`."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+import numpy as np
+
 from ..launch import capturing
-from ..launch.refusal import Refused
 from ..tensors import devices
-from . import reference
+from . import launches
+from .memory import OptimizerMemory
+from .table import SetTable
 
 
-def clipped(opt: Any, grads: list[Any]) -> list[Any]:
-    """Returns the gradients, with the norm of each unit scaled down to at most clip_adaptive times that of its weights.
+class AdaptiveClipping:
+    """Bounds each unit's gradient by a share of the norm of the unit's weights (Brock et al. 2021, eq. 3), in one launch before all
+    others. An optimizer of one of the parameters has the same stage.
 
-    The rows along the first axis of a parameter of two axes or more are units; a vector or a scalar is one unit, and each member
-    has separate units. One launch clips the gradients of all parameters. It reads the share from the device's memory.
+    Attributes:
+        share: the largest ratio of the norms, infinity for no clipping.
     """
-    whole = opt._of or opt
-    clips = whole._share != math.inf
-    if capturing.thread.recording is not None:
-        capturing.thread.recording.guard(whole._groups, lambda: (whole._share != math.inf) == clips)
-    if not clips:
-        return grads
-    weights = [p.array for p in opt._parameters]
-    if opt._kernels is not None:
-        try:
-            return opt._kernels.clip_adaptive(grads, weights, opt._sets, opt._limit, bool(opt._lead))
-        except Refused:
-            pass
-    opt._same_device(grads)
-    capturing.refuse_opaque("adaptive clipping without native kernels", "Return the gradients, and call step() outside.")
-    with devices.working(opt._device):
-        return reference.clip_adaptive(grads, weights, opt._sets, opt._limit, bool(opt._lead))
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self._limit: Any = np.array([share])  # the share in the device's memory, where steps read it
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"share": self.share, "_limit": np.array([self.share])}
+
+    def make(self, device: str) -> None:
+        """Moves the share to the memory of a device."""
+        self._limit = devices.move(self._limit, device)
+
+    def set(self, share: float) -> None:
+        """Changes the share, also of captured steps, unless it turns clipping on or off. Nothing waits for the device."""
+        self.share = share
+        devices.write(self._limit, devices.move(np.array([share]), devices.device_of(self._limit)))
+
+    @property
+    def clips(self) -> bool:
+        """True if the stage does anything, on which a recording depends."""
+        return self.share != math.inf
+
+    def before(self, memory: OptimizerMemory, table: SetTable, grads: list[Any]) -> list[Any]:
+        """Returns the gradients for the launches that follow."""
+        clips = self.clips
+        if capturing.thread.recording is not None:
+            capturing.thread.recording.guard(self, lambda: self.clips == clips)
+        if not clips:
+            return grads
+        weights = [p.array for p in memory.parameters]
+        given = grads, weights, table.array, self._limit, bool(memory.lead)
+        return launches.clip_adaptive(memory.kernels, *given, check=memory.check_device)

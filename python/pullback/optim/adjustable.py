@@ -12,7 +12,8 @@ from ..errors import PullbackError
 from ..launch import capturing
 from ..tensors import devices
 from . import groups as g, sets as c
-from .program import Program
+from .adaptive import AdaptiveClipping
+from .table import SetTable
 
 _COMMON: Final = {"lr_scale": c.RATE_SCALE, "clip_value": c.CLIP_VALUE, "ema": c.KEEP}  # the settings that every rule has
 
@@ -43,14 +44,12 @@ class Adjustable:
     _groups: list[g.Group]
     slot_names: tuple[str, ...]
     _defaults: dict[str, Any]
-    _sets: Any
-    _program: Program
+    _table: SetTable
     _members: int
     _lead: int  # the number of axes of members, 0 or 1, with which the shapes of all parameters begin
     _most: float
     _scale: float
-    _share: float
-    _limit: Any  # the same number in the device's memory, where steps read it
+    _adaptive: AdaptiveClipping
     _steps: int
     _counted: int = 0  # how many of the steps with a LossScaler, which may have changed nothing, are counted in _steps
 
@@ -80,7 +79,7 @@ class Adjustable:
         owner = self._groups[0].owner
         if owner._scaled_steps != self._counted:
             self._counted = owner._scaled_steps
-            self._steps = int(devices.move(owner._sets[:1], "cpu")[0, c.CLOCK])
+            self._steps = int(devices.move(owner._table.array[:1], "cpu")[0, c.CLOCK])
         return self._steps
 
     @property
@@ -93,26 +92,20 @@ class Adjustable:
     def clip_norm(self, most: float | None) -> None:
         g.refuse_in_capture("clip_norm")
         self._most = unlimited(type(self).__name__, "clip_norm", most)
-        every = range(len(self._parameters))
-        c.write(self._sets, every, c.CLIP_NORM, [[self._most]] * self._members)
-        c.write(self._sets, every, c.CLIP_FACTOR, [[1.0]] * self._members)
+        self._table.write_all(c.CLIP_NORM, self._most)
+        self._table.write_all(c.CLIP_FACTOR, 1.0)
 
     @property
     def clip_adaptive(self) -> float | None:
         """The largest ratio of the norm of a unit's gradient to that of its weights. Turning it on or off makes a captured step
         record itself again.
         """
-        return None if self._share == math.inf else self._share
+        return self._adaptive.share if self._adaptive.clips else None
 
     @clip_adaptive.setter
     def clip_adaptive(self, share: float | None) -> None:
         g.refuse_in_capture("clip_adaptive")
-        self._limit_units(unlimited(type(self).__name__, "clip_adaptive", share))
-
-    def _limit_units(self, share: float) -> None:
-        """Sets the share of adaptive clipping, infinity for no clipping. Nothing waits for the device."""
-        self._share = share
-        devices.write(self._limit, devices.move(np.array([share]), devices.device_of(self._limit)))
+        self._adaptive.set(unlimited(type(self).__name__, "clip_adaptive", share))
 
     @property
     def gradient_scale(self) -> float:
@@ -126,7 +119,7 @@ class Adjustable:
         if not _positive(scale) or math.isinf(scale):
             raise PullbackError(f"{rule}: gradient_scale={scale}; it must be one positive number.")
         self._scale = float(scale)
-        c.write(self._sets, range(len(self._parameters)), c.GRADIENT_SCALE, [[self._scale]] * self._members)
+        self._table.write_all(c.GRADIENT_SCALE, self._scale)
 
     def _validate(self, values: Mapping[str, Any]) -> None:
         """Raises PullbackError for hyper-parameters that do not go together. It is called before any change."""
@@ -172,30 +165,15 @@ class Adjustable:
     def _write(self, groups: Sequence[g.Group], names: Sequence[str]) -> None:
         """Writes the values of these names into the sets of some groups."""
         if "lr" in names:
-            self._place(groups)
+            self._table.place({group.number: g.of_members(group.values()["lr"], self._members) for group in groups})
         for group in groups:
             values = group.values()
             for name in names:
                 if name == "lr":
-                    index, numbers = c.SCHEDULE, [placed.settings for placed in self._program.placed[group.number]]
+                    index, numbers = c.SCHEDULE, [placed.settings for placed in self._table.program.placed[group.number]]
                 else:
                     index, numbers = group.rule._settings_of(name, values[name])
-                c.write(self._sets, group.entries, index, numbers)
-
-    def _place(self, groups: Sequence[g.Group]) -> None:
-        """Writes the schedules of some groups into the program, for which the table is made anew if it has too few rows."""
-        new = {group.number: g.of_members(group.values()["lr"], self._members) for group in groups}
-        changed = self._program.place(new)
-        self._sets = c.with_rows(self._sets, self._set_count + len(self._program.rows))
-        for first, count in c.runs(changed):
-            start = self._set_count + first
-            part = self._sets[start : start + count]
-            devices.write(part, devices.move(self._program.rows[first : first + count], devices.device_of(part)))
-
-    @property
-    def _set_count(self) -> int:
-        """The number of sets in the table, before the program."""
-        return len(self._parameters) * self._members
+                self._table.write(group.entries, index, numbers)
 
     def _set(self, name: str, value: Any) -> None:
         """Changes a hyper-parameter of all groups that have no value of their own. After an error nothing has changed."""
@@ -243,10 +221,7 @@ class Adjustable:
         """
         schedules = g.of_members(value, self._members)
         if group is not None and any([schedule.observes for schedule in schedules]):
-            owner = group.owner
-            rows = devices.move(owner._sets, "cpu")[owner._set_count :]
-            program = Program(rows, self._members, present=True)
-            schedules = [program.read(placed.settings).schedule for placed in owner._program.placed[group.number]]
+            schedules = group.owner._table.present_schedules(group.number)
         rates = [schedule.rate(self._done()) for schedule in schedules]
         return rates[0] if not isinstance(value, list) and len({*rates}) == 1 else np.array(rates)
 
@@ -264,7 +239,7 @@ class Adjustable:
     def __setattr__(self, name: str, value: Any) -> None:
         attribute = getattr(type(self), name, None)
         known = isinstance(attribute, Value) or getattr(attribute, "fset", None) is not None
-        if "_placement" in vars(self) and not name.startswith("_") and name not in self.settable and not known:
+        if "_memory" in vars(self) and not name.startswith("_") and name not in self.settable and not known:
             settable = ", ".join(["lr", *self.hyper, "clip_value"])
             raise PullbackError(
                 f"{type(self).__name__}.{name} cannot be set: {settable} and clip_norm can, all else is as the optimizer was made."

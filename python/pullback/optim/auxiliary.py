@@ -19,6 +19,7 @@ from . import groups as grouping, sets as c
 from .composed import Composed
 from .groups import Group
 from .optimizer import Optimizer
+from .table import SetTable
 
 _SHARED: Final = ("lr_scale", "clip_value", "ema")  # what is set for an optimizer holds for its auxiliary, too
 
@@ -144,6 +145,7 @@ class WithAuxiliary(Composed):
                 f"{rule} as many, too: lr=[...]."
             )
         auxiliary._members, auxiliary._lead, auxiliary._averages_weights = members, lead, True
+        auxiliary._table = SetTable(len(self._others), members)
         auxiliary._rounds_at_random, auxiliary._first = self._rounds_at_random, len(self._parameters)
         auxiliary._keeps_masters = self._keeps_masters
         self._auxiliary = auxiliary
@@ -156,7 +158,7 @@ class WithAuxiliary(Composed):
 
     def _make(self) -> None:
         super()._make()
-        self._tick = asarray(np.eye(c.SIZE)[c.CLOCK], device=self._device)  # advances the clock of a set that is added to it
+        self._tick = asarray(np.eye(c.SIZE)[c.CLOCK], device=self._memory.device)  # advances the clock of a set that is added to it
         self._lend()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -166,11 +168,8 @@ class WithAuxiliary(Composed):
         """Gives the auxiliary its part of the memory of this optimizer."""
         part = self._auxiliary
         if part is not None:
-            part._slots = [[self._slots[self.slot_names.index(name)][i] for i in self._others] for name in part.slot_names]
-            part._averages_weights = self._averages_weights
-            part._averages = None if self._averages is None else [self._averages[i] for i in self._others]
-            part._masters = self._masters and [self._masters[i] for i in self._others]
-            part._masks, part._plan = None, None
+            part._memory, part._averages_weights = self._memory.part(self._others, part.slot_names), self._averages_weights
+            part._memory.updates_slots = True  # as its own kernel does
 
     def _formula_name(self) -> str:
         own = type(self).__name__.lower()
@@ -207,9 +206,8 @@ class WithAuxiliary(Composed):
         if part is None or all([g is None for g in given]):
             super()._launch(grads, table, outputs, preview)
             return
-        masks = None if self._masks is None else [self._masks[i] for i in self._others]
-        if [*map(id, masks or ())] != [*map(id, part._masks or ())]:
-            part._masks, part._plan = masks, None
+        masks = self._memory.masks
+        part._memory.masks = masks and [masks[i] for i in self._others]
         sets = concat([*[self._rows(table, i) for i in self._others], self._rows(table, len(grads))]).array
         others, idle = set(self._others), all([grads[i] is None for i in self._mine])
         if not idle:

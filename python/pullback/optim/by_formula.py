@@ -19,7 +19,6 @@ from ..tensors.tensor import Tensor
 from . import arena, sets as c
 from .composed import Composed, Hyper, Item
 from .formula_check import Trace, results, trace
-from .masters import exact
 from .optimizer import Optimizer
 
 JOINED: Final = 8192  # the most elements of a parameter that is computed together with others
@@ -140,9 +139,9 @@ class ByFormula(Composed):
         """Returns memory for slot k of all parameters of a batch, and makes their slots parts of it."""
         params = [self._parameters[i] for i in batch]
         start = self.slot_starts.get(self.slot_names[k], 0)
-        flat = devices.full(self._device, (sum([p.size for p in params]),), start, arena.slot_dtype(params[0]))
+        flat = devices.full(self._memory.device, (sum([p.size for p in params]),), start, arena.slot_dtype(params[0]))
         for i, part in zip(batch, _parts(flat, params)):
-            self._slots[k][i] = part
+            self._memory.slots[self.slot_names[k]][i] = part
         return flat
 
     def __getstate__(self) -> dict[str, Any]:
@@ -153,7 +152,7 @@ class ByFormula(Composed):
 
     def load_state_dict(self, given: Mapping[str, Any]) -> None:
         super().load_state_dict(given)
-        rows = np.array(devices.move(self._sets, "cpu"))[: len(self._parameters) * self._members]
+        rows = self._table.on_host()[: self._table.count]
         self._ages = _numbered(zip(self._ages, [row.tobytes() for row in rows.reshape(len(self._parameters), -1)]))
 
     def _facts(self) -> Any:
@@ -200,7 +199,7 @@ class ByFormula(Composed):
         """Yields the parameters with gradients, those that are computed together in one list."""
         joined: set[int] = set()
         for batch in self._batches:
-            alike = len({self._ages[i] for i in batch}) == 1 and self._masks is None
+            alike = len({self._ages[i] for i in batch}) == 1 and self._memory.masks is None
             if alike and all([grads[i] is not None for i in batch]):
                 joined.update(batch)
                 yield batch
@@ -212,18 +211,18 @@ class ByFormula(Composed):
         """Returns the weights and the gradients of parameters that are computed together."""
         first = entries[0]
         if len(entries) == 1:
-            return exact(self, first).array, grads[first]
+            return self._memory.exact(first).array, grads[first]
         g = _flattened([grads[i] for i in entries])
-        return _flattened([exact(self, i).array for i in entries]) if self._traces[first].reads_weights else g, g
+        return _flattened([self._memory.exact(i).array for i in entries]) if self._traces[first].reads_weights else g, g
 
     def _together(self, entries: list[int], p: Any, g: Any, h: Hyper, preview: bool) -> list[Any]:
         """Returns the changes of parameters that are computed together, and writes their slots. p, g: their arrays."""
         first, params = entries[0], [self._parameters[i] for i in entries]
-        slots = [slot[first] for slot in self._slots] if len(entries) == 1 else self._flat[first]
+        slots = [slot[first] for slot in self._memory.slots.values()] if len(entries) == 1 else self._flat[first]
         item = Item(p, g, slots, h, self._clips())
         change, new = self.formula(item.p, item.g, item.slots, h)
         if not preview:
-            mask = None if self._masks is None else self._masks[first]
+            mask = self._memory.mask(first)
             for slot, value in zip(slots, new):
                 self._write_slot(slot, value, mask)
         found = self._as_change(change, params[0].dtype)

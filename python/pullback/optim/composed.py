@@ -13,14 +13,13 @@ from ..launch import capturing, door
 from ..launch.refusal import Refused
 from ..ops.by_name import in_dtype
 from ..ops.elementwise import maximum, minimum, where
-from ..ops.movement import concat, stack
+from ..ops.movement import stack
 from ..ops.writing import write
 from ..replays.capture import Captured, capture
 from ..tensors import devices
 from ..tensors.tensor import Tensor
-from . import arena, reference, scaled, sets as c
+from . import arena, launches, reference, scaled, sets as c
 from .groups import Group
-from .masters import exact
 from .optimizer import Optimizer
 
 RECORDINGS: Final = 8  # the most kinds of steps, such as those that lack certain gradients, that an optimizer records
@@ -64,12 +63,6 @@ class Hyper:
         at, count = places[name]
         numbers = tuple([self.setting(k) for k in range(at, at + count)])
         return numbers[0] if count == 1 else numbers
-
-    @staticmethod
-    def of(items: Sequence[Item]) -> Hyper:
-        """Returns the numbers of several items, in the shape (items, 1, …), for arrays stacked along a new first axis."""
-        rows = concat([Tensor(item.h.rows) for item in items]).array
-        return Hyper(rows, (len(items),) + (1,) * len(items[0].shape), items[0].dtype, items[0].h._hyper)
 
 
 class Item:
@@ -183,8 +176,9 @@ class Composed(Optimizer):
             def run(*given: Tensor) -> list[Tensor]:
                 arrays = iter(given)
                 found = [None if none else next(arrays).array for none in missing]
-                outputs = [self._kernels.fill(p.shape, p.dtype, 0) for p in self._weights()] if wanted else None
-                self._run_ops(found, self._kernels.copy(self._sets) if preview else self._sets, outputs, preview)
+                outputs = [self._memory.kernels.fill(p.shape, p.dtype, 0) for p in self._memory.weights()] if wanted else None
+                table = self._table.array
+                self._run_ops(found, self._memory.kernels.copy(table) if preview else table, outputs, preview)
                 return [Tensor(delta) for delta in outputs or ()]
 
             self._recorded[key] = capture(run)
@@ -192,13 +186,13 @@ class Composed(Optimizer):
 
     def _run_ops(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
         """Runs a step op by op."""
-        self._same_device(grads)
+        self._memory.check_device(grads)
         if capturing.thread.recording is not None:
             whole = self._of or self
-            facts, kept = whole._facts(), (whole._sets, whole._pruning)  # kept, so that no other array gets the id of one of these
+            facts, kept = whole._facts(), (whole._table.array, whole._pruning)  # kept, so that no other object gets an id of these
             capturing.thread.recording.guard(whole, lambda: bool(kept) and whole._facts() == facts)
-        with devices.working(self._device):
-            self._go = scaled.goes(self)
+        with devices.working(self._memory.device):
+            self._go = scaled.goes(self._table) if self._scaler is not None else None
             if self._clips_by_norm():
                 self._clip_norm(grads, table)
             self._launch(grads, table, outputs, preview)
@@ -209,9 +203,9 @@ class Composed(Optimizer):
 
     def _facts(self) -> Any:
         """Returns the facts that a recording of a step depends on."""
-        masks = self._masks is None, id(self._pruning)  # A preview replaces the list of masks for a moment.
-        clips = self._scale != 1, self._most != math.inf, self._share != math.inf, self._clips()[1]
-        return clips, id(self._sets), masks, self._program.used
+        masks = self._memory.masks is None, id(self._pruning)  # A preview replaces the list of masks for a moment.
+        clips = self._scale != 1, self._most != math.inf, self._adaptive.clips, self._clips()[1]
+        return clips, id(self._table.array), masks, self._table.program.used
 
     def _clips(self) -> tuple[bool, bool]:
         """Returns two flags: gradients are scaled, by clip_norm, gradient_scale or a LossScaler, and they are clipped by value."""
@@ -241,7 +235,7 @@ class Composed(Optimizer):
         for (i, m), (change, new) in zip(places, self.changes(items)):
             parts[i].append(change)
             if not preview:
-                mask = None if self._masks is None else self._part(self._masks[i], m)
+                mask = self._part(self._memory.mask(i), m)
                 for slot, value in zip(self._slots_of(i, m), new):
                     self._write_slot(slot, value, mask)
         return [self._joined(i, given) if given else grads[i] for i, given in enumerate(parts)]
@@ -249,11 +243,11 @@ class Composed(Optimizer):
     def _item(self, i: int, m: int, g: Any, now: Any, clips: tuple[bool, bool]) -> Item:
         row = i * self._members + m
         h = Hyper(now[row : row + 1], (), arena.slot_dtype(g), self.hyper)
-        return Item(self._part(exact(self, i).array, m), self._part(g, m), self._slots_of(i, m), h, clips)
+        return Item(self._part(self._memory.exact(i).array, m), self._part(g, m), self._slots_of(i, m), h, clips)
 
     def _slots_of(self, i: int, m: int) -> list[Any]:
         """Returns the slots of parameter i that belong to network m."""
-        return [self._part(slot[i], m) for slot in self._slots if slot[i] is not None]
+        return [self._part(slot[i], m) for slot in self._memory.slots.values() if slot[i] is not None]
 
     def _part(self, array: Any, m: int) -> Any:
         """Returns a view of the part of an array that belongs to network m, and None for None."""
@@ -277,34 +271,27 @@ class Composed(Optimizer):
 
     # ---- the launches around a formula
 
-    def _clip_norm(self, grads: list[Any], table: Any) -> None:
-        if self._native is None:
-            reference.clip_norm(grads, table, self._members)
-            return
-        self._kernels.clip_norm(grads, table, self._members, None)
-        if door.profiling:
+    def _clip_norm(self, grads: list[Any], table: Any, scaler: Any = None) -> None:
+        super()._clip_norm(grads, table, scaler)
+        if self._native is not None and door.profiling and scaler is None:
             door.charge("clip_norm")
 
     def _begun(self, table: Any) -> Any:
         """Returns a copy of the table of sets as it is after the step has begun."""
-        if self._native is None:
-            return reference.begun_steps(self, table)
-        now, count = self._kernels.copy(table), len(self._parameters) * self._members
-        self._kernels.begin_steps(table, now, count)
-        if door.profiling:
+        kernels = self._memory.kernels if self._native is not None else None
+        now = devices.copied(table) if kernels is None else kernels.copy(table)
+        launches.begin_steps(kernels, table, now, len(self._parameters) * self._members)
+        if kernels is not None and door.profiling:
             door.charge("begin_steps")
         return now
 
     def _add(self, added: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
         """Adds the changes to the weights, and advances the sets."""
         if self._native is None:
-            reference.update(self, self.kernel, [], added, table, outputs, preview)
+            reference.update(self, self._memory, self.kernel, added, table, outputs, preview, self._rounding())
             return
         try:
-            self._native(self._current_plan(), added, table, outputs, preview, self._rounding())
+            self._native(self._memory.plan(), added, table, outputs, preview, self._rounding())
         except Refused as refused:
             remedy = " Let one thread do all steps of an optimizer." if "another thread" in str(refused) else ""
             raise PullbackError(f"{type(self).__name__}: {refused}.{remedy}") from None
-
-    def _planned_slots(self) -> list[list[Any]]:
-        return []

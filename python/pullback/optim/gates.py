@@ -10,7 +10,6 @@ from ..autodiff.gated import sweep_each
 from ..errors import PullbackError
 from ..launch import capturing, door
 from ..ops.elementwise import add
-from ..ops.movement import concat
 from ..ops.writing import write
 from ..tensors import devices
 from ..tensors.tensor import Tensor
@@ -56,14 +55,15 @@ def update_each(opt: Any, tape: Tape, loss: Tensor) -> None:
     The update of one parameter is that of an optimizer with this parameter alone, which shares the memory of slots and sets. The
     sets have a clock each, so that after the last update all have done one step.
     """
-    waiting = set(range(len(opt._parameters)))
+    parameters = opt.parameters
+    waiting = set(range(len(parameters)))
     opt._follow_parameters()
     opt._follow_constraints()
     if opt._pruning is not None:  # Masks depend on the weights before the step, of all parameters together with scope="global".
-        opt._pruning.begin([True for _ in opt._parameters])
+        opt._pruning.begin([True for _ in parameters])
 
     def update(position: int, g: Tensor) -> None:
-        p = opt._parameters[position]
+        p = parameters[position]
         before = p.version
         try:
             _update_one(opt, position, g)
@@ -72,9 +72,9 @@ def update_each(opt: Any, tape: Tape, loss: Tensor) -> None:
                 waiting.discard(position)
 
     try:
-        tape.run_backward(lambda _: sweep_each(tape, loss, opt._parameters, update) or [])
+        tape.run_backward(lambda _: sweep_each(tape, loss, parameters, update) or [])
     finally:
-        if len(waiting) < len(opt._parameters):
+        if len(waiting) < len(parameters):
             for position in waiting:  # after an error: their gradients did not become complete
                 _advance_clock(opt, position)
             opt._skip(waiting)
@@ -84,29 +84,20 @@ def update_each(opt: Any, tape: Tape, loss: Tensor) -> None:
 def _update_one(opt: Any, position: int, g: Tensor) -> None:
     """Updates one parameter, by an optimizer that has this parameter alone, with the slots and sets of `opt` in the same memory.
 
-    The rows of the table after the sets are the program of the schedules, which has to follow the sets of this one, too. They are
-    then copied together, and the sets are written back.
     """
-    rows, program = _sets_of(opt, position), opt._sets[opt._set_count :]
     with door.charged_to(door.OPTIMIZER):
-        table = concat([Tensor(rows), Tensor(program)]).array if opt._program.used else rows
+        table = opt._table.alone(position)
     each = {name: value and [value[position]] for name, value in vars(opt).items() if name in opt.listed}
     alone: Any = object.__new__(type(opt))
-    slots = [[slot[position]] for slot in opt._slots]
-    vars(alone).update(vars(opt), **each, _slots=slots, _sets=table, _plan=None, _placement=[], _pruning=None, _of=opt)
+    vars(alone).update(vars(opt), **each, _memory=opt._memory.part([position]), _table=table, _pruning=None, _of=opt)
     vars(alone).update(_first=position, **opt.apart)
     alone._step([g])
-    if table is not rows:
-        with door.charged_to(door.OPTIMIZER):
-            write(rows, table[: opt._members])
+    with door.charged_to(door.OPTIMIZER):
+        opt._table.adopt(position, table)
 
 
 def _advance_clock(opt: Any, position: int) -> None:
     """Counts a step that has brought a parameter no gradient."""
-    rows, one = _sets_of(opt, position), np.zeros((1, c.SIZE))
+    rows, one = opt._table.of(position), np.zeros((1, c.SIZE))
     one[:, c.CLOCK] = 1
-    write(rows, add(Tensor(rows), Tensor(devices.move(one, opt._device))).array)
-
-
-def _sets_of(opt: Any, position: int) -> Any:
-    return opt._sets[position * opt._members : (position + 1) * opt._members]
+    write(rows, add(Tensor(rows), Tensor(devices.move(one, devices.device_of(rows)))).array)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import kernels_on
 from ..errors import DeviceError, DTypeError, PullbackError, ShapeError
 from ..launch import capturing, door
 from ..launch.made import MadeOutside
@@ -19,8 +18,9 @@ from ..tensors import devices, dtypes
 from ..tensors.creation import asarray
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
-from . import adaptive, arena, reference, scaled, sets as c
+from . import launches, reference, sets as c
 from .adjustable import Adjustable
+from .memory import OptimizerMemory
 
 
 class Launcher(MadeOutside, Adjustable):
@@ -32,70 +32,37 @@ class Launcher(MadeOutside, Adjustable):
     composed: bool = False  # the kernel adds a change that other launches have computed
     kernel: str = ""  # the name of a kernel in csrc/math/update.def; "" for a rule without a kernel
     # The attributes that are None, or have one entry for each parameter.
-    listed: tuple[str, ...] = ("_parameters", "_names", "_averages", "_masks", "_masters", "_constraints", "_dtypes")
+    listed: tuple[str, ...] = ("_parameters", "_names", "_constraints")
     updates_each: bool = True  # an optimizer of one of the parameters, with its slots and sets, does the same to this parameter
     apart: Mapping[str, Any] = {}  # the attributes of such an optimizer that differ, besides those listed
+    _memory: OptimizerMemory
     _of: Any = None  # the optimizer whose memory this one shares, if it updates one parameter of it
     slot_starts: Mapping[str, float] = {}  # what the elements of a slot are before the first step, if not 0
-    _device: str
-    _slots: list[list[Any]]  # for each slot an array for each parameter, or None for a parameter without it
     _averages_weights: bool
     _keeps_masters: bool
     _rounds_at_random: bool
     _first: int = 0  # the number of the first parameter, which chooses the random bits of stochastic rounding
-    _masters: list[Any] | None  # for each parameter of half precision its value in float32, None for the others
-    _averages: list[Any] | None  # moving averages of the weights
-    _masks: list[Any] | None = None  # for each parameter the bytes that are 0 for pruned weights, or None
-    _copied_masks: list[Any] | None = None  # what previews choose masks in, once there was one
     _pruning: Any = None  # the optim.Pruning that chooses the masks
     _scaler: Any = None  # in a step with the gradients of a scaled loss, the numbers of the LossScaler
     _scaled_steps: int = 0  # the number of such steps, which may have changed nothing
-    _plan: Any
-    _placement: list[int]  # the moves of each parameter when they were last checked
-    _dtypes: list[Any]  # those of the parameters when the slots were made
     _constraints: list[Any]  # those whose bounds are in the sets
 
     def _make(self) -> None:
-        """Looks up the parameters' device and kernels, and allocates the slots there."""
-        self._device = self._parameters[0].device
-        arena.place(self._parameters)
-        self._slots = [self._new_slot(name) for name in self.slot_names]
-        self._masters = [self._master(p) for p in self._parameters] if self._keeps_masters else None
-        self._averages = arena.slots_like(self._parameters) if self._averages_weights else None
-        self._kernels: Any = kernels_on(self._device)
-        name = self._own_kernel()
-        self._native: Callable[..., Any] | None = getattr(self._kernels, name, None)
-        if name and self._kernels is not None and self._native is None:
+        """Allocates the memory on the parameters' device, and looks up the kernels there."""
+        shapes = {name: [self._slot_shape(name, i) for i in range(len(self._parameters))] for name in self.slot_names}
+        self._memory = OptimizerMemory(
+            self._parameters, self._members, self._lead, shapes, self.slot_starts, masters=self._keeps_masters,
+            averages=self._averages_weights, updates_slots=not self.composed,
+        )
+        kernels, name = self._memory.kernels, self._own_kernel()
+        self._native: Callable[..., Any] | None = getattr(kernels, name, None)
+        if name and kernels is not None and self._native is None:
             raise PullbackError(
                 f"{type(self).__name__}: there is no kernel {name!r}. `kernel` is the name of a row of csrc/math/update.def "
                 f'followed by "_step", or "" for a rule that runs its formula.'
             )
-        self._measure: Any = getattr(self._kernels, name.replace("_step", "_ratio"), None)
-        self._copied_masks = None
-        self._limit = devices.move(np.array([self._share]), self._device)
-        self._plan = None
-        self._placement = []
-        self._dtypes = [p.dtype for p in self._parameters]
-
-    def _master(self, p: Parameter) -> Any:
-        if p.dtype.itemsize > 2:
-            return None
-        with devices.working(self._device):
-            return p.array.astype("float32")
-
-    def _weights(self) -> list[Any]:
-        """Returns the arrays that an update changes: the parameters or their masters."""
-        masters = self._masters or [None] * len(self._parameters)
-        return [p.array if master is None else master for p, master in zip(self._parameters, masters)]
-
-    def _copies(self) -> list[Any]:
-        """Returns for each parameter with a master the parameter's own array, which an update writes too, and None for others."""
-        masters = self._masters or [None] * len(self._parameters)
-        return [None if master is None else p.array for p, master in zip(self._parameters, masters)]
-
-    def _new_slot(self, name: str) -> list[Any]:
-        shapes = [self._slot_shape(name, i) for i in range(len(self._parameters))]
-        return arena.slots_like(self._parameters, self.slot_starts.get(name, 0), shapes)
+        self._measure: Any = getattr(kernels, name.replace("_step", "_ratio"), None)
+        self._adaptive.make(self._memory.device)
 
     def _slot_shape(self, name: str, i: int) -> tuple[int, ...] | None:
         """Returns the shape of a slot of parameter i, or None if the parameter does not have this slot."""
@@ -125,7 +92,7 @@ class Launcher(MadeOutside, Adjustable):
                     f"step: the gradient of {p.label()} has dtype {g.dtype}, the parameter {p.dtype}. Convert it with .astype."
                 )
         self._follow_constraints()
-        outputs = [self._delta(p, g) for p, g in zip(self._weights(), arrays)] if wanted else None
+        outputs = [self._memory.new_delta(i, g) for i, g in enumerate(arrays)] if wanted else None
         if all([g is None for g in arrays]):
             return None if outputs is None else [Tensor(delta) for delta in outputs]
         if not preview:
@@ -137,9 +104,9 @@ class Launcher(MadeOutside, Adjustable):
                 if self._pruning is not None:
                     self._pruning.begin(arrays, preview)
                 if self._scaler is not None:
-                    scaled.unscale(self, arrays)
-                arrays = adaptive.clipped(self, arrays)
-                table = self._copied_sets() if preview else self._sets
+                    self._clip_norm(arrays, self._table.array, self._scaler)
+                arrays = self._adaptive.before(self._memory, self._table, arrays)
+                table = self._copied_table() if preview else self._table.array
                 self._run(arrays, table, outputs, preview)
                 if not preview:
                     capturing.increment(self, "_steps")
@@ -150,24 +117,8 @@ class Launcher(MadeOutside, Adjustable):
         return None if outputs is None else [Tensor(delta) for delta in outputs]
 
     def _follow_parameters(self) -> None:
-        """Drops the plan if a parameter has moved to different memory. Raises DeviceError or DTypeError if the state that was made
-        for a parameter no longer fits it.
-        """
-        placement = [p.storage.placement for p in self._parameters]
-        if placement == self._placement:
-            return
-        for p, dtype in zip(self._parameters, self._dtypes):
-            if p.device != self._device:
-                raise DeviceError(
-                    f"step: {p.label()} has moved to {p.device}, but the optimizer's state is on {self._device}. Make the "
-                    f"optimizer after moving the parameters."
-                )
-            if p.dtype != dtype:
-                raise DTypeError(
-                    f"step: {p.label()} has changed its dtype from {dtype} to {p.dtype}, but the optimizer's state was made for "
-                    f"{dtype}. Make the optimizer after net.to(pb.{p.dtype})."
-                )
-        self._plan, self._placement = None, placement
+        """Raises DeviceError or DTypeError if the state that was made for a parameter no longer fits it."""
+        self._memory.follow()
 
     def _follow_constraints(self) -> None:
         """Writes the bounds of constraints that the parameters got since the last step into their sets."""
@@ -176,50 +127,44 @@ class Launcher(MadeOutside, Adjustable):
             return
         for i, (least, most) in enumerate(bounds_of(self._parameters)):
             if constraints[i] is not self._constraints[i]:
-                c.write(self._sets, [i], c.LEAST, [[least, most]] * self._members)
+                self._table.write([i], c.LEAST, [[least, most]] * self._members)
         self._constraints = constraints
 
-    def _copied_sets(self) -> Any:
+    def _copied_table(self) -> Any:
         recorded = capturing.thread.recording is not None and self._native is not None
-        return self._kernels.copy(self._sets) if recorded else devices.copied(self._sets)
-
-    def _delta(self, p: Any, g: Any) -> Any:
-        """Returns memory for a change of weights: zeros if it has no gradient, otherwise uninitialized."""
-        if g is None:
-            return devices.full(self._device, p.shape, 0, p.dtype)
-        with devices.working(self._device):
-            return devices.array_module(self._device).empty(p.shape, p.dtype)
+        return self._memory.kernels.copy(self._table.array) if recorded else devices.copied(self._table.array)
 
     def _run(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
-        clips = self._clips_by_norm()
+        memory = self._memory
         self._guard_recording()
+        if self._clips_by_norm():
+            self._clip_norm(grads, table)
         if self._native is not None:
             try:
-                if clips:
-                    self._kernels.clip_norm(grads, table, self._members, None)
                 if self.measured:
-                    self._measure(self._current_plan(), grads, table)
-                self._native(self._current_plan(), grads, table, outputs, preview, self._rounding())
+                    self._measure(memory.plan(), grads, table)
+                self._native(memory.plan(), grads, table, outputs, preview, self._rounding())
                 return
             except Refused as refused:
                 if "another thread" in str(refused):
                     raise PullbackError(f"{type(self).__name__}: {refused}. Let one thread do all steps of an optimizer.") from None
-        self._same_device(grads)
+        memory.check_device(grads)
         if self._own_kernel():
             remedy = "Keep parameters and gradients on one device."
         else:
             remedy = "Return the gradients, and call step() outside."
         capturing.refuse_opaque("an update without a native kernel", remedy)
-        with devices.working(self._device):
-            if clips:
-                reference.clip_norm(grads, table, self._members)
+        with devices.working(memory.device):
             if self.measured:
-                reference.measure(self, self._own_kernel(), self._slots, grads, table)
-            reference.update(self, self._own_kernel(), self._slots, grads, table, outputs, preview)
+                reference.measure(self, memory, self._own_kernel(), grads, table)
+            reference.update(self, memory, self._own_kernel(), grads, table, outputs, preview, self._rounding())
+
+    def _clip_norm(self, grads: list[Any], table: Any, scaler: Any = None) -> None:
+        launches.clip_norm(self._memory.kernels, grads, table, self._members, scaler, check=self._memory.check_device)
 
     def _clips_by_norm(self) -> bool:
         """True if a launch of this step computes the joint norm, for clip_norm. In a scaled step it has been computed already."""
-        return self._most != math.inf and (self._scaler is None or self._share != math.inf)
+        return self._most != math.inf and (self._scaler is None or self._adaptive.clips)
 
     def _skip(self, entries: Iterable[int]) -> None:
         """Notes that a step has updated other parameters, but not these."""
@@ -232,13 +177,14 @@ class Launcher(MadeOutside, Adjustable):
         """Makes a recording of this optimizer's launches valid only while it would launch the same again, on the same table."""
         if capturing.thread.recording is not None:
             whole, alone = self._of or self, self._of is not None
-            sets, clips, used = whole._sets, whole._most != math.inf, whole._program.used
+            table, clips = whole._table, whole._most != math.inf
+            array, used = table.array, table.program.used
             capturing.thread.recording.guard(
                 whole,
                 lambda: (
-                    whole._sets is sets
+                    table.array is array
                     and (whole._most != math.inf) == clips
-                    and (not alone or whole._program.used == used)  # the update of one parameter copies a program that is used
+                    and (not alone or table.program.used == used)  # the update of one parameter copies a program that is used
                 ),
             )
 
@@ -255,57 +201,34 @@ class Launcher(MadeOutside, Adjustable):
 
         Raises: PullbackError, ShapeError, DTypeError, DeviceError. After an error nothing has changed.
         """
-        if not self._program.observes:
+        table = self._table
+        if not table.program.observes:
             raise PullbackError(
                 f"{type(self).__name__}.observe: no learning rate of this optimizer depends on a metric. Make it with "
                 f"lr=optim.schedules.ReduceOnPlateau(1e-3), or with a Product or a Sequential that has one."
             )
-        found, sets = self._metric(metric), self._sets
+        found, array = self._metric(metric), table.array
         if capturing.thread.recording is not None:
-            capturing.thread.recording.guard(self._program, lambda: self._sets is sets and self._program.observes)
+            capturing.thread.recording.guard(table.program, lambda: table.array is array and table.program.observes)
         with door.charged_to(door.OPTIMIZER):
-            if self._kernels is not None:
-                self._kernels.observe(self._sets, found.array, self._set_count, self._members)
-                return
-            capturing.refuse_opaque("observe without native kernels", "Observe outside.")
-            reference.observe(self._sets, found.array, self._set_count)
+            launches.observe(self._memory.kernels, array, found.array, table.count, table.members)
 
     def _metric(self, metric: Any) -> Tensor:
         """Returns a metric as a floating tensor on the optimizer's device. Raises PullbackError."""
         rule = type(self).__name__
         if not isinstance(metric, Tensor):
             numbers = isinstance(metric, (Real, list, tuple))
-            metric = asarray(np.asarray(metric) if numbers else metric, device=self._device)
-        if metric.device != self._device:
+            metric = asarray(np.asarray(metric) if numbers else metric, device=self._memory.device)
+        if metric.device != self._memory.device:
             raise DeviceError(
-                f"{rule}.observe: the metric is on {metric.device}, the optimizer on {self._device}. Move it with "
-                f'.to("{self._device}"), or give a number.'
+                f"{rule}.observe: the metric is on {metric.device}, the optimizer on {self._memory.device}. Move it with "
+                f'.to("{self._memory.device}"), or give a number.'
             )
         if metric.shape not in ((), (self._members,)):
             raise ShapeError(f"{rule}.observe: the metric has shape {metric.shape}; it must be () or ({self._members},), one each.")
         if metric.dtype == dtypes.bool_:
             raise DTypeError(f"{rule}.observe: the metric is a bool; give a number.")
         return metric if dtypes.is_float(metric.dtype) else metric.astype(dtypes.float64)
-
-    def _same_device(self, grads: list[Any]) -> None:
-        """Raises DeviceError if a gradient is not on the device of the optimizer's state."""
-        for p, g in zip(self._parameters, grads):
-            if g is not None and devices.device_of(g) != self._device:
-                raise DeviceError(
-                    f"step: the gradient of {p.label()} is on {devices.device_of(g)}, the parameter on {self._device}. Move it "
-                    f'with .to("{self._device}").'
-                )
-
-    def _planned_slots(self) -> list[list[Any]]:
-        """Returns the slots that the kernel updates."""
-        return self._slots
-
-    def _current_plan(self) -> Any:
-        """Returns the kernel's table of the addresses of weights and slots."""
-        if self._plan is None:
-            slots, optional = self._planned_slots(), (self._averages, self._masks, self._copies())
-            self._plan = self._kernels.update_plan(self._weights(), slots, *optional, self._members)
-        return self._plan
 
 
 def _array(g: Any) -> Any:

@@ -19,7 +19,7 @@ from ..tensors import devices, dtypes
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import Tree
-from . import reference, scaled
+from . import launches, scaled
 from .launcher import Launcher
 from .state import check_entries, floats
 
@@ -163,13 +163,9 @@ class LossScaler(MadeOutside):
             capturing.thread.recording.guard(self, lambda: self._factors == factors)
         kernels = kernels_on(self._numbers.device)
         with door.charged_to(door.OPTIMIZER):
-            if kernels is not None:
-                kernels.update_scale(self._numbers.array, *self._factors)
-                if door.profiling:
-                    door.charge("update_scale")
-            else:
-                capturing.refuse_opaque("scaling a loss without native kernels", "Call scaler.update() outside.")
-                reference.update_scale(self._numbers.array, *self._factors)
+            launches.update_scale(kernels, self._numbers.array, *self._factors)
+            if kernels is not None and door.profiling:
+                door.charge("update_scale")
         self._numbers.storage.changed()
 
     # ---- state

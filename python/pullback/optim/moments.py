@@ -9,7 +9,7 @@ import numpy as np
 
 from ..ops._shapes import flag
 from .groups import Betas, Number, Rate
-from .optimizer import Groups, Optimizer, Params
+from .optimizer import Groups, Optimizer, Params, options
 from .rules import mixed, penalised
 
 
@@ -55,10 +55,7 @@ class Adam(_Moments):
     ) -> None:
         self.amsgrad = flag(type(self).__name__, "amsgrad", amsgrad)
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(
-            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )
+        super().__init__(params, lr, hyper, **options(locals()))
 
     def _choose(self, values: list[Mapping[str, Any]]) -> None:
         if self.amsgrad:
@@ -88,11 +85,7 @@ class AdamW(Adam):
         ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
         stochastic_rounding: bool = False,
     ) -> None:
-        common: Any = {
-            "clip_norm": clip_norm, "clip_value": clip_value, "groups": groups, "ema": ema, "master_weights": master_weights,
-            "clip_adaptive": clip_adaptive, "stochastic_rounding": stochastic_rounding,
-        }
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **common)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **options(locals()))
 
 
 class LAMB(_Moments):
@@ -114,10 +107,7 @@ class LAMB(_Moments):
         stochastic_rounding: bool = False,
     ) -> None:
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(
-            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )
+        super().__init__(params, lr, hyper, **options(locals()))
 
     def formula(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Sequence[Any]]:
         _, m, v = self._averaged(p, g, slots, h)
@@ -146,10 +136,7 @@ class Adamax(Optimizer):
         stochastic_rounding: bool = False,
     ) -> None:
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(
-            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )
+        super().__init__(params, lr, hyper, **options(locals()))
 
     def _step_numbers(self, h: Any) -> Sequence[float]:
         return [1 - h.betas[0] ** h.step]
@@ -182,10 +169,7 @@ class NAdam(_Moments):
         self.decoupled = flag(type(self).__name__, "decoupled_weight_decay", decoupled_weight_decay)
         self.kernel = "nadam_decoupled_step" if decoupled_weight_decay else "nadam_step"
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum_decay": momentum_decay}
-        super().__init__(
-            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )
+        super().__init__(params, lr, hyper, **options(locals()))
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "decoupled_weight_decay": self.decoupled}
@@ -222,10 +206,7 @@ class RAdam(_Moments):
         self.decoupled = flag(type(self).__name__, "decoupled_weight_decay", decoupled_weight_decay)
         self.kernel = "radam_decoupled_step" if decoupled_weight_decay else "radam_step"
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(
-            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )
+        super().__init__(params, lr, hyper, **options(locals()))
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "decoupled_weight_decay": self.decoupled}

@@ -22,9 +22,8 @@ from . import arena, groups as grouping, sets as c
 from .auxiliary import WithAuxiliary
 from .composed import Hyper
 from .groups import Number, Rate
-from .masters import exact
 from .moments import AdamW
-from .optimizer import Groups, Optimizer, Params
+from .optimizer import Groups, Optimizer, Params, options
 from .orthogonal import orthogonal
 from .scaled import chosen
 
@@ -121,10 +120,7 @@ class Muon(WithAuxiliary):
         _one_of("dtype", dtype, _PRECISIONS)
         self._given = _checked_auxiliary(auxiliary, auxiliary_options, auxiliary_names)
         hyper = {"momentum": momentum, "weight_decay": weight_decay, "ns_coefficients": ns_coefficients, "eps": eps}
-        super().__init__(
-            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )
+        super().__init__(params, lr, hyper, **options(locals()))
 
     def _takes(self, shape: tuple[int, ...]) -> bool:
         return len(shape) == 2 or (self.flatten and len(shape) > 2)
@@ -158,12 +154,12 @@ class Muon(WithAuxiliary):
                 self._buckets.setdefault(self._kind(i), []).append(i)
         for (rows, columns, dtype), entries in self._buckets.items():
             side, wide = min(rows, columns), arena.slot_dtype(self._parameters[entries[0]])
-            stack = arena.adjacent([(len(entries) * self._members, rows, columns)], wide, self._device)[0]
+            stack = arena.adjacent([(len(entries) * self._members, rows, columns)], wide, self._memory.device)[0]
             self._stacks[rows, columns, dtype] = stack
             for i, part in self._cut(stack, entries):
-                self._slots[0][i] = part
+                self._memory.slots["momentum"][i] = part
             for each in (wide, dtypes.float32):
-                self._eyes[side, str(each)] = eye(side, dtype=each, device=self._device)
+                self._eyes[side, str(each)] = eye(side, dtype=each, device=self._memory.device)
 
     def __getstate__(self) -> dict[str, Any]:
         made = ("_buckets", "_stacks", "_eyes")
@@ -220,7 +216,8 @@ class Muon(WithAuxiliary):
         rows, columns, _ = kind
         g = self._clipped(self._stacked([grads[i] for i in entries], kind, h.rate.dtype), h)
         whole = entries == self._buckets[kind]
-        old = Tensor(self._stacks[kind]) if whole else self._stacked([self._slots[0][i] for i in entries], kind, h.rate.dtype)
+        slots = self._memory.slots["momentum"]
+        old = Tensor(self._stacks[kind]) if whole else self._stacked([slots[i] for i in entries], kind, h.rate.dtype)
         momentum = old * h.keep + g * h.enter
         x = momentum * h.ratio + g if self.nesterov else momentum  # The norm divides x, so that its scale matters only for eps.
         if not preview:
@@ -231,7 +228,7 @@ class Muon(WithAuxiliary):
         numbers = [in_dtype(number, x.dtype) for number in (h.a, h.b, h.c, h.eps, h.rate * self._adjustment(rows, columns))]
         unit = self._eyes[min(rows, columns), str(x.dtype)]
         step = orthogonal(x, unit, (numbers[0], numbers[1], numbers[2]), numbers[3], numbers[4], self.ns_steps, narrow)
-        weights = self._stacked([exact(self, i).array for i in entries], kind, h.rate.dtype)
+        weights = self._stacked([self._memory.exact(i).array for i in entries], kind, h.rate.dtype)
         return in_dtype(step, h.rate.dtype) - weights * h.decay
 
     def _stacked(self, arrays: Sequence[Any], kind: Kind, dtype: Any) -> Tensor:
@@ -248,11 +245,11 @@ class Muon(WithAuxiliary):
 
     def _keep(self, kind: Kind, entries: Sequence[int], momentum: Tensor) -> None:
         """Writes the new momenta."""
-        if entries == self._buckets[kind] and self._masks is None:
+        if entries == self._buckets[kind] and self._memory.masks is None:
             write(self._stacks[kind], chosen(self._go, momentum, self._stacks[kind]).array)
             return
         for i, part in self._cut(momentum.array, entries):
-            self._write_slot(self._slots[0][i], Tensor(part), None if self._masks is None else self._masks[i])
+            self._write_slot(self._memory.slots["momentum"][i], Tensor(part), self._memory.mask(i))
 
     def _adjustment(self, rows: int, columns: int) -> float:
         """Returns the factor of the learning rate for matrices of this shape."""

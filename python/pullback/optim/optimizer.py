@@ -21,23 +21,21 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import Dataclass, Tree
 from . import gates, groups as grouping, sets as c, state
+from .adaptive import AdaptiveClipping
 from .adjustable import unlimited
 from .arguments import MISSING, Form, dicts, names, of_arguments, trainable
 from .gates import Gate
 from .groups import Group, Number
 from .launcher import Launcher, bounds_of
 from .loss_scaler import LossScaler
-from .program import SPARE, Program
 from .projection import Projection
 from .schedules.schedule import Schedule
+from .table import SetTable
 
 Params = Iterable[Any] | Dataclass  # Parameters in a list, an iterator, or any nested structure
 Groups = Mapping[str, Mapping[str, Any]]  # hyper-parameters by patterns of names
 # The attributes that a copy creates again in _make().
-_MADE: Final = (
-    "_averages", "_copied_masks", "_device", "_dtypes", "_kernels", "_limit", "_masters", "_measure", "_native", "_plan",
-    "_placement",
-)
+_MADE: Final = ("_measure", "_memory", "_native")
 
 
 @explain_arguments
@@ -106,7 +104,7 @@ class Optimizer(Launcher, metaclass=HintingABC):
         self._keeps_masters = flag(rule, "master_weights", master_weights)
         listed = listed or grouping.split(rule, self._parameters, self._names, groups)
         self._groups = self._grouped(listed)
-        self._share = unlimited(rule, "clip_adaptive", clip_adaptive)
+        self._adaptive = AdaptiveClipping(unlimited(rule, "clip_adaptive", clip_adaptive))
         if self._rounds_at_random and self._keeps_masters:
             raise PullbackError(
                 f"{rule}: master_weights and stochastic_rounding are two ways to keep changes that half precision would lose. Give "
@@ -118,7 +116,7 @@ class Optimizer(Launcher, metaclass=HintingABC):
         for group in self._groups:
             group.rule._validate(group.values())
         self._choose([group.values() for group in self._groups])
-        self._sets = self._new_sets()
+        self._fill_table()
         self._steps = 0  # a copy on the host of the number of steps, which can be read without waiting for the device
         self._make()
 
@@ -126,15 +124,15 @@ class Optimizer(Launcher, metaclass=HintingABC):
         """Returns the groups of (name, indices of parameters, own values)."""
         return [Group(self, k, name, at, self._checked_group(name, own)) for k, (name, at, own) in enumerate(listed)]
 
-    def _new_sets(self) -> Any:
-        table = np.zeros((self._set_count, c.SIZE))
-        table[:, c.CLIP_FACTOR], table[:, c.CLIP_NORM], table[:, c.GRADIENT_SCALE] = 1.0, self._most, self._scale
-        table[:, c.LEAST : c.MOST + 1] = np.repeat(bounds_of(self._parameters), self._members, axis=0)
+    def _fill_table(self) -> None:
+        table = self._table = SetTable(len(self._parameters), self._members)
+        for index, number in ((c.CLIP_FACTOR, 1.0), (c.CLIP_NORM, self._most), (c.GRADIENT_SCALE, self._scale)):
+            table.write_all(index, number)
+        table.array[:, c.LEAST : c.MOST + 1] = np.repeat(bounds_of(self._parameters), self._members, axis=0)
         self._constraints = [p.constraint for p in self._parameters]
-        self._sets, self._program = table, Program(np.zeros((SPARE, c.SIZE)), self._members)
         for group in self._groups:
             self._write([group], list(group.rule._defaults))
-        return devices.move(self._sets, self._parameters[0].device)
+        table.move_to(self._parameters[0].device)
 
     def __repr__(self) -> str:
         numbers = sum([p.size for p in self._parameters])
@@ -164,7 +162,7 @@ class Optimizer(Launcher, metaclass=HintingABC):
         It is a float, or an array of one norm per member.
         """
         capturing.refuse("reading gradient_norm", "Read it after the call: a replay would return the norm of the first one.")
-        norms = devices.move(self._sets, "cpu")[: self._members, c.GRADIENT_NORM]
+        norms = self._table.on_host()[: self._members, c.GRADIENT_NORM]
         return norms.copy() if self._lead else float(norms[0])
 
     def slots(self, p: Parameter) -> dict[str, Tensor]:
@@ -174,15 +172,7 @@ class Optimizer(Launcher, metaclass=HintingABC):
         precision weights, "master".
         """
         capturing.refuse("slots()", "Ask for them outside.")
-        return self._slots_at(self._index(p))
-
-    def _slots_at(self, i: int) -> dict[str, Tensor]:
-        return {name: Tensor(devices.copied(slot[i])) for name, slot in self._state().items() if slot[i] is not None}
-
-    def _state(self) -> dict[str, list[Any]]:
-        """Returns all state tensors by name, each as one array for each parameter, or None for a parameter without it."""
-        kept = {"average": self._averages, "master": self._masters}
-        return {**dict(zip(self.slot_names, self._slots)), **{name: arrays for name, arrays in kept.items() if arrays is not None}}
+        return self._memory.copied(self._index(p))
 
     @property
     def pruning(self) -> Any:
@@ -194,12 +184,12 @@ class Optimizer(Launcher, metaclass=HintingABC):
 
         Before the first step with a gradient it is the parameter's value. A read waits for the step.
         """
-        if self._averages is None:
+        if self._memory.averages is None:
             raise PullbackError(f"{type(self).__name__} keeps no average of the weights; make it with ema=0.999.")
         capturing.refuse("averaged()", "Ask for it outside.")
         i = self._index(p)
-        untouched = devices.move(self._sets, "cpu")[i * self._members, c.STEP] == 0
-        return Tensor(devices.copied(p.array)) if untouched else Tensor(devices.copied(self._averages[i]))
+        untouched = self._table.on_host()[i * self._members, c.STEP] == 0
+        return Tensor(devices.copied(p.array)) if untouched else Tensor(devices.copied(self._memory.averages[i]))
 
     def _index(self, p: Any) -> int:
         for i, mine in enumerate(self._parameters):
@@ -228,22 +218,15 @@ class Optimizer(Launcher, metaclass=HintingABC):
         __setstate__ looks up the kernels and allocates the memory again.
         """
         capturing.refuse("copying an optimizer", "Copy it outside.")
-        slots = [[None if x is None else np.array(devices.move(x, "cpu")) for x in slot] for slot in self._state().values()]
-        table = np.array(devices.move(self._sets, "cpu"))
-        masks = self._masks and [None if mask is None else np.array(devices.move(mask, "cpu")) for mask in self._masks]
-        kept = {k: x for k, x in vars(self).items() if k not in _MADE}
-        return {**kept, "_sets": table, "_slots": slots, "_masks": masks}
+        return {**{k: x for k, x in vars(self).items() if k not in _MADE}, "_saved": self._memory.on_host()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restores the optimizer around the copied Parameters, with separate slots and sets on their device."""
+        saved = state.pop("_saved")
         vars(self).update(state)
         self._make()
-        for slot, saved in zip(self._state().values(), state["_slots"]):
-            for array, value in zip(slot, saved):
-                if array is not None:
-                    devices.write(array, devices.move(value, self._device))
-        self._sets = devices.move(state["_sets"], self._device)
-        self._masks = self._masks and [None if mask is None else devices.move(mask, self._device) for mask in self._masks]
+        self._memory.restore(saved)
+        self._table.move_to(self._memory.device)
         self._pruning = self._pruning and self._pruning.of(self)
 
     # ---- updates
@@ -274,23 +257,31 @@ class Optimizer(Launcher, metaclass=HintingABC):
         return self._step(self._form.one_each(grads), return_delta)
 
     def _step(self, leaves: list[Any], wanted: bool = False) -> list[Tensor] | None:
-        projected = Projection(self, leaves, wanted)
+        projection = self._projection(leaves, wanted)
         deltas = self._update(leaves, preview=False, wanted=wanted)
         for p, g in zip(self._parameters, leaves):
             if g is not None:
                 p.storage.changed()
-        projected.apply(deltas)
+        if projection is not None:
+            projection.apply(deltas)
         return deltas
 
     def preview(self, grads: Tree) -> list[Tensor]:
         """Returns what `step(grads)` would add to each parameter, after constraints. Changes nothing."""
-        leaves, masks = self._form.one_each(grads), self._masks
-        projected = Projection(self, leaves, False)
+        leaves, masks = self._form.one_each(grads), self._memory.masks
+        projection = self._projection(leaves, False)
         try:
-            return projected.changes(self._update(leaves, preview=True, wanted=True) or [])
+            deltas = self._update(leaves, preview=True, wanted=True) or []
+            return deltas if projection is None else projection.changes(deltas)
         finally:
-            if self._masks is not masks:  # A preview chooses copies of the masks of pruned weights.
-                self._masks, self._plan = masks, None
+            self._memory.masks = masks  # A preview chooses copies of the masks of pruned weights.
+
+    def _projection(self, leaves: list[Any], wanted: bool) -> Projection | None:
+        """Returns the constraints that follow the kernel, None if there are none. They are all but bounds."""
+        limits = [None if g is None else p.constraint for p, g in zip(self._parameters, leaves)]
+        entries = [i for i, limit in enumerate(limits) if limit is not None and not hasattr(limit, "bounds")]
+        scaled = self._scaler is not None
+        return Projection(self._memory, self._table, entries, wanted=wanted, scaled=scaled) if entries else None
 
     def minimize(
         self, loss_fn: Callable[..., Tensor], *args: Any, gate: Gate = "graph", scaler: LossScaler | None = None
@@ -360,6 +351,14 @@ class Optimizer(Launcher, metaclass=HintingABC):
     def _step_numbers(self, h: Any) -> Sequence[float]:
         """Returns the first numbers of the rule in this step, at most four, from those of the last one, h.numbers."""
         return ()
+
+
+_OPTIONS: Final = tuple(Optimizer.__init__.__kwdefaults__ or ())
+
+
+def options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options that all rules have, which the arguments of a rule's constructor include."""
+    return {name: given[name] for name in _OPTIONS}
 
 
 def _count(n: int, what: str) -> str:

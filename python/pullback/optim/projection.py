@@ -23,8 +23,9 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from . import sets as c
 from .constraints import Constraint, MaxNorm, Simplex, UnitNorm
-from .masters import exact
+from .memory import OptimizerMemory
 from .scaled import chosen, goes
+from .table import SetTable
 
 LIMITS: Any = {MaxNorm: 0, UnitNorm: 1, Simplex: 2}  # the numbers of the constraints along axes in csrc/math/projection.h
 Vectors = tuple[int, int, float]  # the length of vectors, the distance of their elements, and the largest norm
@@ -41,37 +42,30 @@ class Projection:
     Raises ShapeError if a constraint does not fit the shape of its parameter, or of a member of it.
     """
 
-    def __init__(self, opt: Any, grads: Sequence[Any], wanted: bool) -> None:
-        self._opt = opt
-        self._entries = [
-            i
-            for i, (p, g) in enumerate(zip(opt._parameters, grads))
-            if g is not None and p.constraint is not None and not hasattr(p.constraint, "bounds")
-        ]
+    def __init__(self, memory: OptimizerMemory, table: SetTable, entries: Sequence[int], *, wanted: bool, scaled: bool) -> None:
+        self._memory, self._table, self._entries = memory, table, entries
         self._before: dict[int, Tensor] = {}
         self._averages: dict[int, Tensor] = {}
         self._kept_if_skipped: list[tuple[Any, Tensor]] = []  # in a scaled step, all arrays that this may change, and copies
         self._projected: dict[int, list[tuple[int, Vectors]]] = {}  # by the number of their limit
         self._others: list[int] = []
-        if not self._entries:
-            return
         for i in self._entries:
-            p = opt._parameters[i]
+            p = memory.parameters[i]
             if isinstance(p.constraint, Constraint):
-                p.constraint.check(p.shape[opt._lead :])
+                p.constraint.check(p.shape[memory.lead :])
             limit = LIMITS.get(type(p.constraint))
-            found = None if limit is None or opt._kernels is None else _vectors(p.constraint, p.shape[opt._lead :])
+            found = None if limit is None or memory.kernels is None else _vectors(p.constraint, p.shape[memory.lead :])
             if limit is None or found is None:
                 self._others.append(i)
             else:
                 self._projected.setdefault(limit, []).append((i, found))
         with door.charged_to(door.OPTIMIZER):
             if wanted:
-                self._before = {i: copy(exact(opt, i)) for i in self._entries}
-            if opt._averages is not None:
-                self._averages = {i: copy(Tensor(opt._averages[i])) for i in self._entries}
-            if opt._scaler is not None:
-                each = [kept[i] for i in self._entries for kept in (opt._weights(), opt._copies(), opt._averages) if kept]
+                self._before = {i: copy(memory.exact(i)) for i in self._entries}
+            if memory.averages is not None:
+                self._averages = {i: copy(Tensor(memory.averages[i])) for i in self._entries}
+            if scaled:
+                each = [kept[i] for i in self._entries for kept in (memory.weights(), memory.copies(), memory.averages) if kept]
                 self._kept_if_skipped = [(array, copy(Tensor(array))) for array in each if array is not None]
 
     def apply(self, deltas: list[Tensor] | None) -> None:
@@ -79,23 +73,20 @@ class Projection:
 
         All functions are evaluated before the first result is written. If one raises, the others' results are written first.
         """
-        if not self._entries:
-            return
-        opt, failed = self._opt, None
+        memory, failed = self._memory, None
         found: dict[int, Tensor] = {}
         with door.charged_to(door.OPTIMIZER):
             for i in self._others:
                 try:
-                    found[i] = projected(opt, i, _new(opt, i))
+                    found[i] = projected(memory, i, _new(memory, i))
                 except Exception as error:
                     failed = failed or error
-            weights, copies = opt._weights(), opt._copies()
+            weights, copies = memory.weights(), memory.copies()
             self._project(lambda i: (weights[i], copies[i], deltas and deltas[i].array, *self._kept(i)))
             for i, value in found.items():
                 self._write(i, value, deltas)
-            go = goes(opt)
             for array, before in self._kept_if_skipped:
-                write(array, chosen(go, Tensor(array), before.array).array)
+                write(array, chosen(goes(self._table), Tensor(array), before.array).array)
         if failed is not None:
             raise failed
 
@@ -103,51 +94,48 @@ class Projection:
         """Launches the projections. tensors(i): parameter i's weights, and what follows them in csrc/bindings/projection.cpp."""
         for limit, entries in self._projected.items():
             given = [(*vectors, *tensors(i)) for i, vectors in entries]
-            self._opt._kernels.project(limit, given)
+            self._memory.kernels.project(limit, given)
             if door.profiling:
                 door.charge("project")
 
     def _kept(self, i: int) -> tuple[Any, ...]:
         """Returns the moving average of parameter i, what its weights and its average were, its mask, and its sets."""
-        opt = self._opt
+        memory = self._memory
         before, old = [kept[i].array if i in kept else None for kept in (self._before, self._averages)]
-        average = None if opt._averages is None else opt._averages[i]
-        return average, before, old, opt._masks and opt._masks[i], opt._sets[i * opt._members : (i + 1) * opt._members]
+        average = None if memory.averages is None else memory.averages[i]
+        return average, before, old, memory.mask(i), self._table.of(i)
 
     def _write(self, i: int, value: Tensor, deltas: list[Tensor] | None) -> None:
-        p, weights, low = self._opt._parameters[i], self._opt._weights()[i], self._opt._copies()[i]
+        p, weights, low = self._memory.parameters[i], self._memory.weights()[i], self._memory.copies()[i]
         if deltas is not None:
             deltas[i] = _change(self._before[i], Tensor(weights), deltas[i], value)
         write(weights, value.array)
         if low is not None:
             write(low, in_dtype(value, p.dtype).array)
         p.storage.age()  # A function may have kept a view.
-        if i in self._averages:
-            write(self._opt._averages[i], self._averaged(i, value).array)
+        if i in self._averages and self._memory.averages is not None:
+            write(self._memory.averages[i], self._averaged(i, value).array)
 
     def changes(self, deltas: list[Tensor]) -> list[Tensor]:
         """Returns the changes that a preview computed, `deltas`, with the constraints applied to a copy of the values."""
-        result, opt = list(deltas), self._opt
-        if not self._entries:
-            return result
+        result, memory = list(deltas), self._memory
         with door.charged_to(door.OPTIMIZER):
-            before = {i: exact(opt, i) for i in self._entries}
+            before = {i: memory.exact(i) for i in self._entries}
             new = {i: add(before[i], deltas[i]) for i in self._entries}
             self._project(lambda i: (new[i].array, None, deltas[i].array, None, before[i].array, None, *self._kept(i)[3:]))
             for i in self._others:
-                result[i] = _change(before[i], new[i], deltas[i], projected(opt, i, new[i]))
+                result[i] = _change(before[i], new[i], deltas[i], projected(memory, i, new[i]))
         return result
 
     def _averaged(self, i: int, value: Tensor) -> Tensor:
         """Returns the moving average of parameter i after this step, by the formula of the kernel."""
-        opt, old = self._opt, self._averages[i]
-        sets = opt._sets[i * opt._members : (i + 1) * opt._members]
-        shape = (-1, *[1] * (old.ndim - 1)) if opt._members > 1 else ()
+        old, sets = self._averages[i], self._table.of(i)
+        shape = (-1, *[1] * (old.ndim - 1)) if self._memory.members > 1 else ()
         steps, share = [Tensor(sets[:, k]).reshape(shape) for k in (c.STEP, c.KEEP)]
         later = greater(steps, 1.0)  # The first step sets the average to the weights.
         keep, take = where(later, share, 0.0), where(later, subtract(1.0, share), 1.0)
         parts = [multiply(in_dtype(x, old.dtype), in_dtype(y, old.dtype)) for x, y in ((keep, old), (take, value))]
-        return _masked(opt, i, add(*parts))
+        return _masked(self._memory, i, add(*parts))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -162,25 +150,26 @@ def _vectors(constraint: Any, shape: tuple[int, ...]) -> Vectors | None:
     return math.prod(shape[first:end]), math.prod(shape[end:]), getattr(constraint, "c", 1.0)
 
 
-def projected(opt: Any, i: int, value: Tensor) -> Tensor:
+def projected(memory: OptimizerMemory, i: int, value: Tensor) -> Tensor:
     """Returns the value after the constraint of the optimizer's parameter i, in the dtype of the value. Pruned weights are 0.
 
     Raises ShapeError if a function returns another shape.
     """
-    p = opt._parameters[i]
+    p = memory.parameters[i]
     constraint: Any = p.constraint
     if constraint is None:
-        return _masked(opt, i, value)
+        return _masked(memory, i, value)
     if isinstance(constraint, Constraint):
-        kept = value if constraint.pruned == 0 else _masked(opt, i, constraint.marked(value), constraint.pruned)
-        return _masked(opt, i, constraint.project(kept, bool(opt._lead)))
-    if opt._lead:
-        return _masked(opt, i, stack([_result(p, constraint, value[m]) for m in range(opt._members)]))
-    return _masked(opt, i, _result(p, constraint, value))
+        kept = value if constraint.pruned == 0 else _masked(memory, i, constraint.marked(value), constraint.pruned)
+        return _masked(memory, i, constraint.project(kept, bool(memory.lead)))
+    if memory.lead:
+        return _masked(memory, i, stack([_result(p, constraint, value[m]) for m in range(memory.members)]))
+    return _masked(memory, i, _result(p, constraint, value))
 
 
-def _masked(opt: Any, i: int, value: Tensor, pruned: float = 0.0) -> Tensor:
-    return value if opt._masks is None or opt._masks[i] is None else where(Tensor(opt._masks[i]), value, pruned)
+def _masked(memory: OptimizerMemory, i: int, value: Tensor, pruned: float = 0.0) -> Tensor:
+    mask = memory.mask(i)
+    return value if mask is None else where(Tensor(mask), value, pruned)
 
 
 def _change(before: Tensor, new: Tensor, delta: Tensor, value: Tensor) -> Tensor:
@@ -188,13 +177,13 @@ def _change(before: Tensor, new: Tensor, delta: Tensor, value: Tensor) -> Tensor
     return where(equal(value, new), delta, subtract(value, before))
 
 
-def _new(opt: Any, i: int) -> Tensor:
+def _new(memory: OptimizerMemory, i: int) -> Tensor:
     """Returns the value that the kernel has written: a copy of the master, or a view of the parameter, which tapes do not watch,
     and which becomes stale when the parameter changes.
     """
-    p: Parameter = opt._parameters[i]
-    if opt._copies()[i] is not None:
-        return copy(Tensor(opt._weights()[i]))
+    p: Parameter = memory.parameters[i]
+    if memory.copies()[i] is not None:
+        return copy(Tensor(memory.weights()[i]))
     view = Tensor(p.array)
     p.storage.add_view(view)
     return view

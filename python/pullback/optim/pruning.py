@@ -14,6 +14,7 @@ from ..tensors import devices, dtypes
 from ..tensors.creation import asarray
 from ..tensors.tensor import Tensor
 from ..tree import in_order
+from .memory import OptimizerMemory
 from .optimizer import Optimizer, Params
 from .sparsity import Sparsity, as_sparsity, checked_share
 
@@ -70,11 +71,15 @@ class Pruning(MadeOutside):
             masks[i] = devices.full(opt.parameters[i].device, opt.parameters[i].shape, True, dtypes.bool_)
         self._set(masks, self)
 
+    @property
+    def _memory(self) -> OptimizerMemory:
+        return self._opt._memory
+
     def _set(self, masks: list[Any] | None, pruning: Pruning | None) -> None:
-        self._opt._masks, self._opt._copied_masks, self._opt._plan, self._opt._pruning = masks, None, None, pruning
+        self._memory.masks, self._memory.copied_masks, self._opt._pruning = masks, None, pruning
 
     def __repr__(self) -> str:
-        weights = sum([self._opt._parameters[i].size for i in self._entries])
+        weights = sum([self._memory.parameters[i].size for i in self._entries])
         return (
             f"Pruning({self.schedule}, scope={self.scope!r}; {len(self._entries)} parameters of {weights:,} weights, "
             f"{self._share():.1%} pruned in the next step)"
@@ -86,10 +91,10 @@ class Pruning(MadeOutside):
 
         A read waits for the last step.
         """
-        members = self._opt._members
+        members = self._memory.members
         pruned = sum([(~mask).reshape(members, -1).sum(axis=1) for mask in self._read()])
-        shares: Any = pruned / sum([self._opt._parameters[i].size // members for i in self._entries])
-        return shares if self._opt._lead else float(shares[0])
+        shares: Any = pruned / sum([self._memory.parameters[i].size // members for i in self._entries])
+        return shares if self._memory.lead else float(shares[0])
 
     def report(self) -> dict[str, float]:
         """Returns the share of pruned weights of each parameter, by its name in the optimizer's state. Waits for the last step."""
@@ -98,7 +103,7 @@ class Pruning(MadeOutside):
     def masks(self) -> dict[str, Tensor]:
         """Returns copies of the masks, False for pruned weights, by the names of the parameters in the optimizer's state."""
         self._refuse("masks()")
-        return {self._opt._names[i]: Tensor(devices.copied(self._opt._masks[i])) for i in self._entries}
+        return {self._opt._names[i]: Tensor(devices.copied(self._masks()[i])) for i in self._entries}
 
     def remove(self) -> None:
         """Ends the pruning. The weights stay as they are, zeros included, but the following steps may change all of them.
@@ -117,11 +122,14 @@ class Pruning(MadeOutside):
         self._check_used()
         capturing.refuse(f"reading {what}", "Read it outside.")
 
+    def _masks(self) -> list[Any]:
+        return self._memory.masks or []
+
     def _read(self) -> Iterator[Any]:
         """Yields the masks as NumPy arrays."""
         self._refuse("the masks")
         for i in self._entries:
-            yield devices.move(self._opt._masks[i], "cpu")
+            yield devices.move(self._masks()[i], "cpu")
 
     def _share(self) -> float:
         return checked_share("Pruning", f"the schedule after {self._opt._steps} steps", self.schedule(self._opt._steps))
@@ -133,16 +141,16 @@ class Pruning(MadeOutside):
 
         For a preview it gives the optimizer copies of the masks, and chooses these. The caller puts the masks back.
         """
-        opt, present = self._opt, [i for i in self._entries if grads[i] is not None]
+        memory, present = self._memory, [i for i in self._entries if grads[i] is not None]
+        masks: Any = memory.masks
         if not preview:
-            self._prepare(self, lambda: self._choose(present, opt._masks, self._chosen))
+            self._prepare(self, lambda: self._choose(present, masks, self._chosen))
             return
-        masks = opt._masks
-        if opt._copied_masks is None:
-            opt._copied_masks = [None if mask is None else devices.copied(mask) for mask in masks]
-        copies = opt._copied_masks
+        if memory.copied_masks is None:
+            memory.copied_masks = [None if mask is None else devices.copied(mask) for mask in masks]
+        copies = memory.copied_masks
         self._prepare(copies, lambda: self._choose_copies(present, masks, copies))
-        opt._masks, opt._plan = copies, None
+        memory.masks = copies
 
     def _prepare(self, key: Any, choose: Callable[[], None]) -> None:
         if capturing.thread.recording is not None:
@@ -162,7 +170,7 @@ class Pruning(MadeOutside):
             return
 
         def run() -> None:
-            with devices.working(self._opt._device):
+            with devices.working(self._memory.device):
                 for entries in [present] if self.scope == "global" else [[i] for i in late]:
                     self._prune(share, entries, masks)
 
@@ -175,10 +183,10 @@ class Pruning(MadeOutside):
 
     def _prune(self, share: float, entries: Sequence[int], all_masks: list[Any]) -> None:
         """Chooses the masks of these entries, which are compared with each other."""
-        opt, members = self._opt, self._opt._members
-        xp = devices.array_module(opt._device)
+        memory, members = self._memory, self._memory.members
+        xp = devices.array_module(memory.device)
         masks = [all_masks[i].reshape(members, -1) for i in entries]
-        keys = [_keys(xp, opt._parameters[i].array, members) for i in entries]
+        keys = [_keys(xp, memory.parameters[i].array, members) for i in entries]
         key, mask = [xp.concatenate(x, axis=1) if len(x) > 1 else x[0] for x in (keys, masks)]
         length = key.shape[1]
         # Pruned weights come first, with keys of which no two are equal, because many equal ones slow the selection down.
@@ -209,7 +217,7 @@ class Pruning(MadeOutside):
         """
         names = {self._opt._names[i]: i for i in self._entries}
         if given is None:
-            free = {name: np.ones(self._opt._parameters[i].shape, bool) for name, i in names.items()}
+            free = {name: np.ones(self._memory.parameters[i].shape, bool) for name, i in names.items()}
             given = {"masks": free, "sparsities": dict.fromkeys(names, 0.0)}
         for what in ("masks", "sparsities"):
             part = given.get(what) if isinstance(given, Mapping) else None
@@ -217,13 +225,13 @@ class Pruning(MadeOutside):
                 raise PullbackError(f"load_state_dict: the state has no {what} for exactly {', '.join(names)}, which are pruned.")
         pairs, shares = [], {}
         for name, i in names.items():
-            mask = asarray(given["masks"][name], device=self._opt._device).array
-            if mask.shape != self._opt._parameters[i].shape or mask.dtype != dtypes.bool_:
+            mask = asarray(given["masks"][name], device=self._memory.device).array
+            if mask.shape != self._memory.parameters[i].shape or mask.dtype != dtypes.bool_:
                 raise PullbackError(
                     f'load_state_dict: the mask of "{name}" has shape {mask.shape} and dtype {mask.dtype}; it must be bools of '
-                    f"shape {self._opt._parameters[i].shape}."
+                    f"shape {self._memory.parameters[i].shape}."
                 )
-            pairs.append((self._opt._masks[i], mask))
+            pairs.append((self._masks()[i], mask))
             shares[i] = checked_share("load_state_dict", f'the sparsity of "{name}"', given["sparsities"][name])
         return pairs, shares
 
@@ -235,8 +243,8 @@ class Pruning(MadeOutside):
 def _entries(opt: Any, params: Any) -> list[int]:
     """Returns the indices of the parameters to prune. Raises PullbackError."""
     if params is None:
-        lead = 1 + opt._lead
-        found = [i for i, p in enumerate(opt._parameters) if p.ndim > lead and p.size]
+        lead = 1 + opt._memory.lead
+        found = [i for i, p in enumerate(opt.parameters) if p.ndim > lead and p.size]
         if not found:
             raise PullbackError("Pruning: no parameter of the optimizer has two axes or more; name those to prune with params=.")
         return found
@@ -244,7 +252,7 @@ def _entries(opt: Any, params: Any) -> list[int]:
     found = sorted({opt._index(p) for p in in_order(named)})
     if not found:
         raise PullbackError("Pruning: params is empty; give the Parameters to prune.")
-    return [i for i in found if opt._parameters[i].size]
+    return [i for i in found if opt.parameters[i].size]
 
 
 def _keys(xp: Any, weights: Any, members: int) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import PullbackError
 from ..ops._shapes import flag
 from .groups import Betas, Number, Rate, checked
-from .optimizer import Groups, Optimizer, Params
+from .optimizer import Groups, Optimizer, Params, options
 
 
 class SGD(Optimizer):
@@ -37,10 +37,7 @@ class SGD(Optimizer):
     ) -> None:
         self.nesterov = flag("SGD", "nesterov", nesterov)
         hyper = {"momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
-        super().__init__(
-            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )
+        super().__init__(params, lr, hyper, **options(locals()))
 
     def _choose(self, values: list[Mapping[str, Any]]) -> None:
         if _any_momentum(values):
@@ -83,7 +80,7 @@ def _any_momentum(values: list[Mapping[str, Any]]) -> bool:
 
 def refuse_late_momentum(opt: Optimizer, values: Mapping[str, Any]) -> None:
     """Raises PullbackError for momentum in an optimizer that was made without the slot for it."""
-    if "_placement" in vars(opt) and "momentum" not in opt.slot_names and _any_momentum([values]):
+    if "_memory" in vars(opt) and "momentum" not in opt.slot_names and _any_momentum([values]):
         raise PullbackError(
             f"{type(opt).__name__}: momentum={values['momentum']}; this optimizer was made with momentum=0 and has no momentum "
             f"buffer. Make it with the momentum that it shall have, which can be changed later."
@@ -114,10 +111,7 @@ class RMSprop(Optimizer):
     ) -> None:
         self.centered = flag("RMSprop", "centered", centered)
         hyper = {"alpha": alpha, "eps": eps, "momentum": momentum, "weight_decay": weight_decay}
-        super().__init__(
-            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )
+        super().__init__(params, lr, hyper, **options(locals()))
 
     def _choose(self, values: list[Mapping[str, Any]]) -> None:
         with_momentum = _any_momentum(values)
@@ -171,10 +165,7 @@ class Adagrad(Optimizer):
             )
         self.slot_starts = {"v": first}
         hyper = {"lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps}
-        super().__init__(
-            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )
+        super().__init__(params, lr, hyper, **options(locals()))
 
     def _rate(self, h: Any) -> float:
         return h.lr / (1 + (h.step - 1) * h.lr_decay)
@@ -206,10 +197,7 @@ class Adadelta(Optimizer):
         stochastic_rounding: bool = False,
     ) -> None:
         hyper = {"rho": rho, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(
-            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )
+        super().__init__(params, lr, hyper, **options(locals()))
 
     def formula(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Sequence[Any]]:
         v, u = slots
@@ -238,10 +226,7 @@ class Lion(Optimizer):
         stochastic_rounding: bool = False,
     ) -> None:
         hyper = {"betas": betas, "weight_decay": weight_decay}
-        super().__init__(
-            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )
+        super().__init__(params, lr, hyper, **options(locals()))
 
     def formula(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Sequence[Any]]:
         direction = np.sign(mixed(slots[0], g, h.betas[0]))

@@ -12,13 +12,12 @@ from typing import Any
 
 from ..errors import DeviceError, PullbackError
 from ..launch import capturing, door
-from ..launch.refusal import Refused
 from ..ops.elementwise import greater, where
-from ..tensors import devices
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
-from . import reference, sets as c
+from . import sets as c
 from .sparsity import ConstantSparsity
+from .table import SetTable
 
 
 def step(opt: Any, grads: Any, numbers: Parameter) -> None:
@@ -53,25 +52,11 @@ def _check(opt: Any, numbers: Parameter) -> None:
             f"LossScaler.step: the pruning of this {rule} follows a count of steps on the host, which does not know of skipped "
             f"ones. Prune a constant share, or train without a scaler in bfloat16."
         )
-    if opt._device != numbers.device:
+    if (device := opt._memory.device) != numbers.device:
         raise DeviceError(
-            f"LossScaler.step: the scale is on {numbers.device}, the optimizer on {opt._device}. Make the scaler with "
-            f'pb.amp.LossScaler(device="{opt._device}").'
+            f"LossScaler.step: the scale is on {numbers.device}, the optimizer on {device}. Make the scaler with "
+            f'pb.amp.LossScaler(device="{device}").'
         )
-
-
-def unscale(opt: Any, grads: list[Any]) -> None:
-    """Writes the factor that undoes the scale into the sets, or 0, and the factor of clip_norm with it."""
-    if opt._kernels is not None:
-        try:
-            opt._kernels.clip_norm(grads, opt._sets, 1, opt._scaler)
-            return
-        except Refused:
-            pass
-    opt._same_device(grads)
-    capturing.refuse_opaque("a scaled step without native kernels", "Return the gradients, and call scaler.step() outside.")
-    with devices.working(opt._device):
-        reference.clip_norm(grads, opt._sets, 1, opt._scaler)
 
 
 def _restore(opt: Any) -> None:
@@ -79,15 +64,12 @@ def _restore(opt: Any) -> None:
     opt._scaler = None
     scale = opt.gradient_scale  # A recording is valid until another value is set.
     with door.charged_to(door.OPTIMIZER):
-        if opt._kernels is not None:
-            opt._kernels.write_settings(opt._sets, 0, 1, opt._set_count, c.GRADIENT_SCALE, [scale])
-        else:
-            opt._sets[: opt._set_count, c.GRADIENT_SCALE] = scale
+        opt._table.launch_write(c.GRADIENT_SCALE, scale)
 
 
-def goes(opt: Any) -> Tensor | None:
-    """Returns whether this step changes anything, a bool in the device's memory, or None for a step that always does."""
-    return None if opt._scaler is None else greater(Tensor(opt._sets[:1, c.GRADIENT_SCALE].reshape(())), 0.0)
+def goes(table: SetTable) -> Tensor:
+    """Returns whether a scaled step changes anything, a bool in the device's memory."""
+    return greater(Tensor(table.array[:1, c.GRADIENT_SCALE].reshape(())), 0.0)
 
 
 def chosen(go: Tensor | None, new: Tensor, old: Any) -> Tensor:

@@ -17,7 +17,7 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from . import arena, sets as c, state
 from .groups import Betas, Number, Rate
-from .optimizer import Groups, Optimizer, Params
+from .optimizer import Groups, Optimizer, Params, options
 from .projection import projected
 from .rules import mixed, penalised
 
@@ -52,7 +52,7 @@ class _ScheduleFree(Optimizer):
     @property
     def evaluating(self) -> bool:
         """True after `eval()`: the Parameters hold the average of the weights, and steps are refused. A read waits for steps."""
-        return bool(devices.move(self._sets, "cpu")[0, _MODE])
+        return bool(self._table.on_host()[0, _MODE])
 
     def eval(self) -> None:
         """Puts the average x of the weights into the Parameters, for evaluation. `Module.eval()` calls this."""
@@ -70,7 +70,7 @@ class _ScheduleFree(Optimizer):
         saved = self._trained
         self._trained = []
         before = [devices.copied(p.array) for p in self._parameters] if evaluating else []
-        table = devices.move(self._sets, "cpu")
+        table = self._table.on_host()
         for group in self._groups:
             beta = np.asarray(self._beta(group.values()), np.float64)
             for i in group.entries:
@@ -81,15 +81,15 @@ class _ScheduleFree(Optimizer):
                     self._mix(p, i, 1 - 1 / beta if evaluating else 1 - beta)
                 p.storage.changed()
         self._trained = [(array, p.storage.version) for array, p in zip(before, self._parameters)]
-        c.write(self._sets, range(len(self._parameters)), _MODE, [[float(evaluating)]] * self._members)
+        self._table.write_all(_MODE, float(evaluating))
 
     def _mix(self, p: Parameter, i: int, share: Any) -> None:
         """Moves a Parameter by a share, one or one per member, of its way to z."""
-        z = Tensor(self._slots[-1][i])
+        z = Tensor(self._memory.slots["z"][i])
         share = share.reshape((-1,) + (1,) * (len(p.shape) - 1)) if share.ndim else share
         weights = Tensor(p.array).astype(arena.slot_dtype(p))
-        moved = weights + Tensor(devices.move(np.asarray(share, z.dtype), self._device)) * (z - weights)
-        write(p.array, projected(self, i, moved.astype(p.dtype)).array)
+        moved = weights + Tensor(devices.move(np.asarray(share, z.dtype), self._memory.device)) * (z - weights)
+        write(p.array, projected(self._memory, i, moved.astype(p.dtype)).array)
 
     def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
         if capturing.thread.recording is not None:  # A replay in evaluation mode records itself again, and is refused then.
@@ -136,7 +136,7 @@ class _ScheduleFree(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         points = state.pop("_trained")
         super().__setstate__(state)
-        self._restore_mode({i: (devices.move(y, self._device), self._parameters[i].version) for i, y in points.items()})
+        self._restore_mode({i: (devices.move(y, self._memory.device), self._parameters[i].version) for i, y in points.items()})
 
     def _restore_mode(self, points: Mapping[int, tuple[Any, int | str]]) -> None:
         """Follows the mode in the sets, after they have been replaced."""
@@ -190,10 +190,7 @@ class ScheduleFreeSGD(_ScheduleFree):
     ) -> None:
         given = (momentum, weight_decay, warmup_steps, r, weight_lr_power)
         hyper = dict(zip(self.hyper, given))
-        super().__init__(
-            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )
+        super().__init__(params, lr, hyper, **options(locals()))
 
     def formula(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Sequence[Any]]:
         change, z = self._moved(p, penalised(g, p, h.weight_decay), slots[0], h.momentum, h)
@@ -228,10 +225,7 @@ class ScheduleFreeAdamW(_ScheduleFree):
     ) -> None:
         given = (betas, eps, weight_decay, warmup_steps, r, weight_lr_power)
         hyper = dict(zip(self.hyper, given))
-        super().__init__(
-            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
-            clip_adaptive=clip_adaptive, stochastic_rounding=stochastic_rounding,
-        )
+        super().__init__(params, lr, hyper, **options(locals()))
 
     def _rate(self, h: Any) -> float:
         return super()._rate(h) * (1 - h.betas[1] ** h.step) ** 0.5

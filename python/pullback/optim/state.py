@@ -17,6 +17,7 @@ from .adjustable import unlimited
 from .launcher import bounds_of
 from .program import Program
 from .schedules.schedule import Schedule
+from .table import SetTable
 
 
 def saved(opt: Any) -> dict[str, Any]:
@@ -25,14 +26,14 @@ def saved(opt: Any) -> dict[str, Any]:
     more: dict[str, Any] = {} if opt.pruning is None else {"pruning": opt.pruning.saved()}
     if opt.clip_adaptive is not None:
         more["clip_adaptive"] = opt.clip_adaptive
-    sets, rows = np.split(np.array(devices.move(opt._sets, "cpu")), [opt._set_count])
-    table = sets.reshape(len(opt._parameters), opt._members, c.SIZE)
+    table, memory = opt._table, opt._memory
+    sets, rows = np.split(np.array(table.on_host()), [table.count])
     return {
         "rule": type(opt).__name__,
         "kernel": opt._formula_name(),  # rules of one name may have several formulas
         "steps": opt.steps,
-        "settings": {name: Tensor(rows) for name, rows in zip(opt._names, table)},
-        "slots": {name: opt._slots_at(i) for i, name in enumerate(opt._names)},
+        "settings": {name: Tensor(rows) for name, rows in zip(opt._names, sets.reshape(-1, table.members, c.SIZE))},
+        "slots": {name: memory.copied(i) for i, name in enumerate(opt._names)},
         **more,
         "program": Tensor(rows),
     }
@@ -46,34 +47,34 @@ def load(opt: Any, state: Mapping[str, Any]) -> None:
     check_entries("the dict of slots", state["slots"], opt._names)
     loads: list[tuple[Any, Any]] = []
     rows: list[Any] = []
-    program = _program(opt, state["program"])
-    for i, (name, p) in enumerate(zip(opt._names, opt._parameters)):
-        numbers = floats(f'the settings of "{name}"', state["settings"][name], (opt._members, c.SIZE), "cpu").astype(np.float64)
+    program = _program(opt._table, state["program"])
+    table, memory = opt._table, opt._memory
+    for i, name in enumerate(opt._names):
+        numbers = floats(f'the settings of "{name}"', state["settings"][name], (table.members, c.SIZE), "cpu").astype(np.float64)
         for row in numbers:
             c.check(name, row.tolist())
         rows.append(numbers)
         slots = state["slots"][name]
-        mine = {slot_name: slot[i] for slot_name, slot in opt._state().items() if slot[i] is not None}
+        mine = memory.kept_of(i)
         check_entries(f'the state of "{name}"', slots, list(mine))
         for slot_name, slot in mine.items():
-            loads.append((slot, floats(f'slot "{slot_name}" of "{name}"', slots[slot_name], slot.shape, p.device)))
+            loads.append((slot, floats(f'slot "{slot_name}" of "{name}"', slots[slot_name], slot.shape, memory.device)))
     values = [_of_group(opt, group, rows, program) for group in opt._groups]
-    table = np.concatenate([*rows, program.rows])
-    sets = table[: opt._set_count]
+    sets = np.concatenate(rows)
     sets[:, c.CLIP_FACTOR] = 1.0
     most, scale = [_positive(name, sets[:, k]) for name, k in (("clip_norm", c.CLIP_NORM), ("gradient_scale", c.GRADIENT_SCALE))]
     share = unlimited(type(opt).__name__, "clip_adaptive", state.get("clip_adaptive"))
-    sets[:, c.LEAST : c.MOST + 1] = np.repeat(bounds_of(opt._parameters), opt._members, axis=0)
+    sets[:, c.LEAST : c.MOST + 1] = np.repeat(bounds_of(memory.parameters), table.members, axis=0)
     masks, sparsities = ([], {}) if opt.pruning is None else opt.pruning.checked(state.get("pruning"))
-    opt._sets, opt._program = c.with_rows(opt._sets, len(table)), program
-    for target, value in [*loads, *masks, (opt._sets, devices.move(table, opt._parameters[0].device))]:
+    for target, value in [*loads, *masks]:
         devices.write(target, value)
+    table.load([sets], program)
     if opt.pruning is not None:
         opt.pruning.restore(sparsities)
     opt._steps = steps
     _keep(opt._groups, values)
     opt._most, opt._scale = most, scale
-    opt._limit_units(share)
+    opt._adaptive.set(share)
 
 
 def _keep(groups: Sequence[Any], values: Sequence[dict[str, Any]]) -> None:
@@ -120,12 +121,12 @@ def _positive(name: str, column: Any) -> float:
     return value
 
 
-def _program(opt: Any, saved: Any) -> Program:
-    """Returns the program of a state, with at least as many rows as the optimizer's. Raises PullbackError."""
+def _program(table: SetTable, saved: Any) -> Program:
+    """Returns the program of a state, with at least as many rows as the table's. Raises PullbackError."""
     shape = saved.shape if isinstance(saved, (Tensor, np.ndarray)) and len(saved.shape) == 2 else (0, c.SIZE)
     rows = floats("the program", saved, (shape[0], c.SIZE), "cpu").astype(np.float64)
-    more = max(0, len(opt._program.rows) - len(rows))
-    return Program(np.concatenate([rows, np.zeros((more, c.SIZE))]), opt._members)
+    more = max(0, len(table.program.rows) - len(rows))
+    return Program(np.concatenate([rows, np.zeros((more, c.SIZE))]), table.members)
 
 
 def _of_group(opt: Any, group: Any, rows: list[Any], program: Program) -> dict[str, Any]:
@@ -154,7 +155,7 @@ def values_in(opt: Any, rows: Any, schedules: list[Schedule]) -> dict[str, Any]:
     settings: dict[str, Any] = {"lr": schedules[0] if all([s == schedules[0] for s in schedules]) else schedules}
     settings["lr_scale"] = _one_or_all(rows[:, c.RATE_SCALE])
     settings["clip_value"] = unlimited(type(opt).__name__, "clip_value", float(rows[0, c.CLIP_VALUE]))
-    settings["ema"] = opt._checked("ema", _one_or_all(rows[:, c.KEEP])) if opt._averages is not None else None
+    settings["ema"] = opt._checked("ema", _one_or_all(rows[:, c.KEEP])) if opt._averages_weights else None
     at = c.HYPER
     for name, count in opt.hyper.items():
         parts = [_one_or_all(rows[:, k]) for k in range(at, at + count)]

@@ -43,7 +43,7 @@ def to_torch(opt: Optimizer) -> dict[str, Any]:
     if lacks := ROWS[name].lacks(opt):
         raise PullbackError(f"to_torch: this {name} has {lacks}, which torch.optim.{name} has not.")
     torch = _torch()
-    row, table = ROWS[name], devices.move(own._sets, "cpu")
+    row, table = ROWS[name], own._table.on_host()
     groups: list[dict[str, Any]] = []
     state: dict[int, dict[str, Any]] = {}
     for group in opt.groups:
@@ -254,31 +254,32 @@ def _check_slots(opt: Any, row: TorchRule, loaded: Sequence[_Loaded]) -> None:
     for group in opt.groups:
         unused = set() if group.values().get("momentum", 1) else {"momentum"}
         for i in group.entries:
-            slots = {name: slot[i].shape for name, slot in zip(opt.slot_names, opt._slots) if slot[i] is not None}
+            slots = {name: slot[i].shape for name, slot in opt._memory.slots.items() if slot[i] is not None}
             for name, slot in loaded[i].slots.items():
                 if slot.shape != slots.get(name, slot.shape):
                     raise ShapeError(
                         f"from_torch: {row.slots[name]} of the torch optimizer's parameter {i} has shape {slot.shape}, which "
-                        f"is not that of {opt._parameters[i].label()}. Give the Parameters in the order of the torch optimizer's."
+                        f"is not that of {opt.parameters[i].label()}. Give the Parameters in the order of the torch optimizer's."
                     )
             missing = set(slots) - unused - set(loaded[i].slots) if loaded[i].steps else ()
             if missing or (loaded[i].steps and len(loaded[i].numbers) < len(row.numbers)):
                 names = [row.slots[name] for name in missing] or list(row.numbers)
                 raise PullbackError(
-                    f"from_torch: the torch optimizer's state of {opt._parameters[i].label()} has no {', '.join(names)}."
+                    f"from_torch: the torch optimizer's state of {opt.parameters[i].label()} has no {', '.join(names)}."
                 )
 
 
 def _load(opt: Any, loaded: Sequence[_Loaded]) -> None:
     """Writes slots, step counts and numbers into a new optimizer. The clock of all parameters is the largest count."""
-    table = np.array(devices.move(opt._sets, "cpu"))
+    table, memory = opt._table, opt._memory
+    sets = np.array(table.on_host())[: table.count]
     opt._steps = max([of.steps for of in loaded])
-    table[: opt._set_count, c.CLOCK] = opt._steps
+    sets[:, c.CLOCK] = opt._steps
     for i, of in enumerate(loaded):
-        table[i, c.STEP] = of.steps
+        sets[i, c.STEP] = of.steps
         for at, number in of.numbers.items():
-            table[i, at] = number
-        for name, slot in zip(opt.slot_names, opt._slots):
+            sets[i, at] = number
+        for name, slot in memory.slots.items():
             if name in of.slots and slot[i] is not None:
-                devices.write(slot[i], devices.move(of.slots[name], opt._device))
-    devices.write(opt._sets, devices.move(table, opt._device))
+                devices.write(slot[i], devices.move(of.slots[name], memory.device))
+    table.load([sets], table.program)

@@ -181,7 +181,7 @@ def test_masks_leave_factors_whole() -> None:
     params = [p for p in parameters() if p.size]
     opt = optim.Adafactor(params, lr=0.1)
     kept = [np.arange(p.size).reshape(p.shape) % 3 != 0 for p in params]
-    opt._masks, opt._plan = [pb.tensor(mask.astype(np.uint8)).array for mask in kept], None
+    opt._memory.masks = [pb.tensor(mask.astype(np.uint8)).array for mask in kept]
     for grads in gradients(params, 3):
         opt.step(grads)
     for p, mask in zip(params, kept):

@@ -16,13 +16,17 @@ from captured_step import needs_kernels
 from conftest import host
 from pullback import optim
 from pullback.launch import door
-from pullback.optim import adaptive
 from update_rules import RULES
 
 SHAPES = ((6, 5), (7,), (), (3, 4, 2), (0, 3), (3, 0))
 # Units of one block of the order of sums and of several, that share a block with others or fill one or more of them, on either
 # device: rows of 300, 1030, 2050 and 5000 elements, long vectors, and many short rows.
 LONG_SHAPES = ((5, 300), (3, 1030), (2, 2050), (2, 5000), (4097,), (70_000,), (700, 3), (1, 1024), (2, 3, 7, 11))
+
+
+def clipped_by(opt: Any, grads: list[Any]) -> list[Any]:
+    """Returns arrays of gradients as an optimizer's step clips them."""
+    return opt._adaptive.before(opt._memory, opt._table, grads)
 
 
 def exact(x: Any) -> Any:
@@ -120,7 +124,7 @@ def test_a_step_is_that_with_clipped_gradients(rule: str, dtype: str) -> None:
     clips, plain = kind(parameters(dtype), **options, clip_adaptive=0.01), kind(parameters(dtype), **options)
     for k, grads in enumerate(gradients(dtype, 4)):
         given = [None if i == k else g for i, g in enumerate(grads)]
-        clipped = adaptive.clipped(clips, [None if g is None else g.array for g in given])
+        clipped = clipped_by(clips, [None if g is None else g.array for g in given])
         deltas = clips.step(given, return_delta=True)
         for x, y in zip(deltas, plain.step(clipped, return_delta=True)):
             np.testing.assert_array_equal(exact(x), exact(y))
@@ -142,7 +146,7 @@ def test_rules_of_several_launches_clip_too(rule: str) -> None:
         COMPOSED[rule](parameters("float32", shapes), clip_norm=0.5, **options) for options in ({"clip_adaptive": 0.01}, {})
     ]
     for grads in gradients("float32", 3, shapes):
-        clipped = adaptive.clipped(clips, [g.array for g in grads])
+        clipped = clipped_by(clips, [g.array for g in grads])
         clips.step(grads)
         plain.step(clipped)
     for p, q in zip(clips.parameters, plain.parameters):
@@ -251,7 +255,7 @@ def test_it_costs_the_same_on_both_backends(dtype: str) -> None:
         opt = optim.SGD(parameters(dtype, LONG_SHAPES), clip_adaptive=0.1)
         (grads,) = gradients(dtype, 1, LONG_SHAPES)
         if not fused:
-            opt._native = opt._kernels = None
+            opt._native = opt._memory.kernels = None
         with pb.profile(strict=True) as prof:
             opt.step([None, pb.broadcast_to(grads[1][:, :1], grads[1].shape), *grads[2:]])
         named = [name for name in door.FIGURES if name != "executed_flops"]  # That figure differs between backends.
@@ -265,11 +269,11 @@ def test_kernels_clip_as_the_reference(dtype: str) -> None:
     """The factors are computed in float64, so that only the last bit may differ, by the order of the sums."""
     opt = optim.SGD(parameters(dtype, LONG_SHAPES), 1.0, clip_adaptive=0.01)
     (grads,) = gradients(dtype, 1, LONG_SHAPES)
-    found = adaptive.clipped(opt, [g.array for g in grads])
-    kernels, opt._kernels = opt._kernels, None
-    for x, y in zip(found, adaptive.clipped(opt, [g.array for g in grads])):
+    found = clipped_by(opt, [g.array for g in grads])
+    kernels, opt._memory.kernels = opt._memory.kernels, None
+    for x, y in zip(found, clipped_by(opt, [g.array for g in grads])):
         np.testing.assert_allclose(exact(x), exact(y), rtol=2.0**-50 if dtype == "float64" else float(pb.finfo(dtype).eps))
-    opt._kernels = kernels
+    opt._memory.kernels = kernels
 
 
 def test_states_files_and_copies_have_the_share(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def same_optimizers(one: Any, other: Any) -> None:
         assert p.version == q.version
         for name, slot in one.slots(p).items():
             same(slot, other.slots(q)[name])
-    same(pb.asarray(one._sets), pb.asarray(other._sets))
+    same(pb.asarray(one._table.array), pb.asarray(other._table.array))
 
 
 def with_program(ps: Any) -> Any:
@@ -271,11 +271,11 @@ def test_a_rule_by_formula_counts_the_steps_of_each_parameter_after_an_error() -
 def test_a_pullback_that_reads_an_updated_parameter_is_an_error_and_the_step_counts_for_all() -> None:
     opt, w, v = after_reading(lambda w: w)
     assert (w.version, v.version, opt.steps) == (1, 0, 1)
-    table = host(pb.asarray(opt._sets))[: len(opt.parameters)]
+    table = host(pb.asarray(opt._table.array))[: len(opt.parameters)]
     assert table[:, CLOCK].tolist() == [1.0, 1.0]
     assert table[:, STEP].tolist() == [1.0, 0.0]
     opt.minimize(lambda: pb.sum(v * w), gate="op")
-    assert host(pb.asarray(opt._sets))[:2, CLOCK].tolist() == [2.0, 2.0]
+    assert host(pb.asarray(opt._table.array))[:2, CLOCK].tolist() == [2.0, 2.0]
     assert opt.lr == pytest.approx(0.025)
 
 

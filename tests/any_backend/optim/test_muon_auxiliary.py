@@ -213,7 +213,7 @@ def test_previews_deltas_averages_bounds_and_masks() -> None:
     average = [np.zeros(p.shape, np.float32) for p in opt.parameters]
     for k, grads in enumerate(gradients(opt.parameters, 4)):
         if k == 2:
-            opt._masks, opt._plan = [pb.tensor(mask.astype(np.uint8)).array for mask in masks], None
+            opt._memory.masks = [pb.tensor(mask.astype(np.uint8)).array for mask in masks]
         before = [host(p).copy() for p in opt.parameters]
         seen = opt.preview(grads)
         assert all([np.array_equal(host(p), x) for p, x in zip(opt.parameters, before)])

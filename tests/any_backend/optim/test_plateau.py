@@ -259,7 +259,8 @@ def test_a_plateau_goes_on_where_it_was(how: str) -> None:
     assert opt.groups[1].lr == opt.lr < 0.1 / 2
     for name, rows in opt.state_dict()["settings"].items():
         np.testing.assert_array_equal(host(rows), host(twin.state_dict()["settings"][name]))
-    np.testing.assert_array_equal(host(opt.state_dict()["program"]), host(twin.state_dict()["program"])[: len(opt._program.rows)])
+    rows = len(opt._table.program.rows)
+    np.testing.assert_array_equal(host(opt.state_dict()["program"]), host(twin.state_dict()["program"])[:rows])
 
 
 def test_a_plateau_that_is_set_again_starts_anew() -> None:

@@ -199,7 +199,7 @@ def test_kernels_and_ops_agree(kind: str) -> None:
             p = pb.Parameter(start, dtype=dtype, constraint=KINDS[kind](1))
             opt = optim.SGD([p], 0.5)
             if not fused:
-                opt._native = opt._kernels = None
+                opt._native = opt._memory.kernels = None
             (delta,) = opt.step([pb.ones(p.shape, dtype=dtype)], return_delta=True)
             found.append([host(x).astype(np.float64) for x in (p, delta)])
         for x, y in zip(*found):

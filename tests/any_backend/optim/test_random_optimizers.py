@@ -321,7 +321,7 @@ def test_the_formula_in_numpy_gives_the_step_of_the_kernel(seed: int) -> None:
     native, plain = Run(config), Run(config)
     for opt in (plain.opt, getattr(plain.opt, "_auxiliary", None)):
         if opt is not None:
-            opt._native = opt._kernels = None
+            opt._native = opt._memory.kernels = None
     factor = 2000 if config.cls is optim.Muon else 100
     for k in range(config.steps):
         for run in (native, plain):

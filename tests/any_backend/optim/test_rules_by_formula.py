@@ -241,7 +241,7 @@ def test_bounds_masks_and_averages(rule: str) -> None:
     average = [np.zeros(p.shape, np.float32) for p in opt.parameters]
     for k, grads in enumerate(random_gradients(opt, 4)):
         if k == 2:
-            opt._masks, opt._plan = [pb.tensor(mask.astype(np.uint8)).array for mask in masks], None
+            opt._memory.masks = [pb.tensor(mask.astype(np.uint8)).array for mask in masks]
         opt.step(grads)
         for i, p in enumerate(opt.parameters):
             x = host(p).copy()

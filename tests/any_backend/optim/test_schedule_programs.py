@@ -60,12 +60,12 @@ def test_members_have_different_schedules() -> None:
 
 def test_rows_are_used_again() -> None:
     opt = made(0.1)
-    table = opt._sets
+    table = opt._table.array
     assert len(table) == 3 + SPARE
     for k in range(2, 20):
         opt.lr = s.Sequential([s.Schedule(x / 100) for x in range(1, SPARE + 1)], [k * (x + 1) for x in range(SPARE - 1)])
         assert rates(opt) == [opt._defaults["lr"].rate(k - 2)] * 3
-    assert opt._sets is table, "the rows of the schedule before were free"
+    assert opt._table.array is table, "the rows of the schedule before were free"
     opt.lr = 0.5
     assert not host(opt.state_dict()["program"]).any()
     opt.lr = WARM
@@ -78,11 +78,11 @@ def test_a_longer_schedule_makes_the_table_anew() -> None:
     rates(opt)
     for _ in range(3):
         opt.observe(1.0)
-    before, table = host(opt.state_dict()["program"]), opt._sets
+    before, table = host(opt.state_dict()["program"]), opt._table.array
     opt.lr = LONG
-    assert opt._sets is not table
+    assert opt._table.array is not table
     assert rates(opt) == [LONG.rate(1), 0.3 * 0.25, LONG.rate(1)]
-    assert len(opt._program.rows) > len(before)
+    assert len(opt._table.program.rows) > len(before)
     opt.observe(1.0)
     assert opt.groups[1].lr == 0.3 * 0.125
 

@@ -103,7 +103,7 @@ def test_a_masked_weight_and_its_slots_are_0_after_every_step(rule: str, dtype: 
     opt, free = made(rule, dtype, ema=0.5), made(rule, dtype, ema=0.5)
     rng = np.random.default_rng(8)
     kept = [rng.random(p.shape) < 0.5 for p in opt.parameters]
-    opt._masks = [None if i == 1 else pb.tensor(k.astype(np.uint8)).array for i, k in enumerate(kept)]
+    opt._memory.masks = [None if i == 1 else pb.tensor(k.astype(np.uint8)).array for i, k in enumerate(kept)]
     kept[1] = np.ones(7, bool)
     for g in random_gradients(opt, 3):
         before = [wide(p) for p in opt.parameters]
