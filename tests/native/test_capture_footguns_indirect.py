@@ -186,13 +186,33 @@ def by_a_name_that_is_computed(x: Any, objects: list[Any]) -> Any:
     return x * 2
 
 
+def by_setattr_of_object(x: Any, objects: list[Any]) -> Any:
+    object.__setattr__(objects[0], "p", 7.0)
+    return x * 2
+
+
+def by_dict(x: Any, objects: list[Any]) -> Any:
+    objects[0].__dict__["p"] = 7.0
+    return x * 2
+
+
+def by_vars(x: Any, objects: list[Any]) -> Any:
+    vars(objects[0]).update(p=7.0)
+    return x * 2
+
+
 def by_delattr(x: Any, objects: list[Any]) -> Any:
     if hasattr(objects[0], "p"):
         delattr(objects[0], "p")
     return x * 2
 
 
-@pytest.mark.parametrize("sets", [by_result, by_setattr, by_setattr_of_a_result, by_a_name_that_is_computed, by_delattr])
+SETS = [
+    by_result, by_setattr, by_setattr_of_a_result, by_a_name_that_is_computed, by_setattr_of_object, by_dict, by_vars, by_delattr,
+]
+
+
+@pytest.mark.parametrize("sets", SETS, ids=lambda sets: sets.__name__)
 def test_an_attribute_that_is_set_by_another_way_than_a_chain_is_left_behind(sets: Any) -> None:
     """Each call finds the attribute as it was made outside, and has to set it again."""
     objects = [Settings(1.0)]
@@ -212,6 +232,14 @@ def test_an_attribute_that_is_set_by_another_way_than_a_chain_is_left_behind(set
 
 def test_an_attribute_that_is_set_to_what_it_is_leaves_nothing_behind() -> None:
     objects = [Settings(7.0)]
-    for sets in (by_result, by_setattr, by_a_name_that_is_computed):
+    for sets in SETS[:-1]:
         objects[0].q = 7.0
         assert follows(lambda x, sets=sets: sets(x, objects)).stats().captures == 1
+
+
+def test_an_attribute_that_is_read_in_the_dict_of_its_object() -> None:
+    settings = Settings(2.0)
+    by_name = lambda x: x * settings.__dict__["p"]
+    for read in (by_name, lambda x: x * vars(settings)["p"], lambda x: x * sum(vars(settings).values())):
+        settings.p = 2.0
+        assert follows(read, lambda: setattr(settings, "p", 3.0)).stats().captures == 2

@@ -9,6 +9,7 @@ import time
 import types
 import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -83,6 +84,18 @@ def test_items_of_arrays_of_bytes_and_proxies_cannot_be_seen() -> None:
 def test_a_new_global_that_hides_a_builtin_cannot_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     hiding = {"float": lambda _: 3.0}
     unseen(lambda x: x * float(2), lambda: monkeypatch.setitem(globals(), "float", hiding["float"]))
+
+
+def test_a_global_that_is_set_by_its_dict_cannot_be_seen() -> None:
+    def f(x: Any) -> Any:
+        globals()["SET"] = 7.0
+        return x * 2
+
+    captured = pb.capture(f)
+    captured(X)
+    globals()["SET"] = 1.0
+    captured(X)
+    assert globals()["SET"] == 1.0
 
 
 def test_prints_cannot_be_seen(capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,17 +97,21 @@ def _begins(a: Chain, b: Chain) -> bool:
 
 
 _NAMES: WeakKeyDictionary[CodeType, Names] = WeakKeyDictionary()
-# What reads, and what sets attributes under names that it computes.
-GUESSING = frozenset(["getattr", "hasattr", "vars", "__dict__", "deepcopy", "asdict", "astuple", "attrgetter"])
-SETTING = frozenset(["setattr", "delattr"])
+# What reads, and what may set attributes under names that it computes.
+GUESSING = frozenset(["getattr", "hasattr", "deepcopy", "asdict", "astuple", "attrgetter"])
+SETTING = frozenset(["setattr", "delattr", "vars", "__dict__"])
 _EACH, _UNKNOWN = ChainStep("each", None), Chain("local", "", ())
 _GLOBAL = ("GLOBAL", "NAME", "FROM_DICT_OR_GLOBALS")
 _VARIABLE = re.compile("(LOAD|STORE|DELETE)_(FAST|DEREF|CLASSDEREF|FROM_DICT_OR_DEREF|" + "|".join(_GLOBAL) + ")")
 _variables = cache(_VARIABLE.findall)  # the verb and the kind of each variable of an instruction: STORE_FAST_LOAD_FAST has two
 _COPIES = {"DUP_TOP": (1,), "DUP_TOP_TWO": (2, 2)}
 _ATTRIBUTES = (Chain("global", "getattr", ()), Chain("global", "hasattr", ()))
-_SETTERS = tuple([Chain("global", name, ()) for name in SETTING])
+_SETTERS = (
+    *[Chain("global", name, ()) for name in ("setattr", "delattr")],
+    *[Chain("global", "object", (ChainStep("attr", name),)) for name in ("__setattr__", "__delattr__")],
+)
 _ITERABLES = tuple([Chain("global", name, ()) for name in ("iter", "list", "reversed", "tuple")])  # with the same items
+_DICT = ChainStep("attr", "__dict__")
 _OF_DICTS = (ChainStep("attr", "items"), ChainStep("attr", "values"))
 _JUMPS = {*dis.hasjrel, *dis.hasjabs}
 _CALLS = ("CALL", "CALL_FUNCTION", "CALL_METHOD")
@@ -337,7 +341,9 @@ class _Reader:
                 self.uses["load", chain._replace(steps=chain.steps[:-1])] -= 1
             self.stack.pop()
             return
-        if isinstance(x, Chain) and chain:
+        if isinstance(x, Chain) and step == _DICT:  # as vars(x)
+            chain = None
+        elif isinstance(x, Chain) and chain:
             self.uses["load", x] -= 1
         elif step and step.kind == "attr" and self.before != "COPY" and self.before not in _COPIES:
             self.attributes.add(step.key)
