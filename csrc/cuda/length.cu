@@ -113,7 +113,8 @@ void run_length_pullback(const Launch& launch) {
 }
 // Each thread computes the least sum.
 void executed_length(const Launch& launch, Counts& work) {
-  work.multiplies += (launch.out().size() + kMaxTeam - 1) / kMaxTeam * kMaxTeam;
+  constexpr int64_t kTeam = cuda::kMaxTeam;
+  work.multiplies += (launch.out().size() + kTeam - 1) / kTeam * kTeam;
 }
 // Each thread divides.
 void executed_length_pullback(const Launch& launch, Counts& work) { work.special = launch.out().size(); }
