@@ -253,6 +253,7 @@ def test_the_ledger_shows_the_declared_cost(op: Op, width: int, backend: Any) ->
         y = backend.run(op, inputs, params)
     finally:
         launches = door.end(ledger).launches
+    assert op.facts.cost is not None, f"{op} has no cost; if it has a new row in csrc/math, `make dev` measures it"
     declared = op.facts.cost(inputs, *params, y) if op.variadic else op.facts.cost(*inputs, *params, y)
     arrays = [x for x in (*inputs, *params) if isinstance(x, np.ndarray)]
     moved = {"bytes_read": sum(map(reference.distinct_bytes, arrays)), "bytes_written": y.nbytes}

@@ -37,6 +37,7 @@ def sweep(
         if target.serial in reach:
             sums.add(target.serial, seed)
     tape.consumed = free
+    # The walk pops the cotangent of each node. `sums.of` then has those of leaves, and those of sources that `_complete` put back.
     left = walk(tape, tape.nodes if free else tape.nodes[:], reach, serials, sums)
     gradients = {serial: run_hooks(left.get(serial, ()), total(g)) for serial, g in sums.of.items()}
     empty = creation.zeros_like if unconnected != "none" else lambda x: None if x.serial in missing else creation.zeros_like(x)
@@ -60,6 +61,7 @@ def walk(
 
 def _walk(tape: Tape, pending: list[Recorded], reach: set[int], sources: set[int], sums: Sums, inside: Any, before: Any) -> Any:
     fused, batches = not listeners.differentiates, listeners.batches  # no listener needs a pullback's ops, so one kernel may run
+    # `reach` is the tape's own set if every value is needed (request.reachable); the walk then looks nothing up in it.
     hooks, scopes, cotangents, everything = dict(tape.hooks), tape.scopes, sums.of, reach is tape.values
     shown = hooks.keys() | sources.difference(tape.leaves)  # computed values whose complete cotangent is needed
     while pending:

@@ -34,13 +34,14 @@ class Rule:
     def __init__(
         self, definition: Callable[..., Any], op: str, allowed: Sequence[str], inputs: int, batch: Callable[..., Any] | None = None
     ) -> None:
-        self.definition, self.fused, self.batch = definition, definition, batch
+        self.definition, self.fused, self.batch = definition, definition, batch  # ops/declare.py sets `fused` to a kernel
         self.names = tuple([name for name in parameters(definition)[1:] if name != "needs"])
         self.keep: Callable[[tuple[Any, ...]], tuple[Any, ...]] = _keeper(self.names, op, allowed, inputs)
 
 
 def _keeper(names: Sequence[str], op: str, allowed: Sequence[str], inputs: int) -> Any:
     """Returns `keep(values)`, which picks what these names stand for from (*inputs, y, *params), whose names are `allowed`."""
+    # The output and the params count from the end, because a variadic op has one name for any number of inputs.
     place = {name: i if i < inputs else i - len(allowed) for i, name in enumerate(allowed)}
     getters: list[Callable[[Any], Any]] = []
     for name in names:

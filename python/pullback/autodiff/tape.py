@@ -61,7 +61,7 @@ class Tape(Listening):
         self.scopes: dict[int, int] = {}  # by serial, while a profile runs: the scope that the pullback is attributed to
         self.precisions: dict[int, modes.Precision] = {}  # by serial, where products of the op rounded their factors
         self.journal.clear()
-        self.left = None
+        self.left = None  # a Returned, once a watched value has left pullback as numbers (returned.py)
         self.consumed = False
 
     # ---- recording
