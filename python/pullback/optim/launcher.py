@@ -92,7 +92,7 @@ class Launcher(MadeOutside, Adjustable):
                     f"step: the gradient of {p.label()} has dtype {g.dtype}, the parameter {p.dtype}. Convert it with .astype."
                 )
         self._follow_constraints()
-        outputs = [self._memory.new_delta(i, g) for i, g in enumerate(arrays)] if wanted else None
+        outputs = self._memory.new_deltas(arrays) if wanted else None
         if all([g is None for g in arrays]):
             return None if outputs is None else [Tensor(delta) for delta in outputs]
         if not preview:

@@ -108,13 +108,12 @@ class OptimizerMemory:
         """Returns copies of the state tensors of parameter i by name."""
         return {name: Tensor(devices.copied(array)) for name, array in self.kept_of(i).items()}
 
-    def new_delta(self, i: int, g: Any) -> Any:
-        """Returns memory for a change of the weights of parameter i: zeros if it has no gradient, otherwise uninitialized."""
-        p = self.weights()[i]
-        if g is None:
-            return devices.full(self.device, p.shape, 0, p.dtype)
+    def new_deltas(self, grads: Sequence[Any]) -> list[Any]:
+        """Returns memory for the changes of all weights: zeros for those without a gradient, otherwise uninitialized."""
+        weights, xp = self.weights(), devices.array_module(self.device)
         with devices.working(self.device):
-            return devices.array_module(self.device).empty(p.shape, p.dtype)
+            new = [None if g is None else xp.empty(p.shape, p.dtype) for p, g in zip(weights, grads)]
+        return [devices.full(self.device, p.shape, 0, p.dtype) if x is None else x for p, x in zip(weights, new)]
 
     # ---- checks
 
