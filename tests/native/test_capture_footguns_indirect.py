@@ -243,3 +243,28 @@ def test_an_attribute_that_is_read_in_the_dict_of_its_object() -> None:
     for read in (by_name, lambda x: x * vars(settings)["p"], lambda x: x * sum(vars(settings).values())):
         settings.p = 2.0
         assert follows(read, lambda: setattr(settings, "p", 3.0)).stats().captures == 2
+
+
+def by_getattr(x: Any, objects: list[Any]) -> Any:
+    return x * getattr(first_of(objects), "p")  # noqa: B009
+
+
+def by_attrgetter(x: Any, objects: list[Any]) -> Any:
+    return x * operator.attrgetter("p")(first_of(objects))
+
+
+def by_attrgetter_of_each(x: Any, objects: list[Any]) -> Any:
+    return x * sum(map(operator.attrgetter("p"), objects))
+
+
+def by_pattern(x: Any, objects: list[Any]) -> Any:
+    match first_of(objects):
+        case Settings(p=float(gain)):
+            return x * gain
+    return x
+
+
+@pytest.mark.parametrize("read", [by_getattr, by_attrgetter, by_attrgetter_of_each, by_pattern], ids=lambda read: read.__name__)
+def test_an_attribute_of_a_result_that_is_read_by_its_name(read: Any) -> None:
+    objects = [Settings(2.0), Settings(1.0)]
+    assert follows(lambda x: read(x, objects), lambda: setattr(objects[0], "p", 3.0)).stats().captures == 2

@@ -37,6 +37,10 @@ class Chain(NamedTuple):
     def then(self, *steps: ChainStep) -> Chain:
         return Chain(self.root, self.name, self.steps + steps)
 
+    def last(self) -> Any:
+        """Returns the key of the last step, or the name of a chain without steps."""
+        return self.steps[-1].key if self.steps else self.name
+
     def attributes(self) -> list[str]:
         """Returns the names of the attributes among the steps."""
         return [step.key for step in self.steps if step.kind == "attr"]
@@ -266,6 +270,7 @@ class _Reader:
         elif op in _CALLS:
             self.call(i.arg or 0)
         elif op != "GET_ITER":  # an iterator is followed as its iterable
+            self.attributes.update(stack[-1].key if op == "MATCH_CLASS" and isinstance(stack[-1], ChainStep) else ())
             stack.clear()
 
     def call(self, count: int) -> None:
@@ -281,9 +286,12 @@ class _Reader:
             self.stack[-1 - count :] = []
             self.push(owner.then(ChainStep("attr", name.key)))
             return
-        if count > 1 and function in _SETTERS and isinstance(name, ChainStep):
-            self.uses.update([("store", owner.then(ChainStep("attr", name.key)))] if isinstance(owner, Chain) else [])
-            self.attributes.update([] if isinstance(owner, Chain) else [name.key])
+        if count > 1 and function in _SETTERS and isinstance(owner, Chain) and isinstance(name, ChainStep):
+            self.uses["store", owner.then(ChainStep("attr", name.key))] += 1
+        by_name = function in (*_ATTRIBUTES, *_SETTERS) and not isinstance(owner, Chain)
+        if by_name or (isinstance(function, Chain) and function.last() == "attrgetter"):
+            names = [x.key for x in self.stack if isinstance(x, ChainStep) and isinstance(x.key, str)]
+            self.attributes.update([part for path in names for part in path.split(".")])
         if count == 0 and isinstance(function, Chain) and function.steps and function.steps[-1] in _OF_DICTS:
             owner = function._replace(steps=function.steps[:-1])
             items = Chain("zip", "", (ChainStep("zipped", (_UNKNOWN, owner)),))
