@@ -124,6 +124,8 @@ class Methods:
     def std(self, axis: int | Sequence[int] | None = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
         """Returns the square root of `var`. Where all elements are equal, its gradient is zero and its second derivative is NaN.
 
+        The squares are not scaled: those of float32 deviations below 1e-19 are 0, and those above 1e19 infinite, and so is the result.
+
         Raises ShapeError, DTypeError."""
 
     def var(self, axis: int | Sequence[int] | None = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
