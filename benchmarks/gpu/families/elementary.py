@@ -112,10 +112,12 @@ def rows(n: int) -> Iterator[Case]:
         yield f"logsumexp {dtype} {columns}", partial(with_gradients, partial(pb.logsumexp, axis=-1), x)
         yield f"layer_norm {dtype} {columns}", partial(with_gradients, F.layer_norm, x, w, b)
         yield f"rms_norm {dtype} {columns}", partial(with_gradients, F.rms_norm, x, w)
+        yield f"length {dtype} {columns}", partial(with_gradients, partial(pb.linalg.vector_norm, axis=-1), x)
     for dtype in FLOATS:
         many = floats(2100, 3, dtype=dtype), floats(3, seed=1, dtype=dtype), floats(3, seed=2, dtype=dtype)
         yield f"layer_norm of 2,100 rows {dtype}", partial(with_gradients, F.layer_norm, *many)
         yield f"rms_norm of 2,100 rows {dtype}", partial(with_gradients, F.rms_norm, *many[:2])
+    yield "length of columns", partial(with_gradients, partial(pb.linalg.vector_norm, axis=0), floats(50, n // 50 + 1))
     yield "softmax of columns", partial(with_gradients, partial(F.softmax, axis=0), floats(50, n // 50 + 1))
 
 
