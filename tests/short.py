@@ -59,9 +59,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def sentence(matrix: dict[str, Any], files: set[str]) -> str:
     """Returns the last line of a run that left these files out."""
     every, noticed = matrix["files"], [set(row["noticed"]) for row in matrix["mutants"] if row["noticed"]]
-    tests, seconds = [sum([every[file][key] for file in files]) for key in ("tests", "seconds")]
+    tests, time = [sum([every[f][key] for f in files]) / sum([x[key] for x in every.values()]) for key in ("tests", "seconds")]
     hits = sum([bool(row - files) for row in noticed])
     return (
-        f"left out {len(files)} of {len(every)} files of tests: {tests:,} tests, {seconds / 60:.0f} minutes of one processor. Of "
+        f"left out {len(files)} of {len(every)} files of tests: {tests:.0%} of the tests, {time:.0%} of the time. Of "
         f"{len(noticed)} changes of the sources in tests/matrix.json the other files notice {hits}. `make test-all` runs all tests."
     )

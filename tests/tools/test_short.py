@@ -31,7 +31,7 @@ def test_a_file_comes_back_if_it_was_changed_or_alone_notices_a_mutant_of_a_chan
 
 def test_the_last_line_counts_what_was_left_out() -> None:
     line = short.sentence(MATRIX, {"tests/a.py", "tests/b.py"})
-    assert line.startswith("left out 2 of 3 files of tests: 300 tests, 3 minutes of one processor. Of 2 changes ")
+    assert line.startswith("left out 2 of 3 files of tests: 50% of the tests, 50% of the time. Of 2 changes ")
     assert line.endswith("the other files notice 1. `make test-all` runs all tests.")
 
 
