@@ -7,6 +7,7 @@
 #include "cpu/index.h"
 #include "cpu/rows.h"
 #include "families/norm_rows.h"
+#include "families/reduce.h"
 
 namespace pb::cpu {
 namespace {

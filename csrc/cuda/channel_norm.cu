@@ -5,6 +5,7 @@
 #include "cuda/row_launch.cuh"
 #include "families/executed.h"
 #include "families/norm_rows.h"
+#include "families/reduce.h"
 
 namespace pb::cuda {
 namespace {

@@ -82,34 +82,16 @@ template <class T> void length_pullback_as(const Launch& launch) {
   });
 }
 
-// Runs f on float32 copies of operands in half precision, whose result is rounded once.
-void in_float32(const Launch& launch, void (*f)(const Launch&)) {
-  Scratch scratch;
-  View views[4];
-  for (int k = 1; k < 1 + launch.inputs; ++k) views[k] = contiguous_as(DType::f32, launch.operands[k], scratch);
-  views[0] = contiguous_view(scratch.take<float>(launch.out().size()), DType::f32, launch.out());
-  Launch wide = launch;
-  wide.operands = views;
-  f(wide);
-  assign(launch.out(), views[0]);
-}
-
-void run(const Launch& launch, void (*in_float)(const Launch&), void (*in_double)(const Launch&)) {
-  switch (launch.in().dtype) {
-    case DType::f32: return in_float(launch);
-    case DType::f64: return in_double(launch);
-    default: return in_float32(launch, in_float);
-  }
-}
-
 }  // namespace
 }  // namespace pb::cuda
 
 namespace pb::kernels {
 
-void run_length(const Launch& launch) { cuda::run(launch, cuda::length_as<float>, cuda::length_as<double>); }
+void run_length(const Launch& launch) {
+  run_wide<cuda::Scratch>(launch, cuda::length_as<float>, cuda::length_as<double>, cuda::assign);
+}
 void run_length_pullback(const Launch& launch) {
-  cuda::run(launch, cuda::length_pullback_as<float>, cuda::length_pullback_as<double>);
+  run_wide<cuda::Scratch>(launch, cuda::length_pullback_as<float>, cuda::length_pullback_as<double>, cuda::assign);
 }
 // Each thread computes the least sum.
 void executed_length(const Launch& launch, Counts& work) {

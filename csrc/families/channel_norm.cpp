@@ -1,20 +1,10 @@
 // The kernels of norms of channels, and their costs: those of layer norm on their rows.
 #include "families/channel_norm.h"
 
-#include <algorithm>
-#include <string>
-
 #include "families/executed.h"
-#include "families/reduce.h"
 
 namespace pb::kernels {
 namespace {
-
-const Reduction& sum() {
-  static const Reduction& op =
-      **std::find_if(reductions().begin(), reductions().end(), [](auto* op) { return op->kernel.name == std::string("sum"); });
-  return op;
-}
 
 Walks walks_of_formula(const ChannelRows& r) { return {r.rows(), r.rows() * r.length(), r.rows() * (r.length() - 1), 0}; }
 
@@ -46,12 +36,6 @@ Counts work_of_movement(const Launch& launch, int64_t threads) {
   work.adds = means + variances, work.multiplies = 2 * means + 3 * variances;
   if (launch.ints[3] && means + variances) work.adds += threads, work.special += threads;
   return work;
-}
-
-void sum_over(const View& out, const View& x, int64_t axes) {
-  View views[] = {out, x};
-  const Launch launch{&sum().kernel, 1, 1, views, {axes}, {}, &sum()};
-  sum().kernel.run(launch);
 }
 
 const Kernel channel_norm{"channel_norm", run_channel_norm, forward_cost, executed_channel_norm};

@@ -53,9 +53,6 @@ template <class C> struct Movement {
 // Returns the work of moving the running values of a launch, if this many threads compute the share of a batch among all.
 Counts work_of_movement(const Launch& launch, int64_t threads);
 
-// Sets out to the sums of x over the axes whose bits are set in `axes`, by the reduction of the backend.
-void sum_over(const View& out, const View& x, int64_t axes);
-
 // Return the work of layer norm and of its pullback on rows that are walked so. The pullback adds each term of the gradients of weight
 // and bias to a sum.
 struct Walks;

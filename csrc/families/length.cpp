@@ -9,8 +9,8 @@
 namespace pb::kernels {
 namespace {
 
-template <class Table> auto& entry(const Table& table, const char* name) {
-  return **std::find_if(table.begin(), table.end(), [=](auto* op) { return op->kernel.name == std::string(name); });
+const Elementwise& elementwise_op(const std::string& name) {
+  return **std::find_if(elementwise().begin(), elementwise().end(), [&](auto* op) { return op->kernel.name == name; });
 }
 
 void length_cost(const Launch& launch, Cost& cost) {
@@ -24,16 +24,14 @@ void length_pullback_cost(const Launch& launch, Cost& cost) {
 }  // namespace
 
 void sum_squares(const View& sums, const View& squares, const View& x, int64_t mask) {
-  static const Elementwise& square = entry(elementwise(), "square");
-  View of_element[] = {squares, x};
-  square.kernel.run({&square.kernel, 1, 1, of_element, {}, {}, &square});
-  static const Reduction& sum = entry(reductions(), "sum");
-  View of_cell[] = {sums, squares};
-  sum.kernel.run({&sum.kernel, 1, 1, of_cell, {mask}, {}, &sum});
+  static const Elementwise& square = elementwise_op("square");
+  View views[] = {squares, x};
+  square.kernel.run({&square.kernel, 1, 1, views, {}, {}, &square});
+  sum_over(sums, squares, mask);
 }
 
 void multiply(const View& out, const View& factor, const View& x) {
-  static const Elementwise& product = entry(elementwise(), "multiply");
+  static const Elementwise& product = elementwise_op("multiply");
   View views[] = {out, factor, x};
   product.kernel.run({&product.kernel, 1, 2, views, {}, {}, &product});
 }

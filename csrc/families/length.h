@@ -20,6 +20,22 @@ void sum_squares(const View& sums, const View& squares, const View& x, int64_t m
 // Sets out = factor * x, element by element, by the elementwise op of the backend. All have one shape.
 void multiply(const View& out, const View& factor, const View& x);
 
+// Runs in_float or in_double, by the dtype of the operands. Of half precision it runs in_float on copies in float32, and rounds the
+// result once. Scratch, assign: those of the backend.
+template <class Scratch, class Run, class Assign>
+void run_wide(const Launch& launch, Run in_float, Run in_double, Assign assign) {
+  if (launch.in().dtype == DType::f32) return in_float(launch);
+  if (launch.in().dtype == DType::f64) return in_double(launch);
+  Scratch scratch;
+  View views[4];
+  for (int k = 1; k < 1 + launch.inputs; ++k) views[k] = contiguous_as(DType::f32, launch.operands[k], scratch);
+  views[0] = contiguous_view(scratch.template take<float>(launch.out().size()), DType::f32, launch.out());
+  Launch wide = launch;
+  wide.operands = views;
+  in_float(wide);
+  assign(launch.out(), views[0]);
+}
+
 // Returns the axes of x along which y has length 1, one bit each.
 inline int64_t axes_of_one(const View& y) {
   int64_t mask = 0;

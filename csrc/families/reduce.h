@@ -25,6 +25,9 @@ struct Reduction {
 // Returns every reduction; each backend defines this function.
 const std::vector<const Reduction*>& reductions();
 
+// Sets out to the sums of x over some axes, one bit each, by the backend's reduction. out is contiguous.
+void sum_over(const View& out, const View& x, int64_t axes);
+
 inline void reduce_cost(const Launch& launch, Cost& cost) {
   const auto& op = *static_cast<const Reduction*>(launch.table);
   const int64_t n = launch.in().size(), results = launch.out().size();

@@ -2,7 +2,6 @@
 #include "families/rows.h"
 
 #include <algorithm>
-#include <string>
 
 #include "families/channel_norm.h"
 #include "families/executed.h"
@@ -196,13 +195,7 @@ Counts work_of_layer_norm(bool weight, bool bias, const Walks& walks) { return F
 Counts work_of_layer_norm_pullback(bool weight, const Walks& walks) { return Backward<true>::row(weight).of(walks); }
 Counts work_of_loss_and_gradient(bool smooth, const Walks& walks) { return CrossEntropy<true, true>::row(smooth).of(walks); }
 
-void sum_all(const View& out, const View& x) {
-  static const Reduction& sum =
-      **std::find_if(reductions().begin(), reductions().end(), [](auto* op) { return op->kernel.name == std::string("sum"); });
-  View views[] = {out, x};
-  const Launch launch{&sum.kernel, 1, 1, views, {(int64_t{1} << x.ndim) - 1}, {}, &sum};
-  sum.kernel.run(launch);
-}
+void sum_all(const View& out, const View& x) { sum_over(out, x, (int64_t{1} << x.ndim) - 1); }
 
 void divide_by_count_cost(const Launch& launch, Cost& cost) {
   cost.integer_ops = launch.in(1).size();  // one addition per label
