@@ -180,7 +180,7 @@ def base_of(name: str, argument: str, value: Any) -> float:
 
 
 def turn(name: str, operand: str, x: Tensor, positions: Any, base: float, interleaved: bool, dims: int | None = None) -> Tensor:
-    """Returns the result of `rotary`. name, what: the called function, and its word for x. Raises ShapeError, DTypeError."""
+    """Returns the result of `rotary`. name, operand: the called function, and its word for x. Raises ShapeError, DTypeError."""
     if x.ndim < 2:
         raise ShapeError(f"{name}: {operand} has shape {x.shape}; it must be (..., T, d).")
     if not dtypes.is_float(x.dtype):

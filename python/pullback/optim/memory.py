@@ -70,15 +70,22 @@ class OptimizerMemory:
 
     # ---- reading
 
+    def weight(self, i: int) -> Any:
+        """Returns the array that an update of parameter i changes: that of the parameter, or its master."""
+        master = self.masters and self.masters[i]
+        return self.parameters[i].array if master is None else master
+
+    def copy(self, i: int) -> Any:
+        """Returns the own array of parameter i if it has a master, because an update writes both, and otherwise None."""
+        return None if self.masters is None or self.masters[i] is None else self.parameters[i].array
+
     def weights(self) -> list[Any]:
-        """Returns the arrays that an update changes: the parameters or their masters."""
-        masters = self.masters or [None] * len(self.parameters)
-        return [p.array if master is None else master for p, master in zip(self.parameters, masters)]
+        """Returns `weight` of each parameter."""
+        return [self.weight(i) for i in range(len(self.parameters))]
 
     def copies(self) -> list[Any]:
-        """Returns for each parameter with a master the parameter's own array, which an update writes too, and None for others."""
-        masters = self.masters or [None] * len(self.parameters)
-        return [None if master is None else p.array for p, master in zip(self.parameters, masters)]
+        """Returns `copy` of each parameter."""
+        return [self.copy(i) for i in range(len(self.parameters))]
 
     def exact(self, i: int) -> Tensor:
         """Returns the weights that an update of parameter i changes: those of the parameter itself, or its master.

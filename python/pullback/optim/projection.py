@@ -65,7 +65,8 @@ class Projection:
             if memory.averages is not None:
                 self._averages = {i: copy(Tensor(memory.averages[i])) for i in self._entries}
             if scaled:
-                each = [kept[i] for i in self._entries for kept in (memory.weights(), memory.copies(), memory.averages) if kept]
+                averages = memory.averages or [None] * len(memory.parameters)
+                each = [array for i in self._entries for array in (memory.weight(i), memory.copy(i), averages[i])]
                 self._kept_if_skipped = [(array, copy(Tensor(array))) for array in each if array is not None]
 
     def apply(self, deltas: list[Tensor] | None) -> None:
@@ -81,8 +82,7 @@ class Projection:
                     found[i] = projected(memory, i, _new(memory, i))
                 except Exception as error:
                     failed = failed or error
-            weights, copies = memory.weights(), memory.copies()
-            self._project(lambda i: (weights[i], copies[i], deltas and deltas[i].array, *self._kept(i)))
+            self._project(lambda i: (memory.weight(i), memory.copy(i), deltas and deltas[i].array, *self._kept(i)))
             for i, value in found.items():
                 self._write(i, value, deltas)
             for array, before in self._kept_if_skipped:
@@ -106,7 +106,7 @@ class Projection:
         return average, before, old, memory.mask(i), self._table.of(i)
 
     def _write(self, i: int, value: Tensor, deltas: list[Tensor] | None) -> None:
-        p, weights, low = self._memory.parameters[i], self._memory.weights()[i], self._memory.copies()[i]
+        p, weights, low = self._memory.parameters[i], self._memory.weight(i), self._memory.copy(i)
         if deltas is not None:
             deltas[i] = _change(self._before[i], Tensor(weights), deltas[i], value)
         write(weights, value.array)
@@ -182,8 +182,8 @@ def _new(memory: OptimizerMemory, i: int) -> Tensor:
     and which becomes stale when the parameter changes.
     """
     p: Parameter = memory.parameters[i]
-    if memory.copies()[i] is not None:
-        return copy(Tensor(memory.weights()[i]))
+    if memory.copy(i) is not None:
+        return copy(Tensor(memory.weight(i)))
     view = Tensor(p.array)
     p.storage.add_view(view)
     return view

@@ -30,7 +30,7 @@ def measure(rule: Any, memory: OptimizerMemory, kernel: str, grads: list[Any], t
     def run() -> None:
         for i, m, settings in _begun_parts(rule, memory, grads, table):
             settings[c.RATE], settings[c.RATIO] = -1.0, 1.0  # so that the change is the direction
-            tensors = (memory.weights()[i], memory.copies()[i], grads[i], *[slot[i] for slot in memory.slots.values()])
+            tensors = (memory.weight(i), memory.copy(i), grads[i], *[slot[i] for slot in memory.slots.values()])
             weights, low, grad, *state = [part(x, m, members) for x in tensors]
             weights = _refreshed(weights, low).astype(arena.slot_dtype(weights))
             direction, _ = _computed(rule, kernel, settings, weights, _clipped(grad.astype(weights.dtype), settings), state)
@@ -55,8 +55,8 @@ def update(
         for i in absent if not preview and _goes(table) else ():
             table[i * members : (i + 1) * members, c.CLOCK] += 1
         for i, m, settings in _begun_parts(rule, memory, grads, table):
-            optional = (each and each[i] for each in (memory.copies(), memory.averages, memory.masks, outputs))
-            tensors = [memory.weights()[i], grads[i], *optional, *[slot[i] for slot in slots]]
+            optional = (each and each[i] for each in (memory.averages, memory.masks, outputs))
+            tensors = [memory.weight(i), grads[i], memory.copy(i), *optional, *[slot[i] for slot in slots]]
             key = rounding - 1 + i if rounding else None
             _update_part(rule, kernel, settings, [part(x, m, members) for x in tensors], preview, key)
             settings[c.CLOCK] += 1

@@ -21,7 +21,6 @@ from ..interop.wrong_calls import one_of
 from ..ops._shapes import flag
 from ..ops.conversion import copy
 from ..ops.elementwise import maximum, minimum, sqrt
-from ..ops.movement import concat
 from ..ops.reduce import sum
 from ..ops.shape import reshape
 from ..tensors import devices, dtypes
@@ -175,7 +174,7 @@ class LevenbergMarquardt:
                 return StepInfo(cost, True, self.damping, ratio, count, model.cost, model.solver)
             ratio = gained / predicted if predicted > 0 and math.isfinite(gained) else -math.inf
             self._restore(before)
-            if (abs(predicted) > rounding or abs(gained) > rounding) and self._moves(before, delta):
+            if (abs(predicted) > rounding or abs(gained) > rounding) and self._moves(model, before, delta):
                 self._raise_damping(model)
             elif predicted == 0 or self.damping <= model.largest:  # the gradient is zero, up to rounding
                 break
@@ -218,9 +217,9 @@ class LevenbergMarquardt:
         for p, old in zip(self.parameters, before):
             p.assign(old)
 
-    def _moves(self, before: list[Tensor], delta: Any) -> bool:
+    def _moves(self, model: LinearModel, before: list[Tensor], delta: Any) -> bool:
         """True if a step changes an element of the Parameters by more than its rounding."""
-        x, eps = host(concat([reshape(p, (p.size,)) for p in before])), float(np.finfo(self.dtype).eps)
+        x, eps = host(model.joined(before)), float(np.finfo(self.dtype).eps)
         return bool((np.abs(host(asarray(delta))) > 4 * eps * np.abs(x)).any())
 
     # ---- the damping

@@ -13,7 +13,7 @@ from .facts import ITEM, LOAD, SLOT, Contents, Location, Table
 from .lookup import slot
 
 SMALL: Final = 4096  # the bytes of an array up to which its elements are compared, and a run's writes to it are noticed
-_FORM: Final = ("shape", "dtype")  # what an assignment changes in place, besides the elements
+_FORM: Final = {name: vars(np.ndarray)[name] for name in ("shape", "dtype")}  # what assignments change besides the elements
 _HELD_HERE: Final = 2  # references to an array that nothing but its _Array holds: that one, and the argument of getrefcount
 
 
@@ -33,7 +33,7 @@ class _Array:
         self.array, self.label = array, label
         self.plain = array if type(array) is np.ndarray else np.ndarray.view(array, np.ndarray)
         self.before = self.plain.copy() if array.nbytes <= SMALL else None
-        self.form = [slot(vars(np.ndarray)[name], array) for name in _FORM]
+        self.form = [slot(entry, array) for entry in _FORM.values()]
         self.named = self.computes = False
 
     def is_written(self) -> bool:
@@ -74,8 +74,8 @@ class Arrays:
             if sys.getrefcount(met.array) <= held_here or (read and not met.named):  # the plan holds what it reads
                 del self._met[key]
                 continue
-            for name, value in zip(_FORM, met.form):
-                table.note(Location(SLOT, met.array, (vars(np.ndarray)[name],)), value, f"{name} of {met.label}", LOAD)
+            for (name, entry), value in zip(_FORM.items(), met.form):
+                table.note(Location(SLOT, met.array, (entry,)), value, f"{name} of {met.label}", LOAD)
             if met.before is not None and (met.computes or not read) and not met.is_written():
                 table.note(Location(ITEM, met.plain, (None,)), Contents(met.before), met.label, LOAD)
 
