@@ -1,5 +1,5 @@
-# make train | test | test-all | bench | lint | simulate | sanitize | count | dev | wheel | kernels | format | clean. Each target sets up what
-# it needs in .venv and build, once.
+# make train | test | test-all | bench | lint | simulate | sanitize | count | dev | wheel | kernels | format | clean. Each target sets
+# up what it needs in .venv and build, once.
 #
 #   DEVICE   the device that `make train` trains on: cpu, cuda
 #   LEVELS   the SIMD levels to build: native-best (the default: this machine's best), native-all (all that this machine runs), or
@@ -15,8 +15,8 @@
 # says how much that is, and tests/short.py which files come back after which changes. `make test-all` runs all tests. Both print a
 # line for each reason why tests were skipped.
 #
-# If there is nvcc, `make test-all` compiles the CUDA kernels once more, for the oldest and for a recent architecture, to look at their
-# machine code: PULLBACK_NVCC (tests/tools/test_nvcc.py) chooses others.
+# If there is nvcc, `make test-all` compiles the CUDA kernels once more, for the oldest and for a recent architecture, to look at
+# their machine code: PULLBACK_NVCC (tests/tools/test_nvcc.py) chooses others.
 #
 # `make simulate` builds the CUDA kernels for the simulator and runs the tests on that device, then every kernel under random
 # schedules. `make train DEVICE=cuda CUDA=SIM` trains on the simulator.

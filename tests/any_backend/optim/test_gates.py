@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from captured_step import OPTIMIZERS, same
+from captured_step import OPTIMIZERS, same, same_state
 from conftest import host
 from pullback import nn, optim
 from pullback.optim import schedules
@@ -49,12 +49,7 @@ def trained(make: Callable[[Any], Any], gate: Any, captured: bool, steps: int = 
 
 
 def same_optimizers(one: Any, other: Any) -> None:
-    assert one.steps == other.steps
-    for p, q in zip(one.parameters, other.parameters):
-        same(p, q)
-        assert p.version == q.version
-        for name, slot in one.slots(p).items():
-            same(slot, other.slots(q)[name])
+    same_state(one, other)
     same(pb.asarray(one._table.array), pb.asarray(other._table.array))
 
 
