@@ -6,8 +6,8 @@ The modules of pullback import each other's functions without it. `exports.py` p
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from inspect import CO_VARARGS, CO_VARKEYWORDS
+from collections.abc import Callable, Iterable, Mapping
+from inspect import CO_VARARGS, CO_VARKEYWORDS, Parameter, signature
 from types import FunctionType, MethodType
 from typing import Any, Final, TypeVar
 
@@ -34,7 +34,23 @@ def explained(function: F) -> F:
                 raise misfit(function, args, options, error) from None
             raise
 
-    return call  # type: ignore[return-value]
+    if not hasattr(function, "__signature__"):
+        return call  # type: ignore[return-value]
+    known = {*signature(function).parameters}
+
+    @functools.wraps(function)
+    def call_with_options(*args: Any, **options: Any) -> Any:
+        if not options.keys() <= known:
+            raise misfit(function, args, options)
+        return call(*args, **options)
+
+    return call_with_options  # type: ignore[return-value]
+
+
+def list_options(function: Any, options: Iterable[Parameter]) -> None:
+    """Shows parameters in the signature of a function in the place of its `**options`. Its gate then refuses all others."""
+    own = [p for p in signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    function.__signature__ = signature(function).replace(parameters=[*own, *options])
 
 
 _GATES: Final[dict[Any, Any]] = {}  # the function behind its gate, by the function and by the gate

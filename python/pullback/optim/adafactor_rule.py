@@ -17,7 +17,7 @@ from ..tensors.tensor import Tensor
 from . import groups as grouping
 from .composed import Composed, Hyper, Item
 from .groups import Number, Rate
-from .optimizer import Groups, Params, options
+from .optimizer import Options, Params, Unpack
 
 _DEFAULT = -1.0  # in a set, the first number of eps if it is None
 
@@ -50,12 +50,10 @@ class Adafactor(Composed):
 
     def __init__(
         self, params: Params, lr: Rate = 1e-2, beta2_decay: Number = -0.8,
-        eps: tuple[Number | None, Number] = (None, 1e-3), d: Number = 1.0, weight_decay: Number = 0.0, *,
-        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None, ema: Number | None = None,
-        master_weights: bool = False, clip_adaptive: float | None = None, stochastic_rounding: bool = False,
+        eps: tuple[Number | None, Number] = (None, 1e-3), d: Number = 1.0, weight_decay: Number = 0.0, **options: Unpack[Options],
     ) -> None:
         hyper = {"beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay}
-        super().__init__(params, lr, hyper, **options(locals()))
+        super().__init__(params, lr, hyper, **options)
 
     def _slot_shape(self, name: str, i: int) -> tuple[int, ...] | None:
         shape = self._parameters[i].shape

@@ -19,11 +19,10 @@ from ..tensors.tensor import Tensor
 from . import arena, sets as c
 from .composed import Composed, Hyper, Item
 from .formula_check import Trace, results, trace
-from .optimizer import Optimizer
+from .optimizer import OPTIONS, Optimizer
 
 JOINED: Final = 8192  # the most elements of a parameter that is computed together with others
 TOGETHER: Final = 65536  # the most elements of all parameters that are computed together, so that temporaries stay in the cache
-OPTIONS: Final = tuple([x for x in inspect.signature(Optimizer.__init__).parameters.values() if x.kind is x.KEYWORD_ONLY])
 MOST: Final = c.SIZE - c.HYPER  # the most numbers of a rule
 
 

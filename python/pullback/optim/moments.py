@@ -9,7 +9,7 @@ import numpy as np
 
 from ..ops._shapes import flag
 from .groups import Betas, Number, Rate
-from .optimizer import Groups, Optimizer, Params, options
+from .optimizer import Optimizer, Options, Params, Unpack
 from .rules import mixed, penalised
 
 
@@ -48,14 +48,11 @@ class Adam(_Moments):
 
     def __init__(
         self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-8,
-        weight_decay: Number = 0, amsgrad: bool = False, *,
-        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
-        stochastic_rounding: bool = False,
+        weight_decay: Number = 0, amsgrad: bool = False, **options: Unpack[Options],
     ) -> None:
         self.amsgrad = flag(type(self).__name__, "amsgrad", amsgrad)
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, lr, hyper, **options(locals()))
+        super().__init__(params, lr, hyper, **options)
 
     def _choose(self, values: list[Mapping[str, Any]]) -> None:
         if self.amsgrad:
@@ -80,12 +77,9 @@ class AdamW(Adam):
 
     def __init__(
         self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-8,
-        weight_decay: Number = 1e-2, amsgrad: bool = False, *,
-        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
-        stochastic_rounding: bool = False,
+        weight_decay: Number = 1e-2, amsgrad: bool = False, **options: Unpack[Options],
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **options(locals()))
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **options)
 
 
 class LAMB(_Moments):
@@ -101,13 +95,11 @@ class LAMB(_Moments):
     measured = True
 
     def __init__(
-        self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-6, weight_decay: Number = 0, *,
-        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
-        stochastic_rounding: bool = False,
+        self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-6, weight_decay: Number = 0,
+        **options: Unpack[Options],
     ) -> None:
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, lr, hyper, **options(locals()))
+        super().__init__(params, lr, hyper, **options)
 
     def formula(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Sequence[Any]]:
         _, m, v = self._averaged(p, g, slots, h)
@@ -131,12 +123,10 @@ class Adamax(Optimizer):
 
     def __init__(
         self, params: Params, lr: Rate = 2e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-8,
-        weight_decay: Number = 0, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
-        stochastic_rounding: bool = False,
+        weight_decay: Number = 0, **options: Unpack[Options],
     ) -> None:
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, lr, hyper, **options(locals()))
+        super().__init__(params, lr, hyper, **options)
 
     def _step_numbers(self, h: Any) -> Sequence[float]:
         return [1 - h.betas[0] ** h.step]
@@ -161,15 +151,12 @@ class NAdam(_Moments):
     def __init__(
         self, params: Params, lr: Rate = 2e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-8,
         weight_decay: Number = 0, momentum_decay: Number = 4e-3,
-        decoupled_weight_decay: bool = False, *,
-        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
-        stochastic_rounding: bool = False,
+        decoupled_weight_decay: bool = False, **options: Unpack[Options],
     ) -> None:
         self.decoupled = flag(type(self).__name__, "decoupled_weight_decay", decoupled_weight_decay)
         self.kernel = "nadam_decoupled_step" if decoupled_weight_decay else "nadam_step"
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum_decay": momentum_decay}
-        super().__init__(params, lr, hyper, **options(locals()))
+        super().__init__(params, lr, hyper, **options)
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "decoupled_weight_decay": self.decoupled}
@@ -198,15 +185,12 @@ class RAdam(_Moments):
 
     def __init__(
         self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-8,
-        weight_decay: Number = 0, decoupled_weight_decay: bool = False, *,
-        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
-        stochastic_rounding: bool = False,
+        weight_decay: Number = 0, decoupled_weight_decay: bool = False, **options: Unpack[Options],
     ) -> None:
         self.decoupled = flag(type(self).__name__, "decoupled_weight_decay", decoupled_weight_decay)
         self.kernel = "radam_decoupled_step" if decoupled_weight_decay else "radam_step"
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, lr, hyper, **options(locals()))
+        super().__init__(params, lr, hyper, **options)
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "decoupled_weight_decay": self.decoupled}

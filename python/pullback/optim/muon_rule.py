@@ -23,7 +23,7 @@ from .auxiliary import WithAuxiliary
 from .composed import Hyper
 from .groups import Number, Rate
 from .moments import AdamW
-from .optimizer import Groups, Optimizer, Params, options
+from .optimizer import OPTIONS, Optimizer, Options, Params, Unpack
 from .orthogonal import orthogonal
 from .scaled import chosen
 
@@ -108,9 +108,7 @@ class Muon(WithAuxiliary):
         ns_coefficients: Coefficients = (3.4445, -4.775, 2.0315), eps: Number = 1e-7, ns_steps: int = 5,
         adjust_lr_fn: Literal["original", "match_rms_adamw"] | None = None, *, dtype: Literal["float32", "bfloat16"] = "float32",
         bias_correction: bool = False, flatten: bool = False, auxiliary: type[Optimizer] | None = AdamW,
-        auxiliary_options: Mapping[str, Any] | None = None, auxiliary_names: Sequence[str] = (), clip_norm: float | None = None,
-        clip_value: float | None = None, groups: Groups | None = None, ema: Number | None = None,
-        master_weights: bool = False, clip_adaptive: float | None = None, stochastic_rounding: bool = False,
+        auxiliary_options: Mapping[str, Any] | None = None, auxiliary_names: Sequence[str] = (), **options: Unpack[Options],
     ) -> None:
         self.nesterov = flag("Muon", "nesterov", nesterov)
         self.bias_correction = flag("Muon", "bias_correction", bias_correction)
@@ -120,7 +118,7 @@ class Muon(WithAuxiliary):
         _one_of("dtype", dtype, _PRECISIONS)
         self._given = _checked_auxiliary(auxiliary, auxiliary_options, auxiliary_names)
         hyper = {"momentum": momentum, "weight_decay": weight_decay, "ns_coefficients": ns_coefficients, "eps": eps}
-        super().__init__(params, lr, hyper, **options(locals()))
+        super().__init__(params, lr, hyper, **options)
 
     def _takes(self, shape: tuple[int, ...]) -> bool:
         return len(shape) == 2 or (self.flatten and len(shape) > 2)
@@ -283,7 +281,7 @@ def _checked_auxiliary(kind: Any, options: Any, names: Any) -> tuple[Any, dict[s
     given = {} if options is None else options
     if not isinstance(given, Mapping):
         raise PullbackError(f'Muon: auxiliary_options={options!r}; give a dict of arguments: {{"lr": 3e-4}}.')
-    joint = {"params", *[x.name for x in inspect.signature(Optimizer.__init__).parameters.values() if x.kind is x.KEYWORD_ONLY]}
+    joint = {"params", *[option.name for option in OPTIONS]}
     known = [] if kind is None else [name for name in inspect.signature(kind).parameters if name not in joint]
     for name in given:
         if name not in known:

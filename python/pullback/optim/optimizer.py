@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, ValuesView
-from typing import Any, Final, Literal, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, overload
 
 import numpy as np
 
 from ..autodiff.error_text import IF_MEANT, MINIMIZE_IF_MEANT
 from ..autodiff.tape import Tape
 from ..errors import PullbackError, UnconnectedError
-from ..interop.gate import explain_arguments
+from ..interop.gate import explain_arguments, list_options
 from ..interop.unknown_names import HintingABC, attach_hints
 from ..interop.wrong_calls import refused_by
 from ..launch import capturing
@@ -34,6 +35,24 @@ from .table import SetTable
 
 Params = Iterable[Any] | Dataclass  # Parameters in a list, an iterator, or any nested structure
 Groups = Mapping[str, Mapping[str, Any]]  # hyper-parameters by patterns of names
+if TYPE_CHECKING:  # All type checkers know it, and Python from 3.11 on.
+    from typing_extensions import Unpack as Unpack
+else:
+    Unpack = Any
+
+
+class Options(TypedDict, total=False):
+    """The options that all rules have. A rule takes them as `**options: Unpack[Options]` and passes them on to Optimizer."""
+
+    clip_norm: float | None
+    clip_value: float | None
+    groups: Groups | None
+    ema: Number | None
+    master_weights: bool
+    clip_adaptive: float | None
+    stochastic_rounding: bool
+
+
 # The attributes that a copy creates again in _make().
 _MADE: Final = ("_measure", "_memory", "_native")
 
@@ -82,6 +101,12 @@ class Optimizer(Launcher, metaclass=HintingABC):
     """
 
     slot_names: tuple[str, ...] = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        initialize = vars(cls).get("__init__")
+        if initialize is not None and initialize.__annotations__.get("options") == "Unpack[Options]":
+            list_options(initialize, OPTIONS)
 
     def __init__(
         self, params: Params, lr: grouping.Rate, hyper: Mapping[str, Any] | None = None, *, clip_norm: float | None = None,
@@ -353,12 +378,7 @@ class Optimizer(Launcher, metaclass=HintingABC):
         return ()
 
 
-_OPTIONS: Final = tuple(Optimizer.__init__.__kwdefaults__ or ())
-
-
-def options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options that all rules have, which the arguments of a rule's constructor include."""
-    return {name: given[name] for name in _OPTIONS}
+OPTIONS: Final = tuple([p for p in inspect.signature(Optimizer.__init__).parameters.values() if p.kind is p.KEYWORD_ONLY])
 
 
 def _count(n: int, what: str) -> str:

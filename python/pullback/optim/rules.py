@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import PullbackError
 from ..ops._shapes import flag
 from .groups import Betas, Number, Rate, checked
-from .optimizer import Groups, Optimizer, Params, options
+from .optimizer import Optimizer, Options, Params, Unpack
 
 
 class SGD(Optimizer):
@@ -31,13 +31,11 @@ class SGD(Optimizer):
 
     def __init__(
         self, params: Params, lr: Rate = 1e-3, momentum: Number = 0, dampening: Number = 0, nesterov: bool = False,
-        weight_decay: Number = 0, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
-        stochastic_rounding: bool = False,
+        weight_decay: Number = 0, **options: Unpack[Options],
     ) -> None:
         self.nesterov = flag("SGD", "nesterov", nesterov)
         hyper = {"momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
-        super().__init__(params, lr, hyper, **options(locals()))
+        super().__init__(params, lr, hyper, **options)
 
     def _choose(self, values: list[Mapping[str, Any]]) -> None:
         if _any_momentum(values):
@@ -104,14 +102,11 @@ class RMSprop(Optimizer):
 
     def __init__(
         self, params: Params, lr: Rate = 1e-2, alpha: Number = 0.99, eps: Number = 1e-8, weight_decay: Number = 0,
-        momentum: Number = 0, centered: bool = False, *,
-        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
-        stochastic_rounding: bool = False,
+        momentum: Number = 0, centered: bool = False, **options: Unpack[Options],
     ) -> None:
         self.centered = flag("RMSprop", "centered", centered)
         hyper = {"alpha": alpha, "eps": eps, "momentum": momentum, "weight_decay": weight_decay}
-        super().__init__(params, lr, hyper, **options(locals()))
+        super().__init__(params, lr, hyper, **options)
 
     def _choose(self, values: list[Mapping[str, Any]]) -> None:
         with_momentum = _any_momentum(values)
@@ -153,10 +148,7 @@ class Adagrad(Optimizer):
 
     def __init__(
         self, params: Params, lr: Rate = 1e-2, lr_decay: Number = 0, weight_decay: Number = 0,
-        initial_accumulator_value: float = 0, eps: Number = 1e-10, *,
-        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
-        stochastic_rounding: bool = False,
+        initial_accumulator_value: float = 0, eps: Number = 1e-10, **options: Unpack[Options],
     ) -> None:
         first = checked("Adagrad", "initial_accumulator_value", initial_accumulator_value, 1)
         if np.ndim(first):
@@ -165,7 +157,7 @@ class Adagrad(Optimizer):
             )
         self.slot_starts = {"v": first}
         hyper = {"lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps}
-        super().__init__(params, lr, hyper, **options(locals()))
+        super().__init__(params, lr, hyper, **options)
 
     def _rate(self, h: Any) -> float:
         return h.lr / (1 + (h.step - 1) * h.lr_decay)
@@ -191,13 +183,11 @@ class Adadelta(Optimizer):
     weight_decay: Number
 
     def __init__(
-        self, params: Params, lr: Rate = 1.0, rho: Number = 0.9, eps: Number = 1e-6, weight_decay: Number = 0, *,
-        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
-        stochastic_rounding: bool = False,
+        self, params: Params, lr: Rate = 1.0, rho: Number = 0.9, eps: Number = 1e-6, weight_decay: Number = 0,
+        **options: Unpack[Options],
     ) -> None:
         hyper = {"rho": rho, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, lr, hyper, **options(locals()))
+        super().__init__(params, lr, hyper, **options)
 
     def formula(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Sequence[Any]]:
         v, u = slots
@@ -220,13 +210,10 @@ class Lion(Optimizer):
     weight_decay: Number
 
     def __init__(
-        self, params: Params, lr: Rate = 1e-4, betas: Betas = (0.9, 0.99), weight_decay: Number = 0.0, *,
-        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
-        stochastic_rounding: bool = False,
+        self, params: Params, lr: Rate = 1e-4, betas: Betas = (0.9, 0.99), weight_decay: Number = 0.0, **options: Unpack[Options],
     ) -> None:
         hyper = {"betas": betas, "weight_decay": weight_decay}
-        super().__init__(params, lr, hyper, **options(locals()))
+        super().__init__(params, lr, hyper, **options)
 
     def formula(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Sequence[Any]]:
         direction = np.sign(mixed(slots[0], g, h.betas[0]))

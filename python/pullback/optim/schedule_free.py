@@ -17,7 +17,7 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from . import arena, sets as c, state
 from .groups import Betas, Number, Rate
-from .optimizer import Groups, Optimizer, Params, options
+from .optimizer import Optimizer, Options, Params, Unpack
 from .projection import projected
 from .rules import mixed, penalised
 
@@ -183,14 +183,11 @@ class ScheduleFreeSGD(_ScheduleFree):
 
     def __init__(
         self, params: Params, lr: Rate = 1.0, momentum: Number = 0.9, weight_decay: Number = 0, warmup_steps: Number = 0,
-        r: Number = 0, weight_lr_power: Number = 2, *,
-        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
-        stochastic_rounding: bool = False,
+        r: Number = 0, weight_lr_power: Number = 2, **options: Unpack[Options],
     ) -> None:
         given = (momentum, weight_decay, warmup_steps, r, weight_lr_power)
         hyper = dict(zip(self.hyper, given))
-        super().__init__(params, lr, hyper, **options(locals()))
+        super().__init__(params, lr, hyper, **options)
 
     def formula(self, p: Any, g: Any, slots: Any, h: Any) -> tuple[Any, Sequence[Any]]:
         change, z = self._moved(p, penalised(g, p, h.weight_decay), slots[0], h.momentum, h)
@@ -218,14 +215,11 @@ class ScheduleFreeAdamW(_ScheduleFree):
 
     def __init__(
         self, params: Params, lr: Rate = 2.5e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-8, weight_decay: Number = 0,
-        warmup_steps: Number = 0, r: Number = 0, weight_lr_power: Number = 2, *,
-        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
-        stochastic_rounding: bool = False,
+        warmup_steps: Number = 0, r: Number = 0, weight_lr_power: Number = 2, **options: Unpack[Options],
     ) -> None:
         given = (betas, eps, weight_decay, warmup_steps, r, weight_lr_power)
         hyper = dict(zip(self.hyper, given))
-        super().__init__(params, lr, hyper, **options(locals()))
+        super().__init__(params, lr, hyper, **options)
 
     def _rate(self, h: Any) -> float:
         return super()._rate(h) * (1 - h.betas[1] ** h.step) ** 0.5

@@ -79,6 +79,8 @@ nn.functional.rely(x)  # wrong
 optim.Adam(net)  # wrong
 optim.Adam(net.parameters(), lr="fast")  # wrong
 optim.Adam(net.parameters(), learning_rate=1e-3)  # wrong
+optim.Adam(net.parameters(), clip_nrm=1.0)  # wrong
+optim.Muon(net.parameters(), ema="much")  # wrong
 optim.schedules.Cosine(1e-3, warmup=2)  # wrong
 pb.data.Loader(x, batch_size="2")  # wrong
 next(iter(pb.data.Loader((x, x), 2))).labels  # wrong
