@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -12,7 +12,7 @@ from ..errors import PullbackError
 from ..launch import capturing
 from ..tensors import devices
 from . import groups as g, sets as c
-from .adaptive import AdaptiveClipping
+from .stages.stage import Stage
 from .table import SetTable
 
 _COMMON: Final = {"lr_scale": c.RATE_SCALE, "clip_value": c.CLIP_VALUE, "ema": c.KEEP}  # the settings that every rule has
@@ -47,9 +47,7 @@ class Adjustable:
     _table: SetTable
     _members: int
     _lead: int  # the number of axes of members, 0 or 1, with which the shapes of all parameters begin
-    _most: float
-    _scale: float
-    _adaptive: AdaptiveClipping
+    _stages: dict[str, Stage]
     _steps: int
     _counted: int = 0  # how many of the steps with a LossScaler, which may have changed nothing, are counted in _steps
 
@@ -82,45 +80,6 @@ class Adjustable:
             self._steps = int(devices.move(owner._table.array[:1], "cpu")[0, c.CLOCK])
         return self._steps
 
-    @property
-    def clip_norm(self) -> float | None:
-        """The largest joint norm of the gradients. Turning clipping on or off makes a captured step record itself again."""
-        most = _constant(lambda: self._most)
-        return None if most == math.inf else most
-
-    @clip_norm.setter
-    def clip_norm(self, most: float | None) -> None:
-        g.refuse_in_capture("clip_norm")
-        self._most = unlimited(type(self).__name__, "clip_norm", most)
-        self._table.write_all(c.CLIP_NORM, self._most)
-        self._table.write_all(c.CLIP_FACTOR, 1.0)
-
-    @property
-    def clip_adaptive(self) -> float | None:
-        """The largest ratio of the norm of a unit's gradient to that of its weights. Turning it on or off makes a captured step
-        record itself again.
-        """
-        return self._adaptive.share if self._adaptive.clips else None
-
-    @clip_adaptive.setter
-    def clip_adaptive(self, share: float | None) -> None:
-        g.refuse_in_capture("clip_adaptive")
-        self._adaptive.set(unlimited(type(self).__name__, "clip_adaptive", share))
-
-    @property
-    def gradient_scale(self) -> float:
-        """The factor that multiplies all gradients before they are clipped: 1 / scale, if the loss was multiplied by `scale`."""
-        return _constant(lambda: self._scale)
-
-    @gradient_scale.setter
-    def gradient_scale(self, scale: float) -> None:
-        g.refuse_in_capture("gradient_scale")
-        rule = type(self).__name__
-        if not _positive(scale) or math.isinf(scale):
-            raise PullbackError(f"{rule}: gradient_scale={scale}; it must be one positive number.")
-        self._scale = float(scale)
-        self._table.write_all(c.GRADIENT_SCALE, self._scale)
-
     def _validate(self, values: Mapping[str, Any]) -> None:
         """Raises PullbackError for hyper-parameters that do not go together. It is called before any change."""
 
@@ -133,7 +92,7 @@ class Adjustable:
         if name == "lr":
             value = g.schedules_of(rule, value)
         elif name == "clip_value":
-            value = unlimited(rule, name, value)
+            value = g.unlimited(rule, name, value)
         elif name == "ema" and value is None:
             return None
         else:
@@ -198,7 +157,7 @@ class Adjustable:
             capturing.refuse(
                 "reading lr", "Read it after the call, or compute schedule.rate(t) there: a replay would return the first rate."
             )
-        _constant(lambda: (self._defaults if group is None else group.values())[name])
+        g.constant(lambda: (self._defaults if group is None else group.values())[name])
         return self._shown(name, group)
 
     def _shown(self, name: str, group: g.Group | None = None) -> Any:
@@ -238,35 +197,10 @@ class Adjustable:
 
     def __setattr__(self, name: str, value: Any) -> None:
         attribute = getattr(type(self), name, None)
-        known = isinstance(attribute, Value) or getattr(attribute, "fset", None) is not None
+        known = hasattr(attribute, "__set__") and getattr(attribute, "fset", attribute) is not None
         if "_memory" in vars(self) and not name.startswith("_") and name not in self.settable and not known:
             settable = ", ".join(["lr", *self.hyper, "clip_value"])
             raise PullbackError(
                 f"{type(self).__name__}.{name} cannot be set: {settable} and clip_norm can, all else is as the optimizer was made."
             )
         object.__setattr__(self, name, value)
-
-
-def _constant(read: Callable[[], Any]) -> Any:
-    """Returns read(). A recording that is being made takes it for a constant, so it is valid only until another value is set."""
-    value = read()
-    if capturing.thread.recording is not None:
-
-        def holds() -> bool:
-            return read() is value
-
-        capturing.thread.recording.guard(holds, holds)
-    return value
-
-
-def unlimited(rule: str, name: str, value: Any) -> float:
-    """Returns a bound for clipping; infinity for None. Raises PullbackError unless it is positive."""
-    if value is None:
-        return math.inf
-    if not _positive(value):
-        raise PullbackError(f"{rule}: {name}={value}; it must be one positive number, or None for no clipping.")
-    return float(value)
-
-
-def _positive(value: Any) -> bool:
-    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and bool(value > 0)

@@ -19,6 +19,7 @@ from . import groups as grouping, sets as c
 from .composed import Composed
 from .groups import Group
 from .optimizer import Optimizer
+from .stages.stage import Step
 from .table import SetTable
 
 _SHARED: Final = ("lr_scale", "clip_value", "ema")  # what is set for an optimizer holds for its auxiliary, too
@@ -195,26 +196,29 @@ class WithAuxiliary(Composed):
         if self._auxiliary is not None:
             self._auxiliary._follow_parameters()
 
-    def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
-        deltas = super()._update(leaves, preview=preview, wanted=wanted)
+    def _update(self, leaves: list[Any], *, preview: bool, wanted: bool, scaler: Any = None) -> list[Tensor] | None:
+        deltas = super()._update(leaves, preview=preview, wanted=wanted, scaler=scaler)
         if self._auxiliary is not None and not preview and any([g is not None for g in leaves]):
             capturing.increment(self._auxiliary, "_steps")  # for the learning rate that the auxiliary shows
         return deltas
 
-    def _launch(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
-        part, given = self._auxiliary, [grads[i] for i in self._others]
+    def _launch(self, step: Step) -> None:
+        part, grads, table = self._auxiliary, step.grads, step.table
+        given = [grads[i] for i in self._others]
         if part is None or all([g is None for g in given]):
-            super()._launch(grads, table, outputs, preview)
+            super()._launch(step)
             return
         masks = self._memory.masks
         part._memory.masks = masks and [masks[i] for i in self._others]
         sets = concat([*[self._rows(table, i) for i in self._others], self._rows(table, len(grads))]).array
         others, idle = set(self._others), all([grads[i] is None for i in self._mine])
         if not idle:
-            super()._launch([None if i in others else g for i, g in enumerate(grads)], table, outputs, preview)
-        part._run(given, sets, None if outputs is None else [outputs[i] for i in self._others], preview)
-        if not preview:
-            tick = self._tick if self._go is None else where(self._go, self._tick, 0.0)
+            step.grads = [None if i in others else g for i, g in enumerate(grads)]
+            super()._launch(step)
+        outputs = None if step.outputs is None else [step.outputs[i] for i in self._others]
+        part._run(Step(part._memory, sets, given, outputs, step.preview))
+        if not step.preview:
+            tick = self._tick if step.go is None else where(step.go, self._tick, 0.0)
             rows = {i: self._rows(sets, place) for place, i in enumerate(self._others)}
             rows |= {i: self._rows(table, i) + tick if idle else self._rows(table, i) for i in self._mine}
             write(table, concat([*[rows[i] for i in range(len(grads))], self._rows(table, len(grads))]).array)

@@ -17,9 +17,10 @@ from ..ops.movement import concat
 from ..tensors import devices, dtypes
 from ..tensors.tensor import Tensor
 from . import arena, sets as c
-from .composed import Composed, Hyper, Item
+from .composed import Composed, Hyper, Item, write_slot
 from .formula_check import Trace, results, trace
 from .optimizer import OPTIONS, Optimizer
+from .stages.stage import Step
 
 JOINED: Final = 8192  # the most elements of a parameter that is computed together with others
 TOGETHER: Final = 65536  # the most elements of all parameters that are computed together, so that temporaries stay in the cache
@@ -154,13 +155,13 @@ class ByFormula(Composed):
         rows = self._table.on_host()[: self._table.count]
         self._ages = _numbered(zip(self._ages, [row.tobytes() for row in rows.reshape(len(self._parameters), -1)]))
 
-    def _facts(self) -> Any:
-        return super()._facts(), self._ages
+    def _facts(self, alone: bool) -> Any:
+        return super()._facts(alone), self._ages
 
-    def _run_ops(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
-        super()._run_ops(grads, table, outputs, preview)
-        if not preview:
-            self._skip([i for i, g in enumerate(grads) if g is None])
+    def _run_ops(self, step: Step) -> None:
+        super()._run_ops(step)
+        if not step.preview:
+            self._skip([i for i, g in enumerate(step.grads) if g is None])
 
     def _skip(self, entries: Iterable[int]) -> None:
         without = {*entries}
@@ -168,7 +169,8 @@ class ByFormula(Composed):
         if len(set(ages)) > len(set(self._ages)):
             self._ages = ages
 
-    def _computed(self, grads: list[Any], now: Any, preview: bool) -> list[Any]:
+    def _computed(self, step: Step, now: Any) -> list[Any]:
+        grads = step.grads
         hypers: dict[Any, Hyper] = {}
         found: list[Any] = list(grads)
         rest: list[Any] = [None] * len(grads)
@@ -185,12 +187,12 @@ class ByFormula(Composed):
             h = hypers[key]
             for expression in self._traces[i].numbers:
                 h.scalars.value(expression)
-            ready.append((entries, h, *self._arrays(entries, grads)))
+            ready.append((entries, h, *self._inputs(entries, grads)))
         for entries, h, p, g in ready:
-            for j, change in zip(entries, self._together(entries, p, g, h, preview)):
+            for j, change in zip(entries, self._together(entries, p, g, h, step)):
                 found[j] = change
         if any([g is not None for g in rest]):
-            for i, change in enumerate(super()._computed(rest, now, preview)):
+            for i, change in enumerate(self._each(rest, step, now)):
                 found[i] = found[i] if change is None else change
         return found
 
@@ -206,7 +208,7 @@ class ByFormula(Composed):
             if g is not None and g.size and i not in joined:
                 yield [i]
 
-    def _arrays(self, entries: list[int], grads: list[Any]) -> tuple[Any, Any]:
+    def _inputs(self, entries: list[int], grads: list[Any]) -> tuple[Any, Any]:
         """Returns the weights and the gradients of parameters that are computed together."""
         first = entries[0]
         if len(entries) == 1:
@@ -214,16 +216,16 @@ class ByFormula(Composed):
         g = _flattened([grads[i] for i in entries])
         return _flattened([self._memory.exact(i).array for i in entries]) if self._traces[first].reads_weights else g, g
 
-    def _together(self, entries: list[int], p: Any, g: Any, h: Hyper, preview: bool) -> list[Any]:
+    def _together(self, entries: list[int], p: Any, g: Any, h: Hyper, step: Step) -> list[Any]:
         """Returns the changes of parameters that are computed together, and writes their slots. p, g: their arrays."""
         first, params = entries[0], [self._parameters[i] for i in entries]
         slots = [slot[first] for slot in self._memory.slots.values()] if len(entries) == 1 else self._flat[first]
-        item = Item(p, g, slots, h, self._clips())
+        item = Item(p, g, slots, h, self._clips(step))
         change, new = self.formula(item.p, item.g, item.slots, h)
-        if not preview:
+        if not step.preview:
             mask = self._memory.mask(first)
             for slot, value in zip(slots, new):
-                self._write_slot(slot, value, mask)
+                write_slot(slot, value, mask, step.go)
         found = self._as_change(change, params[0].dtype)
         return [found] if len(entries) == 1 else _parts(found, params)
 

@@ -18,9 +18,11 @@ from ..ops.writing import write
 from ..replays.capture import Captured, capture
 from ..tensors import devices
 from ..tensors.tensor import Tensor
-from . import arena, launches, reference, scaled, sets as c
+from . import arena, launches, reference, sets as c
 from .groups import Group
 from .optimizer import Optimizer
+from .stages import scaled
+from .stages.stage import Step
 
 RECORDINGS: Final = 8  # the most kinds of steps, such as those that lack certain gradients, that an optimizer records
 
@@ -118,7 +120,6 @@ class Composed(Optimizer):
     _replays = True  # each op of the formula has a kernel
     _recorded: dict[Any, Any]  # recordings of steps, by the missing gradients and what is wanted
     _by_value: bool | None = None  # gradients are clipped by their value; None if that is not known
-    _go: Tensor | None = None  # in a scaled step, whether it changes anything
     _quick: Any = None  # the last recording of a step with all gradients, if a replay has no effects but those of its launches
     apart: Mapping[str, Any] = {"_replays": False, "_recorded": {}, "_quick": None}  # A recording would be used for one step only.
     hyper: ClassVar[Mapping[str, int]] = {}
@@ -142,76 +143,76 @@ class Composed(Optimizer):
 
     # ---- a step
 
-    def _run(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
+    def _run(self, step: Step) -> None:
         """Runs a step: as a replay of its launches if kernels can do all of it, because consecutive elementwise ops then share a
         pass over memory. A captured function records the launches as its own.
         """
-        quick = self._quick
-        if quick is not None and outputs is None and self._scaler is None and quick.replays(grads):
+        quick, plain = self._quick, step.outputs is None and step.scaler is None
+        if quick is not None and plain and quick.replays(step.grads):
             return
         before = listeners.truncate(0)  # The ops are hidden from tapes, as the work of kernels is.
         try:
-            step = self._recording(grads, outputs is not None, preview)
-            if step is None:
-                self._run_ops(grads, table, outputs, preview)
+            recording = self._recording(step)
+            if recording is None:
+                self._run_ops(step)
                 return
-            deltas = step(*[Tensor(g) for g in grads if g is not None])
-            if outputs is None and self._scaler is None:
-                self._quick = step.quick()
-            if outputs is not None:
-                outputs[:] = [delta.array for delta in deltas]
+            deltas = recording(*[Tensor(g) for g in step.grads if g is not None])
+            if plain:
+                self._quick = recording.quick()
+            if step.outputs is not None:
+                step.outputs[:] = [delta.array for delta in deltas]
         finally:
             listeners.restore(before)
 
-    def _recording(self, grads: list[Any], wanted: bool, preview: bool) -> Captured[..., list[Tensor]] | None:
+    def _recording(self, step: Step) -> Captured[..., list[Tensor]] | None:
         """Returns a captured function that does a step like this one with the gradients that there are, and returns the deltas if
         they are wanted. None if the step has to run op by op.
         """
         if self._native is None or not self._replays or capturing.thread.recording is not None:
             return None
-        missing = tuple([g is None for g in grads])
-        key = missing, wanted, preview, self._scaler is not None
+        missing, wanted = tuple([g is None for g in step.grads]), step.outputs is not None
+        preview, scaler = step.preview, step.scaler
+        key = missing, wanted, preview, scaler is not None
         if key not in self._recorded and len(self._recorded) < RECORDINGS:
 
             def run(*given: Tensor) -> list[Tensor]:
-                arrays = iter(given)
+                memory, arrays, table = self._memory, iter(given), self._table.array
                 found = [None if none else next(arrays).array for none in missing]
-                outputs = [self._memory.kernels.fill(p.shape, p.dtype, 0) for p in self._memory.weights()] if wanted else None
-                table = self._table.array
-                self._run_ops(found, self._memory.kernels.copy(table) if preview else table, outputs, preview)
+                outputs = [memory.kernels.fill(p.shape, p.dtype, 0) for p in memory.weights()] if wanted else None
+                again = Step(memory, memory.kernels.copy(table) if preview else table, found, outputs, preview, scaler)
+                self._run_ops(again)
                 return [Tensor(delta) for delta in outputs or ()]
 
             self._recorded[key] = capture(run)
         return self._recorded.get(key)
 
-    def _run_ops(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
+    def _run_ops(self, step: Step) -> None:
         """Runs a step op by op."""
-        self._memory.check_device(grads)
-        if capturing.thread.recording is not None:
-            whole = self._of or self
-            facts, kept = whole._facts(), (whole._table.array, whole._pruning)  # kept, so that no other object gets an id of these
-            capturing.thread.recording.guard(whole, lambda: bool(kept) and whole._facts() == facts)
+        self._memory.check_device(step.grads)
+        self._guard_recording()
         with devices.working(self._memory.device):
-            self._go = scaled.goes(self._table) if self._scaler is not None else None
-            if self._clips_by_norm():
-                self._clip_norm(grads, table)
-            self._launch(grads, table, outputs, preview)
+            step.go = scaled.goes(self._table) if step.scaler is not None else None
+            self._begin(step)
+            self._launch(step)
 
-    def _launch(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
+    def _launch(self, step: Step) -> None:
         """Runs a step whose factor of clipping is in the table."""
-        self._add(self._computed(grads, self._begun(table), preview), table, outputs, preview)
+        self._add(self._computed(step, self._begun(step.table)), step)
 
-    def _facts(self) -> Any:
-        """Returns the facts that a recording of a step depends on."""
+    def _facts(self, alone: bool) -> Any:
         masks = self._memory.masks is None, id(self._pruning)  # A preview replaces the list of masks for a moment.
-        clips = self._scale != 1, self._most != math.inf, self._adaptive.clips, self._clips()[1]
-        return clips, id(self._table.array), masks, self._table.program.used
+        return super()._facts(alone), self._clips_by_value(), masks, self._table.program.used
 
-    def _clips(self) -> tuple[bool, bool]:
-        """Returns two flags: gradients are scaled, by clip_norm, gradient_scale or a LossScaler, and they are clipped by value."""
+    def _clips_by_value(self) -> bool:
+        """True if gradients are clipped by their value."""
         if self._by_value is None:
             self._by_value = any([group.values()["clip_value"] != math.inf for group in self._groups])
-        return self._most != math.inf or self._scale != 1 or self._scaler is not None, self._by_value
+        return self._by_value
+
+    def _clips(self, step: Step) -> tuple[bool, bool]:
+        """Returns two flags: gradients are scaled, by clip_norm, gradient_scale or a LossScaler, and they are clipped by value."""
+        scales = step.normed or self._stages["gradient_scale"].acts
+        return scales, self._clips_by_value()
 
     def _write(self, groups: Sequence[Group], names: Sequence[str]) -> None:
         super()._write(groups, names)
@@ -223,21 +224,25 @@ class Composed(Optimizer):
         finally:
             self._by_value = None
 
-    def _computed(self, grads: list[Any], now: Any, preview: bool) -> list[Any]:
+    def _computed(self, step: Step, now: Any) -> list[Any]:
         """Returns the changes of the parameters as arrays, None without a gradient, and writes the slots unless it is a preview.
 
         now: the table of sets after the step has begun.
         """
-        clips = self._clips()
+        return self._each(step.grads, step, now)
+
+    def _each(self, grads: list[Any], step: Step, now: Any) -> list[Any]:
+        """Returns the changes for some of the gradients, which are computed one after another."""
+        clips = self._clips(step)
         places = [(i, m) for i, g in enumerate(grads) if g is not None and g.size for m in range(self._members)]
         items = [self._item(i, m, grads[i], now, clips) for i, m in places]
         parts: list[list[Tensor]] = [[] for _ in grads]
         for (i, m), (change, new) in zip(places, self.changes(items)):
             parts[i].append(change)
-            if not preview:
+            if not step.preview:
                 mask = self._part(self._memory.mask(i), m)
                 for slot, value in zip(self._slots_of(i, m), new):
-                    self._write_slot(slot, value, mask)
+                    write_slot(slot, value, mask, step.go)
         return [self._joined(i, given) if given else grads[i] for i, given in enumerate(parts)]
 
     def _item(self, i: int, m: int, g: Any, now: Any, clips: tuple[bool, bool]) -> Item:
@@ -263,18 +268,7 @@ class Composed(Optimizer):
         """
         return change.array if self._rounds_at_random or self._keeps_masters else in_dtype(change, dtype).array
 
-    def _write_slot(self, slot: Any, value: Tensor, mask: Any) -> None:
-        """Writes a new slot, which is 0 for pruned weights if it has a number for each weight."""
-        if mask is not None and mask.shape == slot.shape:
-            value = where(Tensor(mask.view("bool")), value, 0.0)
-        write(slot, scaled.chosen(self._go, value, slot).array)
-
     # ---- the launches around a formula
-
-    def _clip_norm(self, grads: list[Any], table: Any, scaler: Any = None) -> None:
-        super()._clip_norm(grads, table, scaler)
-        if self._native is not None and door.profiling and scaler is None:
-            door.charge("clip_norm")
 
     def _begun(self, table: Any) -> Any:
         """Returns a copy of the table of sets as it is after the step has begun."""
@@ -285,13 +279,21 @@ class Composed(Optimizer):
             door.charge("begin_steps")
         return now
 
-    def _add(self, added: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
+    def _add(self, added: list[Any], step: Step) -> None:
         """Adds the changes to the weights, and advances the sets."""
+        given = added, step.table, step.outputs, step.preview, self._rounding()
         if self._native is None:
-            reference.update(self, self._memory, self.kernel, added, table, outputs, preview, self._rounding())
+            reference.update(self, self._memory, self.kernel, *given)
             return
         try:
-            self._native(self._memory.plan(), added, table, outputs, preview, self._rounding())
+            self._native(self._memory.plan(), *given)
         except Refused as refused:
             remedy = " Let one thread do all steps of an optimizer." if "another thread" in str(refused) else ""
             raise PullbackError(f"{type(self).__name__}: {refused}.{remedy}") from None
+
+
+def write_slot(slot: Any, value: Tensor, mask: Any, go: Tensor | None) -> None:
+    """Writes a new slot, which is 0 for pruned weights if it has a number for each weight, if the step changes anything."""
+    if mask is not None and mask.shape == slot.shape:
+        value = where(Tensor(mask.view("bool")), value, 0.0)
+    write(slot, scaled.chosen(go, value, slot).array)

@@ -6,7 +6,8 @@ with the number of its settings: {"betas": 2, "eps": 1, "weight_decay": 1}.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final, TypeAlias
 
@@ -253,3 +254,29 @@ def members_of(rule: str, parameters: Sequence[Parameter], values: Sequence[Mapp
 def refuse_in_capture(name: str) -> None:
     """Raises CaptureError inside a captured function, because a replay would not repeat the change."""
     capturing.refuse(f"setting {name}", "Set it outside: a replay reads the new value, and a schedule needs no setting at all.")
+
+
+def constant(read: Callable[[], Any]) -> Any:
+    """Returns read(). A recording that is being made takes it for a constant, so it is valid only until another value is set."""
+    value = read()
+    if capturing.thread.recording is not None:
+
+        def holds() -> bool:
+            return read() is value
+
+        capturing.thread.recording.guard(holds, holds)
+    return value
+
+
+def unlimited(rule: str, name: str, value: Any) -> float:
+    """Returns a bound for clipping; infinity for None. Raises PullbackError unless it is positive."""
+    if value is None:
+        return math.inf
+    if not positive(value):
+        raise PullbackError(f"{rule}: {name}={value}; it must be one positive number, or None for no clipping.")
+    return float(value)
+
+
+def positive(value: Any) -> bool:
+    """True for a number above 0, infinity included."""
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and bool(value > 0)

@@ -18,9 +18,14 @@ from ..tensors import devices, dtypes
 from ..tensors.creation import asarray
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
-from . import launches, reference, sets as c
+from ..typing import Tree
+from . import groups as grouping, launches, reference, sets as c
 from .adjustable import Adjustable
+from .arguments import Form
 from .memory import OptimizerMemory
+from .projection import Projection
+from .stages import scaled
+from .stages.stage import Step
 
 
 class Launcher(MadeOutside, Adjustable):
@@ -36,6 +41,7 @@ class Launcher(MadeOutside, Adjustable):
     updates_each: bool = True  # an optimizer of one of the parameters, with its slots and sets, does the same to this parameter
     apart: Mapping[str, Any] = {}  # the attributes of such an optimizer that differ, besides those listed
     _memory: OptimizerMemory
+    _form: Form  # of the gradients
     _of: Any = None  # the optimizer whose memory this one shares, if it updates one parameter of it
     slot_starts: Mapping[str, float] = {}  # what the elements of a slot are before the first step, if not 0
     _averages_weights: bool
@@ -43,8 +49,7 @@ class Launcher(MadeOutside, Adjustable):
     _rounds_at_random: bool
     _first: int = 0  # the number of the first parameter, which chooses the random bits of stochastic rounding
     _pruning: Any = None  # the optim.Pruning that chooses the masks
-    _scaler: Any = None  # in a step with the gradients of a scaled loss, the numbers of the LossScaler
-    _scaled_steps: int = 0  # the number of such steps, which may have changed nothing
+    _scaled_steps: int = 0  # the number of steps with a LossScaler, which may have changed nothing
     _constraints: list[Any]  # those whose bounds are in the sets
 
     def _make(self) -> None:
@@ -62,7 +67,8 @@ class Launcher(MadeOutside, Adjustable):
                 f'followed by "_step", or "" for a rule that runs its formula.'
             )
         self._measure: Any = getattr(kernels, name.replace("_step", "_ratio"), None)
-        self._adaptive.make(self._memory.device)
+        for stage in self._stages.values():
+            stage.make(self._memory.device)
 
     def _slot_shape(self, name: str, i: int) -> tuple[int, ...] | None:
         """Returns the shape of a slot of parameter i, or None if the parameter does not have this slot."""
@@ -81,16 +87,48 @@ class Launcher(MadeOutside, Adjustable):
         """Returns the name in a state that tells formulas of one class apart."""
         return self.kernel
 
-    def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
+    def _step(self, leaves: list[Any], wanted: bool = False, scaler: Any = None) -> list[Tensor] | None:
+        projection = self._projection(leaves, wanted, scaler is not None)
+        deltas = self._update(leaves, preview=False, wanted=wanted, scaler=scaler)
+        for p, g in zip(self._parameters, leaves):
+            if g is not None:
+                p.storage.changed()
+        if projection is not None:
+            projection.apply(deltas)
+        return deltas
+
+    def _step_scaled(self, grads: Tree, numbers: Parameter) -> None:
+        """Does a step with the gradients of a scaled loss, or changes nothing if one of them is not finite. numbers: those of the
+        LossScaler.
+        """
+        scaled.check(self, numbers)
+        scale = grouping.constant(lambda: self._stages["gradient_scale"].value)
+        leaves = self._form.one_each(grads)
+        if all([g is None for g in leaves]):
+            self._step(leaves)
+            return
+        capturing.increment(self, "_scaled_steps")
+        try:
+            try:
+                self._step(leaves, scaler=numbers.array)
+            finally:
+                scaled.end(self._table, scale)
+        except BaseException:  # Ctrl-C may have interrupted the restore, too.
+            scaled.end(self._table, scale)
+            raise
+
+    def _projection(self, leaves: list[Any], wanted: bool, skips: bool) -> Projection | None:
+        """Returns the constraints that follow the kernel, None if there are none. They are all but bounds.
+
+        skips: the step may turn out to change nothing.
+        """
+        limits = [None if g is None else p.constraint for p, g in zip(self._parameters, leaves)]
+        entries = [i for i, limit in enumerate(limits) if limit is not None and not hasattr(limit, "bounds")]
+        return Projection(self._memory, self._table, entries, wanted=wanted, scaled=skips) if entries else None
+
+    def _update(self, leaves: list[Any], *, preview: bool, wanted: bool, scaler: Any = None) -> list[Tensor] | None:
         self._follow_parameters()
-        arrays = [None if g is None else _array(g) for g in leaves]
-        for p, g in zip(self._parameters, arrays):
-            if g is not None and g.shape != p.array.shape:
-                raise ShapeError(f"step: the gradient of {p.label()} has shape {g.shape}, the parameter {p.shape}.")
-            if g is not None and g.dtype != p.array.dtype:
-                raise DTypeError(
-                    f"step: the gradient of {p.label()} has dtype {g.dtype}, the parameter {p.dtype}. Convert it with .astype."
-                )
+        arrays = self._arrays(leaves)
         self._follow_constraints()
         outputs = self._memory.new_deltas(arrays) if wanted else None
         if all([g is None for g in arrays]):
@@ -103,11 +141,10 @@ class Launcher(MadeOutside, Adjustable):
                 door.enter(door.OPTIMIZER)
                 if self._pruning is not None:
                     self._pruning.begin(arrays, preview)
-                if self._scaler is not None:
-                    self._clip_norm(arrays, self._table.array, self._scaler)
-                arrays = self._adaptive.before(self._memory, self._table, arrays)
-                table = self._copied_table() if preview else self._table.array
-                self._run(arrays, table, outputs, preview)
+                step = Step(self._memory, self._copied_table() if preview else self._table.array, arrays, outputs, preview, scaler)
+                if scaler is not None:
+                    scaled.begin(step)
+                self._run(step)
                 if not preview:
                     capturing.increment(self, "_steps")
             finally:
@@ -115,6 +152,21 @@ class Launcher(MadeOutside, Adjustable):
         finally:  # This repeats the restore, because Ctrl-C may have interrupted the inner finally.
             door.enter(before)
         return None if outputs is None else [Tensor(delta) for delta in outputs]
+
+    def _arrays(self, leaves: list[Any]) -> list[Any]:
+        """Returns the gradients as arrays. Raises ShapeError or DTypeError for one that is not like its parameter."""
+        arrays = []
+        for p, g in zip(self._parameters, leaves):
+            if g is not None:
+                g, mine = g.array if g.__class__ is Tensor and g.storage is None else _array(g), p.array
+                if g.shape != mine.shape:
+                    raise ShapeError(f"step: the gradient of {p.label()} has shape {g.shape}, the parameter {p.shape}.")
+                if g.dtype is not mine.dtype and g.dtype != mine.dtype:
+                    raise DTypeError(
+                        f"step: the gradient of {p.label()} has dtype {g.dtype}, the parameter {p.dtype}. Convert it with .astype."
+                    )
+            arrays.append(g)
+        return arrays
 
     def _follow_parameters(self) -> None:
         """Raises DeviceError or DTypeError if the state that was made for a parameter no longer fits it."""
@@ -134,21 +186,21 @@ class Launcher(MadeOutside, Adjustable):
         recorded = capturing.thread.recording is not None and self._native is not None
         return self._memory.kernels.copy(self._table.array) if recorded else devices.copied(self._table.array)
 
-    def _run(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
-        memory = self._memory
+    def _run(self, step: Step) -> None:
+        memory, rounding = self._memory, self._rounding()
         self._guard_recording()
-        if self._clips_by_norm():
-            self._clip_norm(grads, table)
+        self._begin(step)
+        given = step.grads, step.table, step.outputs, step.preview, rounding
         if self._native is not None:
             try:
                 if self.measured:
-                    self._measure(memory.plan(), grads, table)
-                self._native(memory.plan(), grads, table, outputs, preview, self._rounding())
+                    self._measure(memory.plan(), step.grads, step.table)
+                self._native(memory.plan(), *given)
                 return
             except Refused as refused:
                 if "another thread" in str(refused):
                     raise PullbackError(f"{type(self).__name__}: {refused}. Let one thread do all steps of an optimizer.") from None
-        memory.check_device(grads)
+        memory.check_device(step.grads)
         if self._own_kernel():
             remedy = "Keep parameters and gradients on one device."
         else:
@@ -156,15 +208,16 @@ class Launcher(MadeOutside, Adjustable):
         capturing.refuse_opaque("an update without a native kernel", remedy)
         with devices.working(memory.device):
             if self.measured:
-                reference.measure(self, memory, self._own_kernel(), grads, table)
-            reference.update(self, memory, self._own_kernel(), grads, table, outputs, preview, self._rounding())
+                reference.measure(self, memory, self._own_kernel(), step.grads, step.table)
+            reference.update(self, memory, self._own_kernel(), *given)
 
-    def _clip_norm(self, grads: list[Any], table: Any, scaler: Any = None) -> None:
-        launches.clip_norm(self._memory.kernels, grads, table, self._members, scaler, check=self._memory.check_device)
-
-    def _clips_by_norm(self) -> bool:
-        """True if a launch of this step computes the joint norm, for clip_norm. In a scaled step it has been computed already."""
-        return self._most != math.inf and (self._scaler is None or self._adaptive.clips)
+    def _begin(self, step: Step) -> None:
+        """Runs the stages before the rule."""
+        for stage in self._stages.values():
+            if stage.acts:
+                stage.before(step)
+                if door.profiling and self._native is not None:
+                    door.charge(stage.name)
 
     def _skip(self, entries: Iterable[int]) -> None:
         """Notes that a step has updated other parameters, but not these."""
@@ -177,16 +230,15 @@ class Launcher(MadeOutside, Adjustable):
         """Makes a recording of this optimizer's launches valid only while it would launch the same again, on the same table."""
         if capturing.thread.recording is not None:
             whole, alone = self._of or self, self._of is not None
-            table, clips = whole._table, whole._most != math.inf
-            array, used = table.array, table.program.used
-            capturing.thread.recording.guard(
-                whole,
-                lambda: (
-                    table.array is array
-                    and (whole._most != math.inf) == clips
-                    and (not alone or table.program.used == used)  # the update of one parameter copies a program that is used
-                ),
-            )
+            facts = whole._facts(alone)
+            kept = whole._table.array, whole._pruning  # so that no other object gets an id of these
+            capturing.thread.recording.guard(whole, lambda: bool(kept) and whole._facts(alone) == facts)
+
+    def _facts(self, alone: bool) -> Any:
+        """Returns what a recording of a step depends on. alone: the step updates one parameter, as of an optimizer of its own."""
+        acting = tuple([stage.acts for stage in self._stages.values()])
+        used = alone and self._table.program.used  # The update of one parameter copies a program that is used.
+        return id(self._table.array), acting, used
 
     def observe(self, metric: Any) -> None:
         """Moves all learning rates that are an `optim.schedules.ReduceOnPlateau`, or have one among their pieces, by one value of

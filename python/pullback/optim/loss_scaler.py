@@ -19,7 +19,7 @@ from ..tensors import devices, dtypes
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import Tree
-from . import launches, scaled
+from . import launches
 from .launcher import Launcher
 from .state import check_entries, floats
 
@@ -139,6 +139,7 @@ class LossScaler(MadeOutside):
         Raises: PullbackError for an optimizer that cannot leave out a step on the device, or that has done one since the last
             `update`; what `opt.step` raises.
         """
+        given: Any = opt
         if not isinstance(opt, Launcher):
             raise PullbackError(
                 f"LossScaler.step: a {type(opt).__name__} was given, and not an optimizer. Write scaler.step(opt, gradients)."
@@ -148,7 +149,7 @@ class LossScaler(MadeOutside):
                 f"LossScaler.step: this {type(opt).__name__} has done a step since the last scaler.update(). Call it once after "
                 f"the steps of all optimizers, and before the next loss is scaled."
             )
-        scaled.step(opt, grads, self._numbers)
+        given._step_scaled(grads, self._numbers)
         self._stepped.append(opt)
 
     def update(self) -> None:

@@ -20,12 +20,13 @@ from ..tensors.ranges import eye
 from ..tensors.tensor import Tensor
 from . import arena, groups as grouping, sets as c
 from .auxiliary import WithAuxiliary
-from .composed import Hyper
+from .composed import Hyper, write_slot
 from .groups import Number, Rate
 from .moments import AdamW
 from .optimizer import OPTIONS, Optimizer, Options, Params, Unpack
 from .orthogonal import orthogonal
-from .scaled import chosen
+from .stages.scaled import chosen
+from .stages.stage import Step
 
 Coefficients = tuple[Number, Number, Number]
 Kind = tuple[int, int, Any]  # the shape and the dtype of matrices
@@ -174,7 +175,8 @@ class Muon(WithAuxiliary):
 
     # ---- a step
 
-    def _computed(self, grads: list[Any], now: Any, preview: bool) -> list[Any]:
+    def _computed(self, step: Step, now: Any) -> list[Any]:
+        grads = step.grads
         found: list[Any] = [g if g is not None and not g.size else None for g in grads]
         present = {kind: [i for i in entries if grads[i] is not None] for kind, entries in self._buckets.items()}
         for wide in {arena.slot_dtype(self._parameters[i]): None for i in self._mine}:
@@ -187,7 +189,7 @@ class Muon(WithAuxiliary):
             numbers, first = self._numbers(order, now, wide), 0
             for kind in kinds:
                 end = first + len(present[kind]) * self._members
-                change = self._changed(kind, present[kind], grads, numbers.part(first, end), preview)
+                change = self._changed(kind, present[kind], step, numbers.part(first, end))
                 for i, part in self._cut(self._as_change(change, kind[2]), present[kind]):
                     found[i] = part
                 first = end
@@ -209,25 +211,28 @@ class Muon(WithAuxiliary):
         found: list[Any] = [momentum, share, ratio, *h.ns_coefficients, eps, -h.lr, decay, factor, bound]
         return _Numbers(*[in_dtype(number.value, dtype) for number in found])
 
-    def _changed(self, kind: Kind, entries: Sequence[int], grads: list[Any], h: _Numbers, preview: bool) -> Tensor:
+    def _changed(self, kind: Kind, entries: Sequence[int], step: Step, h: _Numbers) -> Tensor:
         """Returns the changes of parameters whose matrices have one shape, as one stack, and writes their slots."""
         rows, columns, _ = kind
-        g = self._clipped(self._stacked([grads[i] for i in entries], kind, h.rate.dtype), h)
+        g = self._stacked([step.grads[i] for i in entries], kind, h.rate.dtype)
+        scaled, by_value = self._clips(step)
+        g = g * h.clip_factor if scaled else g
+        g = minimum(maximum(g, -h.clip_value), h.clip_value) if by_value else g
         whole = entries == self._buckets[kind]
         slots = self._memory.slots["momentum"]
         old = Tensor(self._stacks[kind]) if whole else self._stacked([slots[i] for i in entries], kind, h.rate.dtype)
         momentum = old * h.keep + g * h.enter
         x = momentum * h.ratio + g if self.nesterov else momentum  # The norm divides x, so that its scale matters only for eps.
-        if not preview:
-            self._keep(kind, entries, momentum)
+        if not step.preview:
+            self._keep(kind, entries, momentum, step.go)
         narrow = self.dtype == "bfloat16"
         if narrow:
             x = in_dtype(x, dtypes.float32)
         numbers = [in_dtype(number, x.dtype) for number in (h.a, h.b, h.c, h.eps, h.rate * self._adjustment(rows, columns))]
         unit = self._eyes[min(rows, columns), str(x.dtype)]
-        step = orthogonal(x, unit, (numbers[0], numbers[1], numbers[2]), numbers[3], numbers[4], self.ns_steps, narrow)
+        direction = orthogonal(x, unit, (numbers[0], numbers[1], numbers[2]), numbers[3], numbers[4], self.ns_steps, narrow)
         weights = self._stacked([self._memory.exact(i).array for i in entries], kind, h.rate.dtype)
-        return in_dtype(step, h.rate.dtype) - weights * h.decay
+        return in_dtype(direction, h.rate.dtype) - weights * h.decay
 
     def _stacked(self, arrays: Sequence[Any], kind: Kind, dtype: Any) -> Tensor:
         """Returns the matrices in the arrays of several parameters, in one array of shape (n, rows, columns)."""
@@ -236,18 +241,13 @@ class Muon(WithAuxiliary):
         together = parts[0] if len(parts) == 1 else concat(parts)
         return in_dtype(reshaped(together, (together.shape[0] // rows, rows, columns)), dtype)
 
-    def _clipped(self, g: Tensor, h: _Numbers) -> Tensor:
-        scaled, by_value = self._clips()
-        g = g * h.clip_factor if scaled else g
-        return minimum(maximum(g, -h.clip_value), h.clip_value) if by_value else g
-
-    def _keep(self, kind: Kind, entries: Sequence[int], momentum: Tensor) -> None:
+    def _keep(self, kind: Kind, entries: Sequence[int], momentum: Tensor, go: Tensor | None) -> None:
         """Writes the new momenta."""
         if entries == self._buckets[kind] and self._memory.masks is None:
-            write(self._stacks[kind], chosen(self._go, momentum, self._stacks[kind]).array)
+            write(self._stacks[kind], chosen(go, momentum, self._stacks[kind]).array)
             return
         for i, part in self._cut(momentum.array, entries):
-            self._write_slot(self._memory.slots["momentum"][i], Tensor(part), self._memory.mask(i))
+            write_slot(self._memory.slots["momentum"][i], Tensor(part), self._memory.mask(i), go)
 
     def _adjustment(self, rows: int, columns: int) -> float:
         """Returns the factor of the learning rate for matrices of this shape."""

@@ -22,15 +22,16 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import Dataclass, Tree
 from . import gates, groups as grouping, sets as c, state
-from .adaptive import AdaptiveClipping
-from .adjustable import unlimited
 from .arguments import MISSING, Form, dicts, names, of_arguments, trainable
 from .gates import Gate
 from .groups import Group, Number
 from .launcher import Launcher, bounds_of
 from .loss_scaler import LossScaler
-from .projection import Projection
 from .schedules.schedule import Schedule
+from .stages.adaptive import AdaptiveClipping
+from .stages.norm import NormClipping
+from .stages.scaled import GradientScale
+from .stages.stage import Setting
 from .table import SetTable
 
 Params = Iterable[Any] | Dataclass  # Parameters in a list, an iterator, or any nested structure
@@ -101,6 +102,9 @@ class Optimizer(Launcher, metaclass=HintingABC):
     """
 
     slot_names: tuple[str, ...] = ()
+    clip_norm = Setting[float | None](NormClipping)
+    clip_adaptive = Setting[float | None](AdaptiveClipping)
+    gradient_scale = Setting[float](GradientScale)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -120,7 +124,8 @@ class Optimizer(Launcher, metaclass=HintingABC):
         self._parameters = trainable(rule, given)
         self._form = Form(given, self._parameters)
         self._names = names(self._parameters)  # the keys of state_dict, which stay if a Module renames the parameters later
-        self._most, self._scale = unlimited(rule, "clip_norm", clip_norm), 1.0
+        stages = [GradientScale(rule, 1.0), AdaptiveClipping(rule, clip_adaptive), NormClipping(rule, clip_norm)]
+        self._stages = {stage.name: stage for stage in stages}  # in the order in which they act
         chosen = {"lr": lr, "lr_scale": 1.0, "clip_value": clip_value, "ema": ema, **(hyper or {})}
         self._defaults = {name: self._checked(name, value) for name, value in chosen.items()}
         if listed and groups is not None:
@@ -129,7 +134,6 @@ class Optimizer(Launcher, metaclass=HintingABC):
         self._keeps_masters = flag(rule, "master_weights", master_weights)
         listed = listed or grouping.split(rule, self._parameters, self._names, groups)
         self._groups = self._grouped(listed)
-        self._adaptive = AdaptiveClipping(unlimited(rule, "clip_adaptive", clip_adaptive))
         if self._rounds_at_random and self._keeps_masters:
             raise PullbackError(
                 f"{rule}: master_weights and stochastic_rounding are two ways to keep changes that half precision would lose. Give "
@@ -151,8 +155,8 @@ class Optimizer(Launcher, metaclass=HintingABC):
 
     def _fill_table(self) -> None:
         table = self._table = SetTable(len(self._parameters), self._members)
-        for index, number in ((c.CLIP_FACTOR, 1.0), (c.CLIP_NORM, self._most), (c.GRADIENT_SCALE, self._scale)):
-            table.write_all(index, number)
+        for stage in self._stages.values():
+            stage.write(table)
         table.array[:, c.LEAST : c.MOST + 1] = np.repeat(bounds_of(self._parameters), self._members, axis=0)
         self._constraints = [p.constraint for p in self._parameters]
         for group in self._groups:
@@ -215,6 +219,10 @@ class Optimizer(Launcher, metaclass=HintingABC):
         i = self._index(p)
         untouched = self._table.on_host()[i * self._members, c.STEP] == 0
         return Tensor(devices.copied(p.array)) if untouched else Tensor(devices.copied(self._memory.averages[i]))
+
+    def _set_stage(self, name: str, given: Any) -> None:
+        stage = self._stages[name]
+        stage.set(stage.checked(type(self).__name__, given), self._table)
 
     def _index(self, p: Any) -> int:
         for i, mine in enumerate(self._parameters):
@@ -281,32 +289,15 @@ class Optimizer(Launcher, metaclass=HintingABC):
             return_delta = flag("step", "return_delta", return_delta)
         return self._step(self._form.one_each(grads), return_delta)
 
-    def _step(self, leaves: list[Any], wanted: bool = False) -> list[Tensor] | None:
-        projection = self._projection(leaves, wanted)
-        deltas = self._update(leaves, preview=False, wanted=wanted)
-        for p, g in zip(self._parameters, leaves):
-            if g is not None:
-                p.storage.changed()
-        if projection is not None:
-            projection.apply(deltas)
-        return deltas
-
     def preview(self, grads: Tree) -> list[Tensor]:
         """Returns what `step(grads)` would add to each parameter, after constraints. Changes nothing."""
         leaves, masks = self._form.one_each(grads), self._memory.masks
-        projection = self._projection(leaves, False)
+        projection = self._projection(leaves, False, False)
         try:
             deltas = self._update(leaves, preview=True, wanted=True) or []
             return deltas if projection is None else projection.changes(deltas)
         finally:
             self._memory.masks = masks  # A preview chooses copies of the masks of pruned weights.
-
-    def _projection(self, leaves: list[Any], wanted: bool) -> Projection | None:
-        """Returns the constraints that follow the kernel, None if there are none. They are all but bounds."""
-        limits = [None if g is None else p.constraint for p, g in zip(self._parameters, leaves)]
-        entries = [i for i, limit in enumerate(limits) if limit is not None and not hasattr(limit, "bounds")]
-        scaled = self._scaler is not None
-        return Projection(self._memory, self._table, entries, wanted=wanted, scaled=scaled) if entries else None
 
     def minimize(
         self, loss_fn: Callable[..., Tensor], *args: Any, gate: Gate = "graph", scaler: LossScaler | None = None

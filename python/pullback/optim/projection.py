@@ -24,7 +24,7 @@ from ..tensors.tensor import Tensor
 from . import sets as c
 from .constraints import Constraint, MaxNorm, Simplex, UnitNorm
 from .memory import OptimizerMemory
-from .scaled import chosen, goes
+from .stages.scaled import chosen, goes
 from .table import SetTable
 
 LIMITS: Any = {MaxNorm: 0, UnitNorm: 1, Simplex: 2}  # the numbers of the constraints along axes in csrc/math/projection.h

@@ -91,7 +91,7 @@ class _ScheduleFree(Optimizer):
         moved = weights + Tensor(devices.move(np.asarray(share, z.dtype), self._memory.device)) * (z - weights)
         write(p.array, projected(self._memory, i, moved.astype(p.dtype)).array)
 
-    def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
+    def _update(self, leaves: list[Any], *, preview: bool, wanted: bool, scaler: Any = None) -> list[Tensor] | None:
         if capturing.thread.recording is not None:  # A replay in evaluation mode records itself again, and is refused then.
             capturing.thread.recording.guard(self._parameters, lambda: not self._trained)
         if self._trained:
@@ -99,7 +99,7 @@ class _ScheduleFree(Optimizer):
                 f"{type(self).__name__}: the Parameters hold the average of the weights, at which the rule takes no gradients. "
                 f"Call opt.train(), or train() of the network, before the forward pass."
             )
-        return super()._update(leaves, preview=preview, wanted=wanted)
+        return super()._update(leaves, preview=preview, wanted=wanted, scaler=scaler)
 
     def _points(self) -> dict[int, Any]:
         """Returns in evaluation mode y of the Parameters that have not been changed since, by their indices."""

@@ -12,8 +12,7 @@ from ..launch import capturing
 from ..tensors import devices, dtypes
 from ..tensors.creation import asarray
 from ..tensors.tensor import Tensor
-from . import sets as c
-from .adjustable import unlimited
+from . import groups as grouping, sets as c
 from .launcher import bounds_of
 from .program import Program
 from .schedules.schedule import Schedule
@@ -24,8 +23,8 @@ def saved(opt: Any) -> dict[str, Any]:
     """Returns the state of an optimizer."""
     capturing.refuse("state_dict()", "Ask for it outside.")
     more: dict[str, Any] = {} if opt.pruning is None else {"pruning": opt.pruning.saved()}
-    if opt.clip_adaptive is not None:
-        more["clip_adaptive"] = opt.clip_adaptive
+    for stage in opt._stages.values():
+        more |= stage.saved()
     table, memory = opt._table, opt._memory
     sets, rows = np.split(np.array(table.on_host()), [table.count])
     return {
@@ -62,8 +61,7 @@ def load(opt: Any, state: Mapping[str, Any]) -> None:
     values = [_of_group(opt, group, rows, program) for group in opt._groups]
     sets = np.concatenate(rows)
     sets[:, c.CLIP_FACTOR] = 1.0
-    most, scale = [_positive(name, sets[:, k]) for name, k in (("clip_norm", c.CLIP_NORM), ("gradient_scale", c.GRADIENT_SCALE))]
-    share = unlimited(type(opt).__name__, "clip_adaptive", state.get("clip_adaptive"))
+    found = {name: stage.found(type(opt).__name__, state, sets) for name, stage in opt._stages.items()}
     sets[:, c.LEAST : c.MOST + 1] = np.repeat(bounds_of(memory.parameters), table.members, axis=0)
     masks, sparsities = ([], {}) if opt.pruning is None else opt.pruning.checked(state.get("pruning"))
     for target, value in [*loads, *masks]:
@@ -73,8 +71,8 @@ def load(opt: Any, state: Mapping[str, Any]) -> None:
         opt.pruning.restore(sparsities)
     opt._steps = steps
     _keep(opt._groups, values)
-    opt._most, opt._scale = most, scale
-    opt._adaptive.set(share)
+    for name, value in found.items():
+        opt._stages[name].set(value, table)
 
 
 def _keep(groups: Sequence[Any], values: Sequence[dict[str, Any]]) -> None:
@@ -94,8 +92,9 @@ def _checked(opt: Any, state: Any) -> int:
     """Returns the number of steps of a state. Raises PullbackError unless it is one of the optimizer's rule."""
     if isinstance(state, Mapping) and "slots" in state and "program" not in state:
         raise PullbackError('load_state_dict: the state has no "program"; an earlier version, with other settings, has saved it.')
+    own = [stage.name for stage in opt._stages.values() if not stage.in_sets]
     check_entries(
-        "the state", state, ["rule", "kernel", "steps", "settings", "slots", "program"], optional=("pruning", "clip_adaptive")
+        "the state", state, ["rule", "kernel", "steps", "settings", "slots", "program"], optional=("pruning", *own)
     )
     if opt.pruning is None and "pruning" in state:
         raise PullbackError(
@@ -111,14 +110,6 @@ def _checked(opt: Any, state: Any) -> int:
             f"load_state_dict: the state is of the formula {state['kernel']!r}, this optimizer's is {opt._formula_name()!r}."
         )
     return int(steps)
-
-
-def _positive(name: str, column: Any) -> float:
-    """Returns the number that all sets have for a value of the whole optimizer. Raises PullbackError."""
-    value = float(column[0])
-    if not (value > 0 and (column == value).all()):
-        raise PullbackError(f"load_state_dict: the settings are damaged: {name} must be one positive number.")
-    return value
 
 
 def _program(table: SetTable, saved: Any) -> Program:
@@ -154,7 +145,7 @@ def values_in(opt: Any, rows: Any, schedules: list[Schedule]) -> dict[str, Any]:
     """Returns the learning rate and the hyper-parameters that the sets of a parameter hold, one set and schedule per member."""
     settings: dict[str, Any] = {"lr": schedules[0] if all([s == schedules[0] for s in schedules]) else schedules}
     settings["lr_scale"] = _one_or_all(rows[:, c.RATE_SCALE])
-    settings["clip_value"] = unlimited(type(opt).__name__, "clip_value", float(rows[0, c.CLIP_VALUE]))
+    settings["clip_value"] = grouping.unlimited(type(opt).__name__, "clip_value", float(rows[0, c.CLIP_VALUE]))
     settings["ema"] = opt._checked("ema", _one_or_all(rows[:, c.KEEP])) if opt._averages_weights else None
     at = c.HYPER
     for name, count in opt.hyper.items():

@@ -16,6 +16,7 @@ from captured_step import needs_kernels
 from conftest import host
 from pullback import optim
 from pullback.launch import door
+from pullback.optim.stages.stage import Step
 from update_rules import RULES
 
 SHAPES = ((6, 5), (7,), (), (3, 4, 2), (0, 3), (3, 0))
@@ -26,7 +27,9 @@ LONG_SHAPES = ((5, 300), (3, 1030), (2, 2050), (2, 5000), (4097,), (70_000,), (7
 
 def clipped_by(opt: Any, grads: list[Any]) -> list[Any]:
     """Returns arrays of gradients as an optimizer's step clips them."""
-    return opt._adaptive.before(opt._memory, opt._table, grads)
+    step = Step(opt._memory, opt._table.array, grads, None, False)
+    opt._stages["clip_adaptive"].before(step)
+    return step.grads
 
 
 def exact(x: Any) -> Any:
