@@ -14,7 +14,6 @@ from .moments import NAdam as NAdam
 from .moments import RAdam as RAdam
 from .muon_rule import Muon as Muon
 from .optimizer import Optimizer as Optimizer
-from .pruning import Pruning as Pruning
 from .rules import SGD as SGD
 from .rules import RMSprop as RMSprop
 from .rules import Adagrad as Adagrad
@@ -22,5 +21,6 @@ from .rules import Adadelta as Adadelta
 from .rules import Lion as Lion
 from .schedule_free import ScheduleFreeSGD as ScheduleFreeSGD
 from .schedule_free import ScheduleFreeAdamW as ScheduleFreeAdamW
+from .stages.pruning import Pruning as Pruning
 from .torch_state import from_torch as from_torch
 from .torch_state import to_torch as to_torch

@@ -196,7 +196,7 @@ class WithAuxiliary(Composed):
         if self._auxiliary is not None:
             self._auxiliary._follow_parameters()
 
-    def _update(self, leaves: list[Any], *, preview: bool, wanted: bool, scaler: Any = None) -> list[Tensor] | None:
+    def _update(self, leaves: list[Any], *, preview: bool = False, wanted: bool = False, scaler: Any = None) -> list[Tensor] | None:
         deltas = super()._update(leaves, preview=preview, wanted=wanted, scaler=scaler)
         if self._auxiliary is not None and not preview and any([g is not None for g in leaves]):
             capturing.increment(self._auxiliary, "_steps")  # for the learning rate that the auxiliary shows

@@ -91,7 +91,7 @@ def _update_one(opt: Any, position: int, g: Tensor) -> None:
     alone: Any = object.__new__(type(opt))
     vars(alone).update(vars(opt), **each, _memory=opt._memory.part([position]), _table=table, _pruning=None, _of=opt)
     vars(alone).update(_first=position, **opt.apart)
-    alone._step([g])
+    alone._update([g])
     with door.charged_to(door.OPTIMIZER):
         opt._table.adopt(position, table)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..autodiff.listeners import listeners
 from ..errors import DeviceError, DTypeError, PullbackError, ShapeError
 from ..launch import capturing, door
 from ..launch.made import MadeOutside
@@ -23,9 +24,9 @@ from . import groups as grouping, launches, reference, sets as c
 from .adjustable import Adjustable
 from .arguments import Form
 from .memory import OptimizerMemory
-from .projection import Projection
 from .stages import scaled
-from .stages.stage import Step
+from .stages.projection import Projection
+from .stages.stage import Stage, Step
 
 
 class Launcher(MadeOutside, Adjustable):
@@ -58,6 +59,7 @@ class Launcher(MadeOutside, Adjustable):
         self._memory = OptimizerMemory(
             self._parameters, self._members, self._lead, shapes, self.slot_starts, masters=self._keeps_masters,
             averages=self._averages_weights, updates_slots=not self.composed,
+            extra=[name for stage in self._stages.values() if stage.acts for name in stage.slots],
         )
         kernels, name = self._memory.kernels, self._own_kernel()
         self._native: Callable[..., Any] | None = getattr(kernels, name, None)
@@ -87,16 +89,6 @@ class Launcher(MadeOutside, Adjustable):
         """Returns the name in a state that tells formulas of one class apart."""
         return self.kernel
 
-    def _step(self, leaves: list[Any], wanted: bool = False, scaler: Any = None) -> list[Tensor] | None:
-        projection = self._projection(leaves, wanted, scaler is not None)
-        deltas = self._update(leaves, preview=False, wanted=wanted, scaler=scaler)
-        for p, g in zip(self._parameters, leaves):
-            if g is not None:
-                p.storage.changed()
-        if projection is not None:
-            projection.apply(deltas)
-        return deltas
-
     def _step_scaled(self, grads: Tree, numbers: Parameter) -> None:
         """Does a step with the gradients of a scaled loss, or changes nothing if one of them is not finite. numbers: those of the
         LossScaler.
@@ -105,34 +97,29 @@ class Launcher(MadeOutside, Adjustable):
         scale = grouping.constant(lambda: self._stages["gradient_scale"].value)
         leaves = self._form.one_each(grads)
         if all([g is None for g in leaves]):
-            self._step(leaves)
+            self._update(leaves)
             return
         capturing.increment(self, "_scaled_steps")
         try:
             try:
-                self._step(leaves, scaler=numbers.array)
+                self._update(leaves, scaler=numbers.array)
             finally:
                 scaled.end(self._table, scale)
         except BaseException:  # Ctrl-C may have interrupted the restore, too.
             scaled.end(self._table, scale)
             raise
 
-    def _projection(self, leaves: list[Any], wanted: bool, skips: bool) -> Projection | None:
-        """Returns the constraints that follow the kernel, None if there are none. They are all but bounds.
-
-        skips: the step may turn out to change nothing.
-        """
-        limits = [None if g is None else p.constraint for p, g in zip(self._parameters, leaves)]
-        entries = [i for i, limit in enumerate(limits) if limit is not None and not hasattr(limit, "bounds")]
-        return Projection(self._memory, self._table, entries, wanted=wanted, scaled=skips) if entries else None
-
-    def _update(self, leaves: list[Any], *, preview: bool, wanted: bool, scaler: Any = None) -> list[Tensor] | None:
+    def _update(
+        self, leaves: list[Any], *, preview: bool = False, wanted: bool = False, scaler: Any = None
+    ) -> list[Tensor] | None:
+        """Does a step, or previews one. Returns what it adds to each parameter, if that is wanted."""
         self._follow_parameters()
         arrays = self._arrays(leaves)
         self._follow_constraints()
         outputs = self._memory.new_deltas(arrays) if wanted else None
         if all([g is None for g in arrays]):
             return None if outputs is None else [Tensor(delta) for delta in outputs]
+        end = self._projection(arrays, wanted and not preview, scaler is not None)
         if not preview:
             capturing.step()
         before = door.state.phase
@@ -151,7 +138,24 @@ class Launcher(MadeOutside, Adjustable):
                 door.enter(before)
         finally:  # This repeats the restore, because Ctrl-C may have interrupted the inner finally.
             door.enter(before)
-        return None if outputs is None else [Tensor(delta) for delta in outputs]
+        deltas = None if outputs is None else [Tensor(delta) for delta in outputs]
+        if preview:
+            return deltas if end is None or deltas is None else end.changes(deltas)
+        for p, g in zip(self._parameters, leaves):
+            if g is not None:
+                p.storage.changed()
+        if end is not None:
+            end.apply(deltas)
+        return deltas
+
+    def _projection(self, grads: list[Any], wanted: bool, skips: bool) -> Projection | None:
+        """Returns what follows the kernel, None if nothing does."""
+        stages = [stage for stage in self._stages.values() if stage.acts and type(stage).after is not Stage.after]
+        limits = [None if g is None else p.constraint for p, g in zip(self._parameters, grads)]
+        entries = [i for i, limit in enumerate(limits) if limit is not None and not hasattr(limit, "bounds")]
+        if stages:
+            entries = [i for i, g in enumerate(grads) if g is not None and g.size]
+        return Projection(self._memory, self._table, entries, stages, wanted=wanted, skips=skips) if entries else None
 
     def _arrays(self, leaves: list[Any]) -> list[Any]:
         """Returns the gradients as arrays. Raises ShapeError or DTypeError for one that is not like its parameter."""
@@ -212,10 +216,15 @@ class Launcher(MadeOutside, Adjustable):
             reference.update(self, memory, self._own_kernel(), *given)
 
     def _begin(self, step: Step) -> None:
-        """Runs the stages before the rule."""
+        """Runs the stages before the rule, whose ops are hidden from tapes, as the work of kernels is."""
         for stage in self._stages.values():
             if stage.acts:
-                stage.before(step)
+                before = listeners.truncate(0) if listeners.stack else None
+                try:
+                    stage.before(step)
+                finally:
+                    if before is not None:
+                        listeners.restore(before)
                 if door.profiling and self._native is not None:
                     door.charge(stage.name)
 
@@ -236,9 +245,9 @@ class Launcher(MadeOutside, Adjustable):
 
     def _facts(self, alone: bool) -> Any:
         """Returns what a recording of a step depends on. alone: the step updates one parameter, as of an optimizer of its own."""
-        acting = tuple([stage.acts for stage in self._stages.values()])
+        stages = tuple([stage.facts() for stage in self._stages.values()])
         used = alone and self._table.program.used  # The update of one parameter copies a program that is used.
-        return id(self._table.array), acting, used
+        return id(self._table.array), stages, used
 
     def observe(self, metric: Any) -> None:
         """Moves all learning rates that are an `optim.schedules.ReduceOnPlateau`, or have one among their pieces, by one value of

@@ -30,14 +30,17 @@ class OptimizerMemory:
         masters: the float32 values of half precision weights, None for others; or None.
         averages: the moving averages of the weights, or None.
         masks: the bytes that are 0 for pruned weights, None for others; or None.
+        extra: the arrays that stages keep, by name.
         copied_masks: the memory in which previews choose masks, once there was one.
     """
 
     def __init__(
         self, parameters: list[Parameter], members: int, lead: int, slots: Mapping[str, Sequence[Any]],
-        starts: Mapping[str, float], *, masters: bool, averages: bool, updates_slots: bool,
+        starts: Mapping[str, float], *, masters: bool, averages: bool, updates_slots: bool, extra: Sequence[str] = (),
     ) -> None:
-        """Allocates the memory. slots: the shapes of each slot. starts: what its elements are at first, if not 0."""
+        """Allocates the memory. slots: the shapes of each slot. starts: what its elements are at first, if not 0. extra: the names
+        of arrays that stages keep.
+        """
         arena.place(parameters)
         self.parameters, self.members, self.lead = parameters, members, lead
         self.device, self.updates_slots = parameters[0].device, updates_slots
@@ -45,6 +48,7 @@ class OptimizerMemory:
         self.slots = {name: arena.slots_like(parameters, starts.get(name, 0), shapes) for name, shapes in slots.items()}
         self.masters = [self._master(p) for p in parameters] if masters else None
         self.averages = arena.slots_like(parameters) if averages else None
+        self.extra = {name: arena.slots_like(parameters) for name in extra}
         self._masks: list[Any] | None = None
         self.copied_masks: list[Any] | None = None
         self._plan: Any = None
@@ -103,9 +107,15 @@ class OptimizerMemory:
         return None if self._masks is None else self._masks[i]
 
     def kept(self) -> dict[str, list[Any]]:
-        """Returns all state tensors by name: the slots, "average" and "master"."""
+        """Returns all state tensors by name: the slots, "average", "master", and what stages keep."""
         more = {"average": self.averages, "master": self.masters}
-        return {**self.slots, **{name: arrays for name, arrays in more.items() if arrays is not None}}
+        return {**self.slots, **{name: arrays for name, arrays in more.items() if arrays is not None}, **self.extra}
+
+    def written(self, i: int) -> list[Any]:
+        """Returns the arrays of parameter i that may change after the update's kernel."""
+        extra = [arrays[i] for arrays in self.extra.values()]
+        found = [self.weight(i), self.copy(i), self.averages and self.averages[i], *extra]
+        return [array for array in found if array is not None]
 
     def kept_of(self, i: int) -> dict[str, Any]:
         """Returns the state tensors of parameter i by name."""
@@ -171,7 +181,8 @@ class OptimizerMemory:
         lists = {name: pick(vars(self)[name]) for name in ("parameters", "masters", "averages", "_masks", "_dtypes")}
         slots = {name: pick(self.slots[name]) for name in (self.slots if names is None else names)}
         other = object.__new__(OptimizerMemory)
-        vars(other).update(vars(self), **lists, slots=slots, _plan=None, _placement=[])
+        extra = {name: pick(arrays) for name, arrays in self.extra.items()}
+        vars(other).update(vars(self), **lists, slots=slots, extra=extra, _plan=None, _placement=[])
         return other
 
     def on_host(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from .schedules.schedule import Schedule
 from .stages.adaptive import AdaptiveClipping
 from .stages.norm import NormClipping
 from .stages.scaled import GradientScale
-from .stages.stage import Setting
+from .stages.stage import Setting, Stage
 from .table import SetTable
 
 Params = Iterable[Any] | Dataclass  # Parameters in a list, an iterator, or any nested structure
@@ -124,7 +124,7 @@ class Optimizer(Launcher, metaclass=HintingABC):
         self._parameters = trainable(rule, given)
         self._form = Form(given, self._parameters)
         self._names = names(self._parameters)  # the keys of state_dict, which stay if a Module renames the parameters later
-        stages = [GradientScale(rule, 1.0), AdaptiveClipping(rule, clip_adaptive), NormClipping(rule, clip_norm)]
+        stages = self._new_stages({"gradient_scale": 1.0, "clip_adaptive": clip_adaptive, "clip_norm": clip_norm})
         self._stages = {stage.name: stage for stage in stages}  # in the order in which they act
         chosen = {"lr": lr, "lr_scale": 1.0, "clip_value": clip_value, "ema": ema, **(hyper or {})}
         self._defaults = {name: self._checked(name, value) for name, value in chosen.items()}
@@ -148,6 +148,10 @@ class Optimizer(Launcher, metaclass=HintingABC):
         self._fill_table()
         self._steps = 0  # a copy on the host of the number of steps, which can be read without waiting for the device
         self._make()
+
+    def _new_stages(self, given: Mapping[str, Any]) -> list[Stage]:
+        """Returns the stages with the values that were given, by the names of the options, in the order in which they act."""
+        return [kind(type(self).__name__, given[kind.name]) for kind in (GradientScale, AdaptiveClipping, NormClipping)]
 
     def _grouped(self, listed: Sequence[tuple[str, list[int], dict[str, Any]]]) -> list[Group]:
         """Returns the groups of (name, indices of parameters, own values)."""
@@ -222,6 +226,11 @@ class Optimizer(Launcher, metaclass=HintingABC):
 
     def _set_stage(self, name: str, given: Any) -> None:
         stage = self._stages[name]
+        if stage.slots and not {*stage.slots} <= {*self._memory.extra}:
+            raise PullbackError(
+                f"{type(self).__name__}: {name}={given!r}; this optimizer was made without {name}=, and has no memory for it. Make "
+                f"it with {name}=."
+            )
         stage.set(stage.checked(type(self).__name__, given), self._table)
 
     def _index(self, p: Any) -> int:
@@ -287,15 +296,13 @@ class Optimizer(Launcher, metaclass=HintingABC):
         """
         if return_delta.__class__ is not bool:
             return_delta = flag("step", "return_delta", return_delta)
-        return self._step(self._form.one_each(grads), return_delta)
+        return self._update(self._form.one_each(grads), wanted=return_delta)
 
     def preview(self, grads: Tree) -> list[Tensor]:
         """Returns what `step(grads)` would add to each parameter, after constraints. Changes nothing."""
         leaves, masks = self._form.one_each(grads), self._memory.masks
-        projection = self._projection(leaves, False, False)
         try:
-            deltas = self._update(leaves, preview=True, wanted=True) or []
-            return deltas if projection is None else projection.changes(deltas)
+            return self._update(leaves, preview=True, wanted=True) or []
         finally:
             self._memory.masks = masks  # A preview chooses copies of the masks of pruned weights.
 

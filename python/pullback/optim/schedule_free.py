@@ -18,8 +18,8 @@ from ..tensors.tensor import Tensor
 from . import arena, sets as c, state
 from .groups import Betas, Number, Rate
 from .optimizer import Optimizer, Options, Params, Unpack
-from .projection import projected
 from .rules import mixed, penalised
+from .stages.projection import projected
 
 _MODE = c.STATE + 3  # the number of a set that is 1 in evaluation mode; the kernels leave it as it is
 
@@ -91,7 +91,7 @@ class _ScheduleFree(Optimizer):
         moved = weights + Tensor(devices.move(np.asarray(share, z.dtype), self._memory.device)) * (z - weights)
         write(p.array, projected(self._memory, i, moved.astype(p.dtype)).array)
 
-    def _update(self, leaves: list[Any], *, preview: bool, wanted: bool, scaler: Any = None) -> list[Tensor] | None:
+    def _update(self, leaves: list[Any], *, preview: bool = False, wanted: bool = False, scaler: Any = None) -> list[Tensor] | None:
         if capturing.thread.recording is not None:  # A replay in evaluation mode records itself again, and is refused then.
             capturing.thread.recording.guard(self._parameters, lambda: not self._trained)
         if self._trained:

@@ -27,7 +27,7 @@ class GradientScale(Stage):
     """The factor that multiplies all gradients before they are clipped: 1 / scale, if the loss was multiplied by `scale`."""
 
     name = "gradient_scale"
-    neutral = 1.0
+    neutral, on_device = 1.0, True
     in_sets = True
 
     def checked(self, rule: str, given: Any) -> float:

@@ -40,19 +40,20 @@ class Step:
 
 
 class Stage:
-    """An option of all optimizers, the value of which is an attribute of the optimizer, and what it does in each step before the
-    rule. An optimizer of one of the parameters has the same stages, so a stage keeps nothing of the optimizer.
+    """An option of all optimizers, the value of which is an attribute of the optimizer, and what it does in each step before and
+    after the rule. An optimizer of one of the parameters has the same stages, so a stage keeps nothing of the optimizer.
 
     A subclass sets `name`: of the option, of the attribute, and of the entry in a state. Its docstring is that of the attribute.
 
     Attributes:
         value: as `checked` returns it.
-        acts: `before` has to be called, because the value is not `neutral`. A recording of a step is valid while this stays so.
-            The value itself may change between replays, and has to be read from the device's memory.
+        acts: it does something in a step, because the value is not `neutral`.
     """
 
     name: ClassVar[str]
+    slots: ClassVar[tuple[str, ...]] = ()  # the names of arrays that the stage keeps for each parameter, zeros at first
     neutral: ClassVar[Any] = None  # the value with which the stage does nothing
+    on_device: ClassVar[bool] = False  # steps read the value from the device's memory, so it may change between replays
     in_sets: ClassVar[bool] = False  # states hold the value in the sets, and not in an entry of its own
 
     def __init__(self, rule: str, given: Any) -> None:
@@ -75,8 +76,18 @@ class Stage:
     def make(self, device: str) -> None:
         """Moves memory of the stage to a device."""
 
+    def facts(self) -> Any:
+        """Returns what a recording of a step depends on."""
+        return self.acts if self.on_device else self.value
+
     def before(self, step: Step) -> None:
-        """Changes the gradients or the sets of a step."""
+        """Changes the gradients or the sets of a step before the rule."""
+
+    def after(self, i: int, value: Any, end: Any) -> Any:
+        """Returns the new weights of parameter i, a tensor, for those that the rule has computed. Constraints follow. `end` is the
+        Projection of the step, which has the weights before it, numbers of the set, and the slots of this stage.
+        """
+        return value
 
     # ---- states
 
@@ -90,7 +101,9 @@ class Stage:
 
 
 class Limit(Stage):
-    """A stage whose value is a bound."""
+    """A stage whose value is a bound in the device's memory."""
+
+    on_device = True
 
     def checked(self, rule: str, given: Any) -> float | None:
         most = grouping.unlimited(rule, self.name, given)

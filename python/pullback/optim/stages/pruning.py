@@ -7,16 +7,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import DTypeError, PullbackError
-from ..launch import capturing, door
-from ..launch.made import MadeOutside
-from ..tensors import devices, dtypes
-from ..tensors.creation import asarray
-from ..tensors.tensor import Tensor
-from ..tree import in_order
-from .memory import OptimizerMemory
-from .optimizer import Optimizer, Params
-from .sparsity import Sparsity, as_sparsity, checked_share
+from ...errors import DTypeError, PullbackError
+from ...launch import capturing, door
+from ...launch.made import MadeOutside
+from ...tensors import devices, dtypes
+from ...tensors.creation import asarray
+from ...tensors.tensor import Tensor
+from ...tree import in_order
+from ..memory import OptimizerMemory
+from ..optimizer import Optimizer, Params
+from ..sparsity import Sparsity, as_sparsity, checked_share
 
 SCOPES = ("tensor", "global")
 

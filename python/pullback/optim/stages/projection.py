@@ -1,4 +1,4 @@
-"""Applies the constraints of Parameters that an update's kernel does not apply, right after the kernel.
+"""What follows the kernel of an update: the stages that change the new weights, and constraints that the kernel does not apply.
 
 One launch for each kind of constraint along axes projects all Parameters that have one. Functions, and vectors along axes that are
 not neighbours, are computed with ops, Parameter by Parameter.
@@ -11,63 +11,104 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import ShapeError
-from ..launch import door
-from ..ops.by_name import in_dtype
-from ..ops.conversion import astype, copy
-from ..ops.elementwise import add, equal, greater, multiply, subtract, where
-from ..ops.movement import stack
-from ..ops.writing import write
-from ..tensors.operand import as_tensor
-from ..tensors.parameter import Parameter
-from ..tensors.tensor import Tensor
-from . import sets as c
-from .constraints import Constraint, MaxNorm, Simplex, UnitNorm
-from .memory import OptimizerMemory
-from .stages.scaled import chosen, goes
-from .table import SetTable
+from ...errors import ShapeError
+from ...launch import door
+from ...ops.by_name import in_dtype
+from ...ops.conversion import astype, copy
+from ...ops.elementwise import add, equal, greater, multiply, subtract, where
+from ...ops.movement import stack
+from ...ops.writing import write
+from ...tensors import devices
+from ...tensors.operand import as_tensor
+from ...tensors.parameter import Parameter
+from ...tensors.tensor import Tensor
+from .. import launches, sets as c
+from ..constraints import Constraint, MaxNorm, Simplex, UnitNorm
+from ..memory import OptimizerMemory
+from ..table import SetTable
+from .scaled import chosen, goes
+from .stage import Stage
 
 LIMITS: Any = {MaxNorm: 0, UnitNorm: 1, Simplex: 2}  # the numbers of the constraints along axes in csrc/math/projection.h
 Vectors = tuple[int, int, float]  # the length of vectors, the distance of their elements, and the largest norm
 
 
 class Projection:
-    """The constraints of one step that follow its kernel: all but bounds, which the kernel itself applies.
+    """What follows the kernel of one step: `after` of stages, and then the constraints, all but bounds, which the kernel itself
+    applies. After a stage bounds are applied again.
 
     A half precision weight with a float32 master is the rounded master, so its master is what the constraint applies to.
 
     It is made before the kernel runs, because it checks the constraints, and copies what the kernel will overwrite: the values of
-    the parameters, if `wanted`, and their moving averages.
+    the parameters, if `wanted` or a stage needs them, and their moving averages.
+
+    Args:
+        entries: the parameters that something is done to.
+        stages: those that change the new weights.
+        wanted: the changes of the parameters are asked for.
+        skips: the step may turn out to change nothing.
 
     Raises ShapeError if a constraint does not fit the shape of its parameter, or of a member of it.
     """
 
-    def __init__(self, memory: OptimizerMemory, table: SetTable, entries: Sequence[int], *, wanted: bool, scaled: bool) -> None:
-        self._memory, self._table, self._entries = memory, table, entries
+    def __init__(
+        self, memory: OptimizerMemory, table: SetTable, entries: Sequence[int], stages: Sequence[Stage], *, wanted: bool,
+        skips: bool,
+    ) -> None:
+        self._memory, self._table, self._entries, self._stages = memory, table, entries, stages
         self._before: dict[int, Tensor] = {}
         self._averages: dict[int, Tensor] = {}
         self._kept_if_skipped: list[tuple[Any, Tensor]] = []  # in a scaled step, all arrays that this may change, and copies
         self._projected: dict[int, list[tuple[int, Vectors]]] = {}  # by the number of their limit
         self._others: list[int] = []
+        self._writes = True  # False in a preview
         for i in self._entries:
             p = memory.parameters[i]
             if isinstance(p.constraint, Constraint):
                 p.constraint.check(p.shape[memory.lead :])
-            limit = LIMITS.get(type(p.constraint))
+            limit = None if stages else LIMITS.get(type(p.constraint))
             found = None if limit is None or memory.kernels is None else _vectors(p.constraint, p.shape[memory.lead :])
             if limit is None or found is None:
                 self._others.append(i)
             else:
                 self._projected.setdefault(limit, []).append((i, found))
         with door.charged_to(door.OPTIMIZER):
-            if wanted:
+            if wanted or stages:
                 self._before = {i: copy(memory.exact(i)) for i in self._entries}
             if memory.averages is not None:
                 self._averages = {i: copy(Tensor(memory.averages[i])) for i in self._entries}
-            if scaled:
-                averages = memory.averages or [None] * len(memory.parameters)
-                each = [array for i in self._entries for array in (memory.weight(i), memory.copy(i), averages[i])]
-                self._kept_if_skipped = [(array, copy(Tensor(array))) for array in each if array is not None]
+            if skips:
+                each = [array for i in self._entries for array in memory.written(i)]
+                self._kept_if_skipped = [(array, copy(Tensor(array))) for array in each]
+            if stages:
+                now = self._now = devices.copied(table.array) if memory.kernels is None else memory.kernels.copy(table.array)
+                launches.begin_steps(memory.kernels, table.array, now, table.count)
+
+    # ---- for stages
+
+    def before(self, i: int) -> Tensor:
+        """Returns what the weights of parameter i were before the step, in float32 for half precision with masters."""
+        return self._before[i]
+
+    def number(self, i: int, setting: int) -> Tensor:
+        """Returns a setting (sets.py) of parameter i in this step, which broadcasts with its weights: of shape (), or (members, 1,
+        …). The rate is that of the schedule.
+        """
+        value, members = self._before[i], self._memory.members
+        column = self._now[i * members : (i + 1) * members, setting]
+        return in_dtype(Tensor(column.reshape((-1, *[1] * (value.ndim - 1)) if self._memory.lead else ())), value.dtype)
+
+    def slot(self, name: str, i: int) -> Tensor:
+        """Returns the array that a stage keeps for parameter i, of its shape."""
+        return Tensor(self._memory.extra[name][i])
+
+    def write_slot(self, name: str, i: int, value: Tensor) -> None:
+        """Replaces such an array, but not in a preview."""
+        slot = self._memory.extra[name][i]
+        if self._writes:
+            write(slot, in_dtype(_masked(self._memory, i, value), slot.dtype).array)
+
+    # ---- the end of a step
 
     def apply(self, deltas: list[Tensor] | None) -> None:
         """Applies the constraints to the values that the kernel has written, and corrects the list of what was added, if any.
@@ -79,7 +120,7 @@ class Projection:
         with door.charged_to(door.OPTIMIZER):
             for i in self._others:
                 try:
-                    found[i] = projected(memory, i, _new(memory, i))
+                    found[i] = self._finished(i, _new(memory, i))
                 except Exception as error:
                     failed = failed or error
             self._project(lambda i: (memory.weight(i), memory.copy(i), deltas and deltas[i].array, *self._kept(i)))
@@ -89,6 +130,11 @@ class Projection:
                 write(array, chosen(goes(self._table), Tensor(array), before.array).array)
         if failed is not None:
             raise failed
+
+    def _finished(self, i: int, value: Tensor) -> Tensor:
+        for stage in self._stages:
+            value = in_dtype(stage.after(i, value, self), value.dtype)
+        return projected(self._memory, i, value)
 
     def _project(self, tensors: Callable[[int], tuple[Any, ...]]) -> None:
         """Launches the projections. tensors(i): parameter i's weights, and what follows them in csrc/bindings/projection.cpp."""
@@ -118,13 +164,13 @@ class Projection:
 
     def changes(self, deltas: list[Tensor]) -> list[Tensor]:
         """Returns the changes that a preview computed, `deltas`, with the constraints applied to a copy of the values."""
-        result, memory = list(deltas), self._memory
+        result, memory, self._writes = list(deltas), self._memory, False
         with door.charged_to(door.OPTIMIZER):
             before = {i: memory.exact(i) for i in self._entries}
             new = {i: add(before[i], deltas[i]) for i in self._entries}
             self._project(lambda i: (new[i].array, None, deltas[i].array, None, before[i].array, None, *self._kept(i)[3:]))
             for i in self._others:
-                result[i] = _change(before[i], new[i], deltas[i], projected(memory, i, new[i]))
+                result[i] = _change(before[i], new[i], deltas[i], self._finished(i, new[i]))
         return result
 
     def _averaged(self, i: int, value: Tensor) -> Tensor:
