@@ -156,6 +156,15 @@ PyObject* call_fill(const void*, PyObject* const* args, Py_ssize_t count) {
   return run_moving(kernel, result, launch);
 }
 
+// empty(shape, dtype): memory of the pool, which holds anything
+PyObject* call_empty(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 2);
+  int64_t shape[kMaxDims];
+  const int ndim = to_ints(args[0], shape, kMaxDims);
+  View out;
+  return new_array(dtype_of(args[1]), ndim, shape, out);
+}
+
 }  // namespace
 
 void bind_copy(PyObject* module) {
@@ -165,6 +174,7 @@ void bind_copy(PyObject* module) {
   define(module, "concat", call_concat, nullptr);
   define(module, "pad", call_pad, nullptr);
   define(module, "fill", call_fill, nullptr);
+  define(module, "empty", call_empty, nullptr);
 }
 
 }  // namespace pb
