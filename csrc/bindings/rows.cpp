@@ -55,8 +55,8 @@ View vector_or_refuse(PyObject* object, const View& x) {
   return v;
 }
 
-PyObject* run_rows(const Kernel& kernel, int inputs, View* views, Result& result) {
-  const Launch launch{&kernel, 1, inputs, views, {}, {}, nullptr};
+PyObject* run_rows(const Kernel& kernel, int inputs, View* views, Result& result, double real = 0) {
+  const Launch launch{&kernel, 1, inputs, views, {}, {real}, nullptr};
   run_released(launch, views[1].size() * kExpWork);
   return result.hand_out();
 }
@@ -80,15 +80,15 @@ PyObject* call_softmax_pullback(const void* table, PyObject* const* args, Py_ssi
   return run_rows(*static_cast<const Kernel*>(table), 2, views, gx);
 }
 
-// logsumexp(x), variance(x)
-PyObject* call_value_of_rows(const void* table, PyObject* const* args, Py_ssize_t count) {
-  expect_count(count, 1);
+// logsumexp(x), variance(x), deviation(x, factor)
+template <int kReals> PyObject* call_value_of_rows(const void* table, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 1 + kReals);
   View views[2];
   const View& x = views[1] = rows_or_refuse(args[0]);
-  if (table == &kernels::variance && kernels::row_length(x) == 0) throw Refused{"an empty row has no variance"};
+  if (table != &kernels::logsumexp && kernels::row_length(x) == 0) throw Refused{"an empty row has no variance"};
   Result y(x.dtype, x.ndim - 1, x.shape, views[0]);
   views[0] = as_column(views[0]);
-  return run_rows(*static_cast<const Kernel*>(table), 1, views, y);
+  return run_rows(*static_cast<const Kernel*>(table), 1, views, y, kReals ? to_real(args[1]) : 0);
 }
 
 // logsumexp_pullback(g, x, y)
@@ -247,8 +247,9 @@ void bind(PyObject* module, const Kernel& kernel, Call call) { define(module, ke
 void bind_rows(PyObject* module) {
   bind(module, kernels::softmax, call_softmax);
   bind(module, kernels::log_softmax, call_softmax);
-  bind(module, kernels::logsumexp, call_value_of_rows);
-  bind(module, kernels::variance, call_value_of_rows);
+  bind(module, kernels::logsumexp, call_value_of_rows<0>);
+  bind(module, kernels::variance, call_value_of_rows<0>);
+  bind(module, kernels::deviation, call_value_of_rows<1>);
   bind(module, kernels::softmax_pullback, call_softmax_pullback);
   bind(module, kernels::log_softmax_pullback, call_softmax_pullback);
   bind(module, kernels::logsumexp_pullback, call_logsumexp_pullback);

@@ -1,4 +1,4 @@
-// Layer norm and RMS norm, and their pullbacks; the variance of rows.
+// Layer norm and RMS norm, and their pullbacks; the variance and the deviation of rows.
 #include "cpu/index.h"
 #include "cpu/rows.h"
 #include "families/executed.h"
@@ -96,7 +96,7 @@ template <bool kCentred> void norm_pullback(const Launch& launch) {
   visit_row(launch.in(), [&](auto tag) { norm_pullback_as<kCentred, decltype(tag)>(launch); });
 }
 
-void variance(const Launch& launch) {
+template <class F> void spread(const Launch& launch, const F& measure) {
   Scratch scratch;
   const View x = contiguous_as(launch.in().dtype, launch.in(), scratch);  // the elements of a row may be far apart
   visit_row(x, [&](auto tag) {
@@ -106,7 +106,7 @@ void variance(const Launch& launch) {
       const Rows<C> in(x, near);
       const RowsOut<C> out(launch.out(), near, kNontemporalBytes);
       for (int64_t k = begin; k < end; ++k) {
-        kernels::Variance()(Loop{row_length(x)}, in.read(k), out.open(k));
+        measure(Loop{row_length(x)}, in.read(k), out.open(k));
         out.close(k);
       }
     });
@@ -131,6 +131,7 @@ void run_layer_norm(const Launch& launch) { cpu::norm<true>(launch); }
 void run_layer_norm_pullback(const Launch& launch) { cpu::norm_pullback<true>(launch); }
 void run_rms_norm(const Launch& launch) { cpu::norm<false>(launch); }
 void run_rms_norm_pullback(const Launch& launch) { cpu::norm_pullback<false>(launch); }
-void run_variance(const Launch& launch) { cpu::variance(launch); }
+void run_variance(const Launch& launch) { cpu::spread(launch, Variance()); }
+void run_deviation(const Launch& launch) { cpu::spread(launch, Deviation{launch.reals[0]}); }
 
 }  // namespace pb::kernels

@@ -107,7 +107,7 @@ struct ChannelNormPullback : ChannelSet {
     using C = acc_t<T>;
     const auto w = vector<T>(weight, row, C(1));
     const kernels::Spread<C> s = kernels::spread_of(over, x);
-    const C mean = s.mean, r = s.inverse(C(eps));
+    const C mean = s.mean, r = kernels::inverse_deviation(s, over, x, C(eps));
     const C along = over.mean(over.template fold<sum_reduce>([&](auto i) { return C(g[i] * w[i]); }));
     const C across = over.mean(over.template fold<sum_reduce>([&](auto i) { return C(g[i] * w[i] * ((x[i] - mean) * r)); }));
     if (!over.active) return;

@@ -1,4 +1,4 @@
-// Layer norm, RMS norm and the variance of rows. A row is read once if registers can hold it.
+// Layer norm, RMS norm, the variance and the deviation of rows. A row is read once if registers can hold it.
 #include "cuda/row_launch.cuh"
 #include "families/norm_rows.h"
 
@@ -26,17 +26,19 @@ template <bool kCentred> struct NormRow {
   }
 };
 
-struct VarianceRow {
+// F: Variance or Deviation.
+template <class F> struct SpreadRow {
   static constexpr int kOperands = 2;
+  F measure;
 
   template <class T> __device__ void operator()(const RegisterRow<T>& over, const Line* line, int64_t) const {
     acc_t<T> x[kShare], y;
-    kernels::Variance()(over, over.load(line[1], x), &y);
+    measure(over, over.load(line[1], x), &y);
     over.store_one(line[0], y);
   }
   template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t) const {
     acc_t<T> y;
-    kernels::Variance()(over, over.memory_row(line[1]), &y);
+    measure(over, over.memory_row(line[1]), &y);
     over.store_one(line[0], y);
   }
 };
@@ -58,6 +60,9 @@ namespace pb::kernels {
 
 void run_layer_norm(const Launch& launch) { cuda::norm<true>(launch); }
 void run_rms_norm(const Launch& launch) { cuda::norm<false>(launch); }
-void run_variance(const Launch& launch) { cuda::run_rows(launch.operands, launch.in(), cuda::VarianceRow()); }
+void run_variance(const Launch& launch) { cuda::run_rows(launch.operands, launch.in(), cuda::SpreadRow<Variance>()); }
+void run_deviation(const Launch& launch) {
+  cuda::run_rows(launch.operands, launch.in(), cuda::SpreadRow<Deviation>{{launch.reals[0]}});
+}
 
 }  // namespace pb::kernels

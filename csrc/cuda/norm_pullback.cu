@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kMaxTeam)
   C mean = C(0), r;
   if constexpr (kCentred) {
     const kernels::Spread<C> spread = kernels::spread_of(over, x);
-    mean = spread.mean, r = spread.inverse(C(norm.eps));
+    mean = spread.mean, r = kernels::inverse_deviation(spread, over, x, C(norm.eps));
   } else {
     r = kernels::inverse_size(over, x, C(norm.eps));
   }

@@ -24,11 +24,6 @@ PB_HD void affine(const Over& over, X x, A mean, A scale, W w, B b, Y y) {
 // the first element. The mean of equal elements is then that element, and their variance 0.
 template <class A> struct Spread {
   A mean, variance;
-  // Returns 1 / the deviation. It is NaN if the squares overflow, because 0 would make zeros of the row.
-  PB_HD A inverse(A eps) const {
-    const A square = variance + eps;
-    return m::rsqrt(A(m::select(m::isinf(square), A(m::kNaN<float>), square)));
-  }
 };
 template <class A> constexpr double kNear = 4096 * (sizeof(A) == sizeof(float) ? 0x1p-24 : 0x1p-53);
 template <class Over, class X, class A, class... Next>
@@ -54,29 +49,67 @@ template <class Over, class X, class... Next> PB_HD auto spread_of(const Over& o
   return over.any(near) ? measured_again(mean, near, over, x) : Spread<A>{mean, variance};
 }
 
-struct Variance {
-  template <class Over, class X, class Y> PB_HD void operator()(const Over& over, X x, Y y) const {
-    y[0] = spread_of(over, x).variance;
-  }
-};
-
-// The squares of a row may overflow, or have lost digits because they are near the smallest number. Such a row is measured again.
+// Squares may overflow, or have lost digits because they are near the smallest number. Such a row is measured again, scaled by a power
+// of two.
 template <class A> constexpr double kFar = sizeof(A) == sizeof(float) ? 0x1p96 : 0x1p768;  // a row is scaled by it, or down
 template <class A> constexpr double kSmallSquare =
     sizeof(A) == sizeof(float) ? 0x1p-102 : 0x1p-969;  // smaller ones lose digits
-template <class Over, class X, class A> PB_RARE A inverse_size_of_far(A square, const Over& over, X x, A eps) {
-  const A scale = m::select(square < A(kSmallSquare<A>), A(kFar<A>), m::select(m::isinf(square), A(1 / kFar<A>), A(1)));
+template <class A> PB_HD bool is_far_square(A square) { return m::isinf(square) | (square < A(kSmallSquare<A>)); }
+template <class A> PB_HD A scale_of_far(A square) {
+  return m::select(square < A(kSmallSquare<A>), A(kFar<A>), m::select(m::isinf(square), A(1 / kFar<A>), A(1)));
+}
+// Returns the mean square of the distances from a number, times scale².
+template <class Over, class X, class A> PB_RARE A scaled_square(A scale, A from, const Over& over, X x) {
   const auto squared = [=](auto i) {
-    const A z = x[i] * scale;
+    const A z = (x[i] - from) * scale;
     return A(z * z);
   };
-  return scale * m::rsqrt(A(over.mean(over.template fold<sum_reduce>(squared)) + eps * scale * scale));
+  return over.mean(over.template fold<sum_reduce>(squared));
+}
+// Returns 1 / the root of the mean square of the distances plus eps, where `square` is far.
+template <class Over, class X, class A> PB_HD A inverse_of_far(A square, A from, const Over& over, X x, A eps) {
+  const A scale = scale_of_far(square);
+  return scale * m::rsqrt(A(scaled_square(scale, from, over, x) + eps * scale * scale));
 }
 template <class Over, class X, class A> PB_HD A inverse_size(const Over& over, X x, A eps) {
   const A square = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(x[i] * x[i]); }, x)) + eps;
-  return over.any(m::isinf(square) | (square < A(kSmallSquare<A>))) ? inverse_size_of_far(square, over, x, eps)
-                                                                    : A(m::rsqrt(square));
+  return over.any(is_far_square(square)) ? inverse_of_far(square, A(0), over, x, eps) : A(m::rsqrt(square));
 }
+// Returns 1 / the deviation of a row whose spread is s. It is NaN if a distance overflows, because 0 would make zeros of the row.
+template <class Over, class X, class A> PB_HD A inverse_deviation(const Spread<A>& s, const Over& over, X x, A eps) {
+  const A square = s.variance + eps;
+  if (!over.any(is_far_square(square))) return m::rsqrt(square);
+  const A inverse = inverse_of_far(square, s.mean, over, x, eps);
+  return m::select(m::isinf(square) & (inverse == A(0)), A(m::kNaN<float>), inverse);
+}
+
+struct Variance {
+  template <class Over, class X, class Y> PB_HD void operator()(const Over& over, X x, Y y) const {
+    const auto s = spread_of(over, x);
+    auto variance = s.variance;
+    if (over.any(is_far_square(variance))) {
+      const auto scale = scale_of_far(variance);
+      variance = scaled_square(scale, s.mean, over, x) / scale / scale;
+    }
+    y[0] = variance;
+  }
+};
+// The root of factor times the variance.
+struct Deviation {
+  double factor = 1;
+
+  template <class Over, class X, class Y> PB_HD void operator()(const Over& over, X x, Y y) const {
+    const auto s = spread_of(over, x);
+    using A = std::decay_t<decltype(s.variance)>;
+    const A square = s.variance * A(factor);
+    A deviation = m::sqrt(square);
+    if (over.any(is_far_square(square))) {
+      const A scale = scale_of_far(square);
+      deviation = m::sqrt(A(scaled_square(scale, s.mean, over, x) * A(factor))) / scale;
+    }
+    y[0] = deviation;
+  }
+};
 
 struct Ignore {
   template <class A> PB_HD void operator()(A, A) const {}
@@ -88,7 +121,7 @@ template <> struct Norm<true> {
   PB_HD void operator()(const Over& over, X x, W w, B b, A eps, Y y, const Visit& visit = {}) const {
     const Spread<A> s = spread_of(over, x);
     visit(s.mean, s.variance);
-    affine<true>(over, x, s.mean, s.inverse(eps), w, b, y);
+    affine<true>(over, x, s.mean, inverse_deviation(s, over, x, eps), w, b, y);
   }
 };
 template <> struct Norm<false> {
@@ -105,7 +138,7 @@ template <> struct NormPullback<true> {
   template <class Over, class G, class X, class W, class A, class GX, class S>
   PB_HD void operator()(const Over& over, G g, X x, W w, A eps, GX gx, S gw, S gb) const {
     const Spread<A> s = spread_of(over, x, g);
-    const A mean = s.mean, r = s.inverse(eps);
+    const A mean = s.mean, r = inverse_deviation(s, over, x, eps);
     const auto keep = [=](auto i) {
       if constexpr (is_given<W>) return A(gx[i] = g[i] * w[i]);
       else return A(g[i]);

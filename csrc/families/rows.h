@@ -21,7 +21,8 @@ extern const Kernel softmax_pullback, log_softmax_pullback, logsumexp_pullback;
 extern const Kernel layer_norm, layer_norm_pullback, rms_norm, rms_norm_pullback;
 
 // variance: out: the mean squared distance from the mean, one value per row. in: x, whose rows are not empty.
-extern const Kernel variance;
+// deviation: out: the root of reals[0] times the variance, for numbers of any size. in: x, as for variance.
+extern const Kernel variance, deviation;
 
 // cross_entropy: out: the loss of each row. in: logits (rows, classes), labels (rows,) of any integer dtype.
 // cross_entropy_pullback: out: glogits. in: g, logits, labels.
@@ -52,6 +53,7 @@ void run_layer_norm_pullback(const Launch& launch);
 void run_rms_norm(const Launch& launch);
 void run_rms_norm_pullback(const Launch& launch);
 void run_variance(const Launch& launch);
+void run_deviation(const Launch& launch);
 void run_cross_entropy(const Launch& launch);
 void run_cross_entropy_pullback(const Launch& launch);
 void run_cross_entropy_with_gradient(const Launch& launch);

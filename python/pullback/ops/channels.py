@@ -20,7 +20,7 @@ from .declare import normal, op
 from .kinds import OWN
 from .linear import ABSENT
 from .reduce import sum
-from .row_references import centred_rows, deviations, wide
+from .row_references import normalized_rows, wide
 from .rows import LAYER_NORM, fused, norm_pullback, norm_pullback_cost, rows_cost
 from .shape import permute_dims, reshape
 
@@ -48,8 +48,7 @@ def _reference(xp: Any, x: Any, weight: Any, bias: Any, eps: float, groups: int)
     n, c, s = x.shape
     z = wide(xp, x)
     rows = z.reshape(n, groups, -1) if groups else z.transpose(1, 0, 2).reshape(c, -1)
-    centred = centred_rows(xp, rows)
-    y = centred / deviations(xp, centred, eps)
+    y = normalized_rows(xp, rows, eps)
     y = y.reshape(n, c, s) if groups else y.reshape(c, n, s).transpose(1, 0, 2)
     y = y if weight is None else y * wide(xp, weight)[:, None]
     return (y if bias is None else y + wide(xp, bias)[:, None]).astype(x.dtype)

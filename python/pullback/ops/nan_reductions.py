@@ -13,9 +13,9 @@ from ._shapes import Shape, kept, normalize_axes, real
 from .by_name import in_dtype, in_float, widened
 from .conversion import stop_gradient
 from .cumulative import cumulative_prod, cumulative_sum
-from .elementwise import equal, greater, isfinite, isnan, logical_not, square, where
+from .elementwise import equal, greater, isfinite, isnan, logical_not, sqrt, square, where
 from .reduce import all, any, argmax, max, min, prod, sum
-from .roots import deviation, squeezed
+from .roots import length, squeezed
 from .shape import flatten
 
 
@@ -89,33 +89,40 @@ def nanvar(
     `var`, which is infinite there unless all elements are equal. Half precision is computed in float32.
     Raises ShapeError, DTypeError.
     """
-    v, _, axes, kind = _variance("nanvar", x, axis, dtype, ddof if correction is None else correction)
+    given, distances, n, axes, kind = _distances("nanvar", x, axis, dtype, ddof if correction is None else correction)
+    total = sum(square(distances), axis=axes, keepdims=True)
+    v = where(greater(n, 0), total / where(greater(n, 0), n, 1.0), _without_enough(given, total))
     return in_dtype(v if kept("nanvar", keepdims) else squeezed(v, axes), kind)
 
 
 def nanstd(
     x: Any, /, axis: Any = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False, correction: float | None = None
 ) -> Tensor:
-    """Returns the square root of `nanvar`. Where all elements are equal, its gradient is zero and its second derivative is NaN.
+    """Returns the square root of `nanvar`, of numbers of any size. Where all elements are equal, its gradient is 0 and its second
+    derivative NaN.
 
     Raises ShapeError, DTypeError.
     """
-    v, distances, axes, kind = _variance("nanstd", x, axis, dtype, ddof if correction is None else correction)
-    y = deviation(v, distances, axes)
+    given, distances, n, axes, kind = _distances("nanstd", x, axis, dtype, ddof if correction is None else correction)
+    total = length(distances, axes)
+    y = where(greater(n, 0), total / sqrt(where(greater(n, 0), n, 1.0)), _without_enough(given, total))
     return in_dtype(y if kept("nanstd", keepdims) else squeezed(y, axes), kind)
 
 
-def _variance(name: str, x: Any, axis: Any, dtype: Any, ddof: float) -> tuple[Tensor, Tensor, Shape, Any]:
-    """Returns the variance with the axes kept, for half precision in float32, the distances, the axes, and the result's dtype."""
+def _distances(name: str, x: Any, axis: Any, dtype: Any, ddof: float) -> tuple[Tensor, Tensor, Tensor, Shape, Any]:
+    """Returns x as a tensor, the distances from its mean, for half precision in float32, their number less ddof, the axes, and the
+    result's dtype.
+    """
     given = as_tensor(x)
     result = in_float(given if dtype is None else in_dtype(given, dtype))
     x, axes = widened(result), normalize_axes(name, axis, given.ndim)
     distances = where(isnan(x), 0.0, _centred(x, axis))
-    n = _count(x, axis, True) - real(name, "ddof", ddof)
-    enough = greater(n, 0)
-    total = sum(square(distances), axis=axis, keepdims=True)
-    otherwise = math.nan if dtypes.is_float(given.dtype) else total * math.inf  # as NumPy, which takes var where there is no NaN
-    return where(enough, total / where(enough, n, 1.0), otherwise), distances, axes, result.dtype
+    return given, distances, _count(x, axis, True) - real(name, "ddof", ddof), axes, result.dtype
+
+
+def _without_enough(given: Tensor, total: Tensor) -> Any:
+    """As NumPy, which takes var where there is no NaN."""
+    return math.nan if dtypes.is_float(given.dtype) else total * math.inf
 
 
 def _centred(x: Tensor, axis: Any) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..autodiff.listeners import listeners
 from ..autodiff.primitive import apply
 from ..tensors.creation import zeros_like
 from ..tensors.dtypes import finfo
@@ -13,9 +12,8 @@ from ..tensors.tensor import Tensor
 from ._shapes import Shape
 from .batch_rules import pull_leading
 from .by_name import aligned, all_on, repeated, reshaped, unbroadcast
-from .conversion import constant
 from .declare import normal, op
-from .elementwise import abs as absolute, equal, greater, less, logical_and, logical_or, mask_nan_gradient, not_equal, sqrt, where
+from .elementwise import abs as absolute, equal, greater, less, logical_and, logical_or, mask_nan_gradient, not_equal, where
 from .kinds import REDUCE, Kind
 from .row_references import length_reference
 from .rows import fused
@@ -78,19 +76,23 @@ def along(t: Tensor, x: Tensor, r: Tensor, forward: bool = False) -> Tensor:
     return apply(_along, (t, x, r), (forward,))
 
 
-def _pullback(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """The factor of a cell first, so that elements are multiplied once, unless it or its derivative has no place in the dtype."""
+def pull_length(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Returns g x / y, the pullback of a length y of x.
+
+    The factor of a cell first, so that elements are multiplied once, unless it or its derivative has no place in the dtype.
+    """
     limits, zero = finfo(y.dtype), equal(y, 0)
     size = where(zero, 1.0, y)
     slope = g / size
     bend = absolute(slope / size)
-    outside = logical_or(less(bend, limits.smallest_normal), greater(bend, limits.max))
+    outside = logical_or(less(bend, limits.smallest_normal / limits.eps), greater(bend, limits.max))
     far = logical_or(zero, logical_and(not_equal(g, 0), outside))
     return where(far, along(g, x, y), slope * x)
 
 
+pull_length_natively = fused("length")  # None if there is no kernel
 _length = op(
-    "length", kind=REDUCE, takes="float", reference=length_reference, pullback=_pullback, fused=fused("length"),
+    "length", kind=REDUCE, takes="float", reference=length_reference, pullback=pull_length, fused=pull_length_natively,
     pull=pull_leading, pull_cost=lambda g, x, y: {"multiplies": x.size, "special_ops": y.size},
     tangent=lambda op, inputs, y, params, tangents: unbroadcast(along(tangents[0], inputs[0], y, True), y.shape),
     cost=lambda x, axes, y: {"multiplies": x.size, "adds": max(0, x.size - y.size), "special_ops": y.size},
@@ -101,16 +103,6 @@ _length = op(
 def length(x: Tensor, axes: Shape) -> Tensor:
     """Returns the root of the sum of squares over the axes, which are kept with length 1."""
     return apply(_length, (x,), (axes,))
-
-
-def deviation(variance: Tensor, x: Tensor, axes: Shape) -> Tensor:
-    """Returns the root of the variance of x over the axes, which are kept with length 1.
-
-    Where it is 0, x minus itself has the derivatives of a length at 0.
-    """
-    zero = equal(variance, 0)
-    tip = length(where(zero, x - constant(x), 1.0), axes) if listeners.record is not None else 0.0
-    return where(zero, tip, sqrt(where(zero, 1.0, variance)))
 
 
 def squeezed(x: Tensor, axes: Shape) -> Tensor:

@@ -59,8 +59,7 @@ def logsumexp_reference(xp: Any, x: Any) -> Any:
 def layer_norm_reference(xp: Any, x: Any, weight: Any, bias: Any, eps: float) -> Any:
     if not x.shape[-1]:
         return x
-    z = centred_rows(xp, wide(xp, x))
-    return _affine(xp, x, z / deviations(xp, z, eps), weight, bias)
+    return _affine(xp, x, normalized_rows(xp, wide(xp, x), eps), weight, bias)
 
 
 def centred_rows(xp: Any, z: Any) -> Any:
@@ -70,31 +69,35 @@ def centred_rows(xp: Any, z: Any) -> Any:
     return z - (pivot + (z - pivot).mean(axis=-1, keepdims=True))
 
 
-def deviations(xp: Any, centred: Any, eps: float) -> Any:
-    """Returns the root of the mean squares of rows plus eps, and NaN where the squares overflow."""
-    square = (centred * centred).mean(axis=-1, keepdims=True) + eps
-    return xp.sqrt(xp.where(xp.isinf(square), xp.nan, square).astype(square.dtype))
+def normalized_rows(xp: Any, z: Any, eps: float) -> Any:
+    """Returns rows minus their means, over their deviations. A row with a distance that overflows is NaN."""
+    z = centred_rows(xp, z)
+    return over_size(xp, xp.where(xp.isinf(z), xp.nan, z).astype(z.dtype), eps)
 
 
 def rms_norm_reference(xp: Any, x: Any, weight: Any, eps: float) -> Any:
     if not x.shape[-1]:
         return x
-    z = wide(xp, x)
-    c = _nearness(xp, (z * z).mean(axis=-1, keepdims=True) + eps)
+    return _affine(xp, x, over_size(xp, wide(xp, x), eps), weight, None)
+
+
+def over_size(xp: Any, z: Any, eps: float) -> Any:
+    """Returns rows over the root of their mean squares plus eps."""
+    c = nearness(xp, (z * z).mean(axis=-1, keepdims=True) + eps)
     z = z * c
-    return _affine(xp, x, z / xp.sqrt((z * z).mean(axis=-1, keepdims=True) + eps * c * c), weight, None)
+    return z / xp.sqrt((z * z).mean(axis=-1, keepdims=True) + eps * c * c)
 
 
 def length_reference(xp: Any, x: Any, axes: Shape) -> Any:
     if not x.size:
         return xp.sqrt(x.sum(axis=axes, keepdims=True))
     z = wide(xp, x)
-    c = _nearness(xp, (z * z).mean(axis=axes, keepdims=True))
+    c = nearness(xp, (z * z).mean(axis=axes, keepdims=True))
     z = z * c
     return (xp.sqrt((z * z).sum(axis=axes, keepdims=True)) / c).astype(x.dtype)
 
 
-def _nearness(xp: Any, square: Any) -> Any:
+def nearness(xp: Any, square: Any) -> Any:
     """Returns a power of two that scales rows whose squares overflow, or are so small that they have lost digits; 1 for others."""
     limits = finfo(square.dtype)
     far = 2.0 ** (96 if limits.bits == 32 else 768)

