@@ -151,7 +151,7 @@ def scan(name: str) -> Call:
 def rows(op: Op) -> Call:
     def run(rng: Any) -> None:
         x = tensor(rng, (*shape_of(rng, 1, 5), length(rng), 1 + length(rng))[rng.integers(0, 3) :], "", -1, 1)
-        with_gradients(rng, lambda x: call(op, (x,), ()), x)
+        with_gradients(rng, lambda x: call(op, (x,), (1.25,) * op.params), x)
 
     return run
 

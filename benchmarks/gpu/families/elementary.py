@@ -112,6 +112,7 @@ def rows(n: int) -> Iterator[Case]:
         yield f"logsumexp {dtype} {columns}", partial(with_gradients, partial(pb.logsumexp, axis=-1), x)
         yield f"layer_norm {dtype} {columns}", partial(with_gradients, F.layer_norm, x, w, b)
         yield f"rms_norm {dtype} {columns}", partial(with_gradients, F.rms_norm, x, w)
+        yield f"deviation {dtype} {columns}", partial(with_gradients, partial(pb.std, axis=-1), x)
         yield f"length {dtype} {columns}", partial(with_gradients, partial(pb.linalg.vector_norm, axis=-1), x)
     for dtype in FLOATS:
         many = floats(2100, 3, dtype=dtype), floats(3, seed=1, dtype=dtype), floats(3, seed=2, dtype=dtype)
