@@ -201,7 +201,7 @@ class Composed(Optimizer):
 
     def _facts(self, alone: bool) -> Any:
         masks = self._memory.masks is None, id(self._pruning)  # A preview replaces the list of masks for a moment.
-        return super()._facts(alone), self._clips_by_value(), masks, self._table.program.used
+        return super()._facts(alone), self._clips_by_value(), masks
 
     def _clips_by_value(self) -> bool:
         """True if gradients are clipped by their value."""

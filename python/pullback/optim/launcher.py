@@ -43,6 +43,7 @@ class Launcher(MadeOutside, Adjustable):
     apart: Mapping[str, Any] = {}  # the attributes of such an optimizer that differ, besides those listed
     _memory: OptimizerMemory
     _form: Form  # of the gradients
+    _acting: tuple[Any, ...]  # the facts of the stages
     _of: Any = None  # the optimizer whose memory this one shares, if it updates one parameter of it
     slot_starts: Mapping[str, float] = {}  # what the elements of a slot are before the first step, if not 0
     _averages_weights: bool
@@ -208,7 +209,7 @@ class Launcher(MadeOutside, Adjustable):
         if self._own_kernel():
             remedy = "Keep parameters and gradients on one device."
         else:
-            remedy = "Return the gradients, and call step() outside."
+            remedy = "Make the rule with optim.rule, whose steps can be captured; or return the gradients, and call step() outside."
         capturing.refuse_opaque("an update without a native kernel", remedy)
         with devices.working(memory.device):
             if self.measured:
@@ -239,15 +240,16 @@ class Launcher(MadeOutside, Adjustable):
         """Makes a recording of this optimizer's launches valid only while it would launch the same again, on the same table."""
         if capturing.thread.recording is not None:
             whole, alone = self._of or self, self._of is not None
-            facts = whole._facts(alone)
-            kept = whole._table.array, whole._pruning  # so that no other object gets an id of these
-            capturing.thread.recording.guard(whole, lambda: bool(kept) and whole._facts(alone) == facts)
+            facts, kept = whole._facts(alone), (whole._table.array, whole._pruning)  # kept, so that no other object gets their ids
+            capturing.thread.recording.guard(whole, lambda: kept and whole._facts(alone) == facts)
 
     def _facts(self, alone: bool) -> Any:
-        """Returns what a recording of a step depends on. alone: the step updates one parameter, as of an optimizer of its own."""
-        stages = tuple([stage.facts() for stage in self._stages.values()])
-        used = alone and self._table.program.used  # The update of one parameter copies a program that is used.
-        return id(self._table.array), stages, used
+        """Returns what a recording of a step depends on, which each replay compares.
+
+        alone: the step updates one parameter, as an optimizer of its own would, which copies a program of schedules that is used.
+        """
+        table = self._table
+        return id(table.array), self._acting, alone and table.program.used
 
     def observe(self, metric: Any) -> None:
         """Moves all learning rates that are an `optim.schedules.ReduceOnPlateau`, or have one among their pieces, by one value of

@@ -128,7 +128,7 @@ class OptimizerMemory:
     def new_deltas(self, grads: Sequence[Any]) -> list[Any]:
         """Returns memory for the changes of all weights: zeros for those without a gradient, otherwise uninitialized."""
         weights, xp = self.weights(), devices.array_module(self.device)
-        empty = xp.empty if self.kernels is None else self.kernels.empty  # from the pool: the pages of new memory cost more than a step
+        empty = xp.empty if self.kernels is None else self.kernels.empty  # from the pool: new pages cost more than a step
         with devices.working(self.device):
             new = [None if g is None else empty(p.shape, p.dtype) for p, g in zip(weights, grads)]
         return [devices.full(self.device, p.shape, 0, p.dtype) if x is None else x for p, x in zip(weights, new)]

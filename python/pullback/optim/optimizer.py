@@ -126,6 +126,7 @@ class Optimizer(Launcher, metaclass=HintingABC):
         self._names = names(self._parameters)  # the keys of state_dict, which stay if a Module renames the parameters later
         stages = self._new_stages({"gradient_scale": 1.0, "clip_adaptive": clip_adaptive, "clip_norm": clip_norm})
         self._stages = {stage.name: stage for stage in stages}  # in the order in which they act
+        self._follow_stages()
         chosen = {"lr": lr, "lr_scale": 1.0, "clip_value": clip_value, "ema": ema, **(hyper or {})}
         self._defaults = {name: self._checked(name, value) for name, value in chosen.items()}
         if listed and groups is not None:
@@ -232,6 +233,11 @@ class Optimizer(Launcher, metaclass=HintingABC):
                 f"it with {name}=."
             )
         stage.set(stage.checked(type(self).__name__, given), self._table)
+        self._follow_stages()
+
+    def _follow_stages(self) -> None:
+        """Notes what recordings depend on, after values of stages have changed."""
+        self._acting = tuple([stage.facts() for stage in self._stages.values()])
 
     def _index(self, p: Any) -> int:
         for i, mine in enumerate(self._parameters):

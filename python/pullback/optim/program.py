@@ -63,7 +63,7 @@ class Program:
     @property
     def used(self) -> bool:
         """True if a schedule refers to rows."""
-        return bool(self._rows_in_use())
+        return any([placed.rows for group in self.placed.values() for placed in group])
 
     # ---- placing schedules
 

@@ -5,7 +5,7 @@ csrc/cpu/update.cpp does.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from .launches import begin_step, part
 from .memory import OptimizerMemory
 from .program import Program
 from .rounding import added_at_random
+
+_FIGURES: Final = ("adds", "multiplies", "special_ops", "bytes_read", "bytes_written")
 
 
 def measure(rule: Any, memory: OptimizerMemory, kernel: str, grads: list[Any], table: Any) -> None:
@@ -166,14 +168,15 @@ def _clipped(g: Any, settings: list[float]) -> Any:
 
 
 def _cost(
-    memory: OptimizerMemory, kernel: str, slots: list[list[Any]], grads: list[Any], outputs: list[Any] | None, preview: bool
+    memory: OptimizerMemory, kernel: str, slots: list[list[Any]], grads: list[Any], outputs: list[Any] | None, preview: bool,
+    *, masks: bool = True,
 ) -> dict[str, Any] | None:
     """Returns the cost of a step by the formula of its kernel, whichever backend runs it; None for a rule without a kernel."""
     if kernel not in UPDATE_COUNTS:
         return None
     adds, multiplies, special, settings = UPDATE_COUNTS[kernel]
     members = memory.members
-    figures = dict.fromkeys(("adds", "multiplies", "special_ops", "bytes_read", "bytes_written"), 0)
+    figures = dict.fromkeys(_FIGURES, 0)
     for i, (p, low, g) in enumerate(zip(memory.weights(), memory.copies(), grads)):
         if g is None or not g.size:
             for figure in ("bytes_read", "bytes_written"):  # the clocks
@@ -185,26 +188,18 @@ def _cost(
         figures["multiplies"] += p.size * (multiplies + 2 * len(averages))
         figures["special_ops"] += p.size * special
         changed = p.nbytes + slot_bytes + (0 if low is None else low.nbytes)
-        masked = memory.mask(i) is not None
+        masked = masks and memory.mask(i) is not None
         figures["bytes_read"] += changed + members * c.BYTES + distinct_bytes(g) + (p.size if masked else 0)
         figures["bytes_written"] += (0 if preview else changed + 8 * members * settings) + (0 if outputs is None else p.nbytes)
     return {"dtype": memory.parameters[0].dtype, **figures}
 
 
 def _measure_cost(memory: OptimizerMemory, kernel: str, grads: list[Any]) -> dict[str, Any] | None:
-    if kernel not in UPDATE_COUNTS:
+    """Returns the cost of the trust ratios: that of a preview without masks, and of two norms of each part."""
+    figures = _cost(memory, kernel, [*memory.slots.values()], grads, None, True, masks=False)
+    if figures is None:
         return None
-    adds, multiplies, special, _ = UPDATE_COUNTS[kernel]
-    members = memory.members
-    figures = dict.fromkeys(("adds", "multiplies", "special_ops", "bytes_read", "bytes_written"), 0)
-    for i, (p, low, g) in enumerate(zip(memory.weights(), memory.copies(), grads)):
-        if g is None or not g.size:
-            continue
-        figures["adds"] += p.size * (adds + 1)
-        figures["multiplies"] += p.size * (multiplies + 2)
-        figures["special_ops"] += p.size * special + 3 * members
-        slot_bytes = sum([slot[i].nbytes for slot in memory.slots.values()])
-        figures["bytes_read"] += p.nbytes + distinct_bytes(g) + slot_bytes + members * c.BYTES
-        figures["bytes_read"] += 0 if low is None else low.nbytes
-        figures["bytes_written"] += 8 * members
-    return {"dtype": memory.parameters[0].dtype, **figures}
+    sizes = [g.size for g in grads if g is not None and g.size]
+    parts = memory.members * len(sizes)
+    more = {"adds": sum(sizes), "multiplies": 2 * sum(sizes), "special_ops": 3 * parts, "bytes_written": 8 * parts}
+    return {name: figure + more.get(name, 0) if name in _FIGURES else figure for name, figure in figures.items()}

@@ -73,6 +73,7 @@ def load(opt: Any, state: Mapping[str, Any]) -> None:
     _keep(opt._groups, values)
     for name, value in found.items():
         opt._stages[name].set(value, table)
+    opt._follow_stages()
 
 
 def _keep(groups: Sequence[Any], values: Sequence[dict[str, Any]]) -> None:
