@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..autodiff.listeners import listeners
 from ..autodiff.primitive import OPS, ZERO, apply, same
 from ..autodiff.scalars import common_dtype
 from ..backends.reference import special
@@ -28,8 +29,7 @@ from .operands import as_tensors, operands
 from .promotion import check_devices, check_numbers
 
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
-ROOT_HALF = math.sqrt(0.5)
-INVERSE_ROOT_TWO_PI = 1 / math.sqrt(2 * math.pi)
+ROOT_HALF, INVERSE_ROOT_TWO_PI = math.sqrt(0.5), 1 / math.sqrt(2 * math.pi)
 LOG2, LOG10 = 0.6931471805599453, 2.302585092994046
 
 # ---- sign and size
@@ -113,13 +113,9 @@ erf = unary("erf", reference=lambda xp, x: special(xp, "erf")(x), pullback=lambd
 erfc = unary(
     "erfc", reference=lambda xp, x: special(xp, "erfc")(x), pullback=lambda g, x: g * (-TWO_OVER_ROOT_PI * exp(-(x * x)))
 )
-erfinv = unary(
-    "erfinv",
-    reference=lambda xp, x: special(xp, "erfinv")(x),
-    pullback=lambda g, y: g * (exp(y * y) / TWO_OVER_ROOT_PI),
-    domain=(-0.9, 0.9),
-    doc="Returns the inverse of erf, element by element: +-inf at +-1, NaN outside [-1, 1].",
-)
+erfinv = unary("erfinv", reference=lambda xp, x: special(xp, "erfinv")(x), domain=(-0.9, 0.9),
+               pullback=lambda g, y: g * (exp(y * y) / TWO_OVER_ROOT_PI),
+               doc="Returns the inverse of erf, element by element: +-inf at +-1, NaN outside [-1, 1].")
 
 # ---- activations
 
@@ -345,24 +341,30 @@ def where(condition: ArrayLike, a: ArrayLike, b: ArrayLike) -> Tensor:
 
 
 def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Tensor:
-    """Returns x limited to [min, max]; None means no limit. An element equal to a limit shares the gradient evenly with it."""
+    """Returns x limited to [min, max]; None means no limit. An element equal to a limit shares the gradient evenly with it.
+
+    Where min is not less than max the result does not depend on x, which has the gradient 0 there.
+    """
     if min is None and max is None:
         return settled(own(x))
     y = given = x if isinstance(x, Tensor) else as_tensors("clip", x, optional=(min, max))[0]
     try:
         y = y if min is None else maximum(y, min)
-        return y if max is None else minimum(y, max)
-    except PullbackError:
-        _check_limits(given, min, max)
+        y = y if max is None else minimum(y, max)
+    except PullbackError:  # that of maximum or minimum; for limits that do not fit x, the name in it should be clip
+        found = operands("clip", given, *[limit for limit in (min, max) if limit is not None])
+        check_devices("clip", found)
+        check_numbers("clip", common_dtype(found), found)
+        broadcast_shapes("clip", [y.shape for y in found])
         raise
+    return y if min is None or max is None or not listeners.differentiates else _still(y, given, min, max)
 
 
-def _check_limits(x: Tensor, *limits: Any) -> None:
-    """Raises the error of `maximum` and `minimum` with the name of `clip`, for limits that do not fit x."""
-    found = operands("clip", x, *[limit for limit in limits if limit is not None])
-    check_devices("clip", found)
-    check_numbers("clip", common_dtype(found), found)
-    broadcast_shapes("clip", [y.shape for y in found])
+def _still(y: Tensor, x: Tensor, low: Any, high: Any) -> Tensor:
+    """Returns y = clip(x, low, high) as a function of the limits alone where they leave x no room. NaN stays NaN."""
+    if isinstance(low, (int, float, np.number)) and isinstance(high, (int, float, np.number)):
+        return where(equal(x, x), high, y) if low >= high else y
+    return where(logical_and(greater_equal(low, high), equal(x, x)), minimum(low, high), y)
 
 
 _leaky_relu = binary("leaky_relu", reference=lambda xp, a, b: xp.where(a > 0, a, a * b), takes="float",

@@ -241,7 +241,9 @@ def where(condition: ArrayLike, a: ArrayLike, b: ArrayLike) -> Tensor:
     """Returns a where the condition is true, b elsewhere. Only the chosen branch is differentiated, so the other contributes no NaN."""
 
 def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Tensor:
-    """Returns x limited to [min, max]; None means no limit. An element equal to a limit shares the gradient evenly with it."""
+    """Returns x limited to [min, max]; None means no limit. An element equal to a limit shares the gradient evenly with it.
+
+    Where min is not less than max the result does not depend on x, which has the gradient 0 there."""
 
 def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01) -> Tensor:
     """Returns x where x is positive, negative_slope * x elsewhere. The derivative at 0 is negative_slope."""

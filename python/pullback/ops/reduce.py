@@ -163,7 +163,10 @@ def prod(
 
 
 def mean(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
-    """Returns the mean over the axes (None: all axes); integers are averaged in float32. Raises ShapeError."""
+    """Returns the mean over the axes (None: all axes); integers are averaged in float32. Raises ShapeError.
+
+    It is the sum over the count, and infinite where the sum is, as in NumPy.
+    """
     x = as_tensor(x)
     return apply(
         _mean,

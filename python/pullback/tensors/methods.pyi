@@ -104,7 +104,9 @@ class Methods:
         Raises ShapeError for an axis that does not exist or is empty."""
 
     def mean(self, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
-        """Returns the mean over the axes (None: all axes); integers are averaged in float32. Raises ShapeError."""
+        """Returns the mean over the axes (None: all axes); integers are averaged in float32. Raises ShapeError.
+
+        It is the sum over the count, and infinite where the sum is, as in NumPy."""
 
     def min(self, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
         """Returns the smallest element over the axes (None: all axes), or NaN if there is one. Ties share the gradient evenly.
@@ -158,7 +160,9 @@ class Methods:
         """Returns ceil(x), element by element."""
 
     def clip(self, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Tensor:
-        """Returns x limited to [min, max]; None means no limit. An element equal to a limit shares the gradient evenly with it."""
+        """Returns x limited to [min, max]; None means no limit. An element equal to a limit shares the gradient evenly with it.
+
+        Where min is not less than max the result does not depend on x, which has the gradient 0 there."""
 
     def cos(self, /) -> Tensor:
         """Returns cos(x), element by element."""

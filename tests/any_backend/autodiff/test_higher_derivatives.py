@@ -81,6 +81,25 @@ def test_functions_of_one_number(name: str) -> None:
                 assert got == pytest.approx(wanted, rel=1e-8, abs=1e-12), f"{name}, derivative {order} at {v}"
 
 
+@pytest.mark.parametrize("name", UNARY)
+def test_functions_of_one_number_have_their_digits_near_zero(name: str) -> None:
+    """Derivatives that are small there, too, except those of sigmoids, which are computed from a result near 1/2."""
+    f, low_high = getattr(pb, name), INSIDE.get(name, (-math.inf, math.inf))
+    rounded = {"sigmoid": 2, "softplus": 3, "silu": 3, "gelu_tanh": 3}.get(name, 4)  # the first order that has not all digits
+    for v in [v for v in (1e-8, -1e-8, 1e-4, -1e-4, 1e-2) if low_high[0] < v < low_high[1]]:
+        for order in ORDERS:
+            wanted = truth(UNARY[name], (v,), (order,))
+            got = float(derivative(f, (0,) * order, MODES[0])(*tensors([v])))
+            tolerance = {"rel": 1e-13, "abs": 0.0} if order < rounded else {"rel": 0.0, "abs": 2e-15}
+            assert got == pytest.approx(wanted, **tolerance), f"{name}, derivative {order} at {v}"
+
+
+def test_a_sigmoid_by_tanh_has_the_digits_of_its_second_derivative() -> None:
+    for v in (1e-8, -1e-4, 1e-2, 1.0):
+        got = float(derivative(lambda x: 0.5 + 0.5 * pb.tanh(0.5 * x), (0, 0), MODES[0])(*tensors([v])))
+        assert got == pytest.approx(truth(UNARY["sigmoid"], (v,), (2,)), rel=1e-14)
+
+
 LIMITS = {  # the derivatives of first to third order at -inf and at inf
     "tanh": ((0, 0, 0), (0, 0, 0)), "sigmoid": ((0, 0, 0), (0, 0, 0)), "softplus": ((0, 0, 0), (1, 0, 0)),
     "silu": ((0, 0, 0), (1, 0, 0)), "gelu": ((0, 0, 0), (1, 0, 0)), "gelu_tanh": ((0, 0, 0), (1, 0, 0)),

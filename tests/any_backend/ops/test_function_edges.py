@@ -371,3 +371,26 @@ def test_gradients_of_ordered_elements_of_an_empty_batch_are_empty(function: Any
     first = pb.grad(lambda x: pb.sum(function(x) ** 3))
     assert first(x).shape == (0, 1000)
     assert pb.grad(lambda x: pb.sum(first(x) ** 2))(x).shape == (0, 1000)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("low", [1.0, 1, 2.0, np.float32(1)])
+def test_clip_is_a_constant_where_its_limits_leave_no_room(dtype: str, low: Any) -> None:
+    """x had a quarter of the gradient where it was equal to both limits. Finite differences are 0."""
+    x, ones = pb.tensor([0.0, 1.0, 2.0, np.nan], dtype=dtype), pb.ones(4, dtype=dtype)
+    for limits in ((low, 1.0), (low * ones, 1.0), (low * ones, ones), (low, ones)):
+        f = lambda x, limits=limits: pb.clip(x, *limits)
+        for of in (f, pb.capture(f)):
+            np.testing.assert_array_equal(of(x).numpy(), [1.0, 1.0, 1.0, np.nan])
+            y, pulled = pb.vjp(of, x)
+            assert y.dtype == of(x).dtype
+            np.testing.assert_array_equal(y.numpy(), [1.0, 1.0, 1.0, np.nan])
+            assert pulled(pb.ones_like(y))[0].tolist() == [0.0] * 4
+        assert pb.jvp(f, (x,), (ones,))[1].tolist() == [0.0] * 4
+        assert pb.vmap(pb.grad(lambda x, low=low: pb.clip(x, low, 1.0)))(x).tolist() == [0.0] * 4
+
+
+def test_limits_of_clip_share_the_gradient_that_x_does_not_get() -> None:
+    x, b = pb.tensor([0.0, 1.0]), pb.ones(2)
+    low, high = pb.grad(lambda low, high: pb.sum(pb.clip(x, low, high)), argnums=(0, 1))(b, b)
+    assert low.tolist() == high.tolist() == [0.5, 0.5]
