@@ -45,7 +45,7 @@ def _by_identity(module: Any, parameters: Any) -> dict[int, Tensor]:
             f"functional_call: got a {type(module).__name__} and a {type(parameters).__name__}; it takes a Module and a dict of "
             f"tensors by path, such as dict(net.named_parameters())."
         )
-    held, found, first = dict(every_path(module, "", ())), dict[int, Tensor](), dict[int, str]()
+    held, found, first = dict(every_path(module, "")), dict[int, Tensor](), dict[int, str]()
     unknown = [path for path in parameters if path not in held]
     if unknown:
         raise PullbackError(

@@ -29,7 +29,7 @@ from ..typing import ArrayLike, DTypeLike
 from . import init, paths
 from .activations import ReLU, Sigmoid, SiLU, Tanh
 from .module import Module
-from .walk import children
+from .walk import give_paths
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -110,7 +110,7 @@ class Sequential(Module):
             star = ", each as an argument of its own: Sequential(*modules)" if isinstance(module, (list, tuple)) else ""
             raise PullbackError(f"Sequential: item {i} is a {type(module).__name__}; give Modules or functions{star}.")
         vars(self)[str(i)] = module
-        paths.give_to_children(self, children(str(i), module))
+        give_paths(self, str(i), module)
 
     def _chain(self) -> list[Any]:
         return [module for name, module in vars(self).items() if name.isdigit()]

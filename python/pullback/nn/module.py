@@ -32,7 +32,7 @@ from . import paths
 from .attributes import check_attribute
 from .buffer import Buffer
 from .loading import load
-from .walk import children, every_path, leaf_at, module_of, tensors_in, walk_modules
+from .walk import DEEP, every_path, give_paths, leaf_at, listing, module_of, tensors_in, walk_levels, walk_modules
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -61,6 +61,24 @@ class Path(str):
     __slots__ = ()
 
 
+class _PathAfter(str):
+    """The path of a Module, in whose pickle the Modules that are far inside come before all else that it holds."""
+
+    deep: list[Module]
+
+    def __new__(cls, path: str, deep: list[Module]) -> Self:
+        made = str.__new__(cls, path)
+        made.deep = deep
+        return made
+
+    def __reduce__(self) -> Any:
+        return _path_after, (self.deep, str(self))
+
+
+def _path_after(deep: list[Module], path: str) -> str:
+    return path
+
+
 @explain_arguments
 @attach_hints
 class Module(metaclass=HintingABC):
@@ -83,11 +101,19 @@ class Module(metaclass=HintingABC):
         return capturing.made(object.__new__(cls))
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        """Returns what a copy or a pickle is made of, which includes the mode and the settings."""
+        """Returns what a copy or a pickle is made of, which includes the mode and the settings.
+
+        A pickle calls itself for each level. The Modules that are far inside are therefore written before those around them.
+        """
         door.note_mode(self)
         if capturing.thread.recording is not None:
             capturing.thread.recording.copies(self)
-        return super().__reduce_ex__(protocol)
+        made_of: Any = super().__reduce_ex__(protocol)
+        deep = [module for _, module, level in walk_levels(self, "", DEEP) if level == DEEP]
+        if not deep or not isinstance(made_of[2], dict):
+            return made_of
+        state = {"_path": _PathAfter(self._path, deep), **{key: x for key, x in made_of[2].items() if key != "_path"}}
+        return (*made_of[:2], state, *made_of[3:])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Module:
         """Returns a copy of the module and of all that it holds. The modules inside come first, so that no nest is too deep."""
@@ -106,7 +132,7 @@ class Module(metaclass=HintingABC):
         if name in self._places or isinstance(value, (list, tuple, dict)):
             self._remember(name, value)
         if self._is_part(value) or isinstance(value, (list, tuple, dict)):
-            paths.give_to_children(self, children(name, value))
+            give_paths(self, name, value)
         if self._is_part(value) or self._is_part(held):
             if value is held:  # For example, net.weight -= g has changed the Parameter in place.
                 return
@@ -148,7 +174,7 @@ class Module(metaclass=HintingABC):
         if not door.profiling:
             try:
                 return module.forward(*args, **options)
-            except (ShapeError, DTypeError, DeviceError) as error:
+            except (ShapeError, DTypeError, DeviceError, RecursionError) as error:
                 paths.say_where(error, module)
                 raise
             except TypeError as error:
@@ -162,7 +188,7 @@ class Module(metaclass=HintingABC):
             try:
                 door.enter_scope(paths.scope_of(module, before))
                 return module.forward(*args, **options)
-            except (ShapeError, DTypeError, DeviceError) as error:
+            except (ShapeError, DTypeError, DeviceError, RecursionError) as error:
                 paths.say_where(error, module)
                 raise
             except TypeError as error:
@@ -218,7 +244,7 @@ class Module(metaclass=HintingABC):
         return [p for _, p in self._named_tensors() if isinstance(p, Buffer)]
 
     def _every_path(self) -> list[tuple[str, Parameter]]:
-        return list(every_path(self, "", ()))
+        return list(every_path(self, ""))
 
     def _named_tensors(self) -> list[tuple[str, Parameter]]:
         found: dict[int, tuple[str, Parameter]] = {}
@@ -328,16 +354,7 @@ class Module(metaclass=HintingABC):
 
     @recursive_repr()  # a Module inside may hold a transform of a method of this one
     def __repr__(self) -> str:
-        inside = [(path, child) for name, x in vars(self).items() for path, child in children(name, x) if child is not self]
-        head, title = self.extra_repr(), type(self).__name__
-        if not inside:
-            return f"{title}({head})"
-        lines = [head] if head else []
-        try:
-            lines += [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in inside]
-        except RecursionError:  # The nest is deeper than Python's calls may be.
-            lines.append("...")
-        return f"{title}(\n  " + "\n  ".join(lines) + "\n)"
+        return listing(self)
 
     def __str__(self) -> str:
         return printable(repr(self))

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from sys import intern
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..launch import door
 
 if TYPE_CHECKING:
     from .module import Module
+
+
+DEEPER: Final = (
+    "Each level of Modules takes three of Python's calls. If the nest is meant to be so deep, and no forward calls itself without "
+    "end, raise the limit before, by sys.setrecursionlimit(10_000)."
+)
 
 
 def join(prefix: str, name: str) -> str:
@@ -29,23 +35,15 @@ def give(module: Any) -> list[tuple[Module, str]]:
     """Gives the Modules inside paths that continue the Module's own. Returns these Modules with their paths."""
     prefix = module._path and f"{module._path}."
     inside = [(inner, intern(prefix + path)) for path, inner in module.named_modules() if path]
-    _set(inside)
+    put(inside)
     return inside
 
 
-def _set(inside: Iterable[tuple[Module, str]]) -> None:
+def put(inside: Iterable[tuple[Module, str]]) -> None:
+    """Gives each Module its path."""
     for module, path in inside:
         held: Any = module.__dict__
         held["_path"] = path  # the key of the Module's scope
-
-
-def give_to_children(module: Any, children: Iterable[tuple[str, Module]]) -> None:
-    """Gives paths to the Modules that `module` is about to hold, and to those inside. One that holds `module` keeps its own."""
-    for path, child in children:
-        inside = list(child.named_modules())
-        if not any([inner is module for _, inner in inside]):
-            prefix = join(module._path, path)
-            _set([(inner, intern(join(prefix, below) if below else prefix)) for below, inner in inside])
 
 
 def scope_of(module: Any, around: int) -> str:
@@ -59,7 +57,7 @@ def scope_of(module: Any, around: int) -> str:
         if door.state.recording_active:
             give(module)
         elif ledger is not None and (known := ledger.paths.get((id(module), path))):
-            _set(known[1])
+            put(known[1])
         elif ledger is not None:
             ledger.paths[id(module), path] = module, give(module)
     return path or type(module).__name__
@@ -68,8 +66,13 @@ def scope_of(module: Any, around: int) -> str:
 def say_where(error: Any, module: Module) -> None:
     """Adds to an error message the layer that raised it, named by its path from `module`.
 
-    Every module that the error passes through rewrites that path, so it finally starts at the outermost one.
+    Every module that the error passes through rewrites that path, so it finally starts at the outermost one. To a RecursionError it
+    adds what helps if the nest of Modules is as deep as it should be.
     """
+    if isinstance(error, RecursionError):
+        if not error.args[0].endswith(DEEPER):
+            error.args = (f"{error.args[0]}. {DEEPER}",)
+        return
     words, layer = vars(error).setdefault("_raised", (str(error), module))
     path = next((path for path, other in module.named_modules() if other is layer), None)
     if path is None:  # `module` calls the layer, but does not hold it in an attribute.
