@@ -19,7 +19,7 @@ from typing import Any
 
 from . import backends, variables
 from .backends import modes, native
-from .errors import PullbackError
+from .errors import ArgumentError, PullbackError
 from .launch import capturing
 from .tensors import devices
 from .variables import Mode
@@ -71,7 +71,7 @@ class Config(ModuleType):
     def reproducible(self, mode: Mode) -> None:
         given: Any = mode
         if not isinstance(given, str) or given not in variables.MODES:
-            raise ValueError(f"pb.config.reproducible = {mode!r}; use {' or '.join(map(repr, variables.MODES))}.")
+            raise ArgumentError(f"pb.config.reproducible = {mode!r}; use {' or '.join(map(repr, variables.MODES))}.")
         mode = variables.MODES[variables.MODES.index(given)]  # a plain string, also of an Enum
         if mode == modes.mode():
             return

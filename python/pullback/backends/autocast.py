@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import PullbackError
+from ..errors import ArgumentError, PullbackError
 from . import modes
 
 
@@ -37,7 +37,11 @@ class autocast:
 
     def __init__(self, precision: modes.Precision) -> None:
         if precision not in modes.PRECISIONS:
-            raise ValueError(f"autocast: precision={precision!r}; use {', '.join(map(repr, modes.PRECISIONS))}.")
+            raise ArgumentError(
+                f"autocast: precision={precision!r} is none in which products are computed; use "
+                f"{', '.join(map(repr, modes.PRECISIONS))}. To compute in float64, convert the network and its inputs: "
+                f"net.to(pb.float64). Weights of integers cannot be trained."
+            )
         self.precision: modes.Precision = precision
         self._before: list[modes.Precision] = []
 

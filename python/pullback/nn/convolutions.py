@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from ..errors import DTypeError, PullbackError, ShapeError
+from ..errors import ArgumentError, DTypeError, PullbackError, ShapeError
 from ..ops._shapes import MOST, channels_last, flag, per_axis
 from ..ops.conv import convolve, convolve_transposed
 from ..ops.conversion import same_dtype
@@ -85,9 +85,13 @@ def _paddings(name: str, padding: Any, stride: Sequence[int], reach: Sequence[in
     """Returns the padding before and after each axis."""
     if isinstance(padding, str):
         if padding not in ("valid", "same"):
-            raise ValueError(f'{name}: padding={padding!r} is not known; use "valid", "same", or numbers.')
+            raise ArgumentError(f'{name}: padding={padding!r} is not known; use "valid", "same", or numbers.')
         if padding == "same" and any([s != 1 for s in stride]):
-            raise ValueError(f'{name}: padding="same" keeps the lengths, so the stride must be 1, but it is {tuple(stride)}.')
+            raise ArgumentError(
+                f'{name}: padding="same" keeps the lengths, so the stride must be 1, but it is {tuple(stride)}. Give the padding as '
+                f"numbers: half of dilation * (kernel - 1), here {', '.join([str(r // 2) for r in reach])}, makes ceil(n / stride) "
+                f"of a length n if the kernel is odd."
+            )
         return [(r // 2, r - r // 2) if padding == "same" else (0, 0) for r in reach]
     return [(p, p) for p in per_axis(name, "padding", padding, axes, 0)]
 

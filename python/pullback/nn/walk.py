@@ -88,7 +88,7 @@ def walk_levels(module: Module, prefix: str, most: float) -> Iterator[tuple[str,
             rest += [(below, child, level + 1) for below, child in reversed(inside)]
 
 
-def give_paths(module: Module, name: str, value: Any) -> None:
+def give_paths(module: Any, name: str, value: Any) -> None:
     """Gives paths to the Modules in an attribute that `module` is about to get, and to those inside. One that holds `module` keeps
     its own.
 

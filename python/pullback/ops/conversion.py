@@ -6,6 +6,7 @@ from typing import Any
 
 from ..autodiff.primitive import ZERO, apply, same, tell
 from ..autodiff.scalars import common_dtype
+from ..errors import ArgumentError
 from ..interop.wrong_calls import flag
 from ..tensors import devices, dtypes
 from ..tensors.operand import as_tensor, own
@@ -72,7 +73,7 @@ def converted(x: Tensor, dtype: Any, device: str | None, copy: bool | None) -> T
     if device is not None:
         y = to_device(y, device)
     if copy is False and y.array is not x.array:
-        raise ValueError("asarray: another dtype or device needs a copy, but copy=False was asked for.")
+        raise ArgumentError("asarray: another dtype or device needs a copy, but copy=False was asked for.")
     return apply(COPY, (y,)) if copy and y.array is x.array else unchanged(y)
 
 

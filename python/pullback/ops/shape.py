@@ -10,7 +10,7 @@ import numpy as np
 
 from ..autodiff.block_cotangent import BlockCotangent, complete
 from ..autodiff.primitive import OPS, Op, apply
-from ..errors import ShapeError, check_room
+from ..errors import ArgumentError, ShapeError, check_room
 from ..interop.wrong_calls import flag
 from ..launch import capturing
 from ..tensors import devices, gpu
@@ -130,7 +130,7 @@ def reshape(x: ArrayLike, /, shape: ShapeLike, *, copy: bool | None = None) -> T
     shape = infer_shape("reshape", x.array.size, shape)
     copy = copy if copy is None else flag("reshape", "copy", copy)
     if copy is False and not in_place(x.array, shape):
-        raise ValueError("reshape: these strides need a copy, but copy=False was asked for.")
+        raise ArgumentError("reshape: these strides need a copy, but copy=False was asked for.")
     if copy:
         return view(_reshape, copied(x), shape)
     y = reshaped(x, shape)

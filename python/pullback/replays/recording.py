@@ -10,6 +10,7 @@ import numpy as np
 
 from ..autodiff.kept import Kept
 from ..backends import modes, native
+from ..backends.reference import MOST_AXES
 from ..errors import CaptureError
 from ..launch import capturing, door
 from ..launch.made import Made
@@ -145,12 +146,13 @@ class Recording(Kept):
         return self
 
     def _begin(self) -> None:
-        try:
-            self._kernels.plan_begin(list(self._inputs))
-        except Refused as refused:
+        wide = next((x.shape for x in self._inputs if x.ndim > MOST_AXES), None)
+        if wide is not None:
             raise CaptureError(
-                f"capture: an argument cannot be given to a kernel ({refused}); reshape it to at most 8 axes."
-            ) from None
+                f"capture: an argument has the shape {wide}, of {len(wide)} axes, and kernels take at most {MOST_AXES}. Join axes of "
+                f"it before the call, by pb.reshape."
+            )
+        self._kernels.plan_begin(list(self._inputs))
         for kernels in _all_kernels():
             if kernels is not self._kernels:
                 kernels.plan_begin(None)
@@ -218,6 +220,11 @@ class Recording(Kept):
                 return Output("input", place, None)
         if isinstance(x, Parameter) and not stacked:
             return Output("constant", -1, x)
+        if x.ndim > MOST_AXES:
+            raise CaptureError(
+                f"capture: a result has the shape {x.shape}, of {x.ndim} axes, and a replay can return at most {MOST_AXES}. Return it "
+                f"with fewer, and reshape it after the call."
+            )
         home = self._kernels.plan_home(x.array)
         if self.keeps and (part := self._part(x, home, made)) is not None:
             return part

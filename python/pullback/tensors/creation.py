@@ -50,11 +50,11 @@ def asarray(obj: ArrayLike, dtype: DTypeLike | None = None, *, device: str | Non
         return attached.converted(obj, wanted, device, copy)
     if nested.has_tensor(obj):
         if copy is False:
-            raise ValueError(_NEEDS_A_COPY)
+            raise ArgumentError(_NEEDS_A_COPY)
         return attached.assembled(obj, wanted, device)
     array, moved = _placed(obj, wanted, device)
     if copy is False and moved is not obj and not _shares(moved, array, obj):
-        raise ValueError(_NEEDS_A_COPY)
+        raise ArgumentError(_NEEDS_A_COPY)
     recording = capturing.thread.recording
     t = _by_ops(obj, wanted, array, moved, copy) if recording is not None and recording.rereads else None
     return marked(obj, Tensor(devices.copied(moved) if copy and moved is array else moved) if t is None else t)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import DeviceError
+from ..errors import ArgumentError, DeviceError
 from . import capsules, devices
 from .escape import report_escape
 
@@ -35,7 +35,7 @@ def as_numpy(t: Tensor, dtype: Any, copy: bool | None) -> np.ndarray[Any, Any]:
     if not (other and copy is False):
         return report_escape(t, "np.asarray()", read)
     report_escape(t, "np.asarray()")
-    raise ValueError(f"np.asarray: {array.dtype} to {dtype} needs a copy, but copy=False was asked for.")
+    raise ArgumentError(f"np.asarray: {array.dtype} to {dtype} needs a copy, but copy=False was asked for.")
 
 
 def as_dlpack(t: Tensor, stream: Any, max_version: Any, dl_device: Any, copy: bool | None) -> Any:
@@ -60,7 +60,7 @@ def _check(t: Tensor, stream: Any, max_version: Any, dl_device: Any, copy: Any) 
     if stream is not None and (type(stream) is not int or stream < -1):
         raise TypeError(f"__dlpack__: stream={stream!r}; it must be None, or the number of a stream (-1: do not synchronize).")
     if stream not in (None, -1) and devices.on_host(t.array):
-        raise ValueError(f'__dlpack__: stream={stream}, but the tensor is on "cpu", which has no streams. Leave it out.')
+        raise ArgumentError(f'__dlpack__: stream={stream}, but the tensor is on "cpu", which has no streams. Leave it out.')
     if max_version is not None and not _is_pair(max_version):
         raise TypeError(f"__dlpack__: max_version={max_version!r}; it must be None or (major, minor), as (1, 0).")
     if copy not in (None, True, False):
