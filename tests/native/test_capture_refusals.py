@@ -102,10 +102,10 @@ def test_bad_options_say_what_to_do() -> None:
     with pytest.raises(pb.PullbackError, match="not a function"):
         pb.capture(3)
     for f in (lambda x: x, pb.grad(lambda x: pb.sum(x * x))):
-        with pytest.raises(pb.CaptureError, match=r"^capture: an argument has the shape \(1.*\), of 9 axes, .* at most 8\. Join axes"):
+        with pytest.raises(pb.CaptureError, match=r"^capture: an argument .* \(1.*\), of 9 axes, .* at most 8\. Join axes"):
             pb.capture(f)(pb.ones((1,) * 9))
     for f in (lambda x: pb.reshape(x, (1,) * 9), lambda x: [pb.reshape(2 * x, (1,) * 9)]):
-        with pytest.raises(pb.CaptureError, match=r"^capture: a result has the shape \(1.*\), of 9 axes, .* at most 8\. Return it with"):
+        with pytest.raises(pb.CaptureError, match=r"^capture: a result .* \(1.*\), of 9 axes, .* at most 8\. Return it with"):
             pb.capture(f)(pb.ones(1))
     with pytest.raises(pb.CaptureError, match="nothing is recorded yet"):
         pb.capture(lambda x: x).explain()

@@ -88,9 +88,9 @@ def _paddings(name: str, padding: Any, stride: Sequence[int], reach: Sequence[in
             raise ArgumentError(f'{name}: padding={padding!r} is not known; use "valid", "same", or numbers.')
         if padding == "same" and any([s != 1 for s in stride]):
             raise ArgumentError(
-                f'{name}: padding="same" keeps the lengths, so the stride must be 1, but it is {tuple(stride)}. Give the padding as '
-                f"numbers: half of dilation * (kernel - 1), here {', '.join([str(r // 2) for r in reach])}, makes ceil(n / stride) "
-                f"of a length n if the kernel is odd."
+                f'{name}: padding="same" keeps the lengths, so the stride must be 1, but it is {tuple(stride)}. Give the padding '
+                f"as numbers: half of dilation * (kernel - 1), here {', '.join([str(r // 2) for r in reach])}, makes "
+                f"ceil(n / stride) of a length n if the kernel is odd."
             )
         return [(r // 2, r - r // 2) if padding == "same" else (0, 0) for r in reach]
     return [(p, p) for p in per_axis(name, "padding", padding, axes, 0)]

@@ -10,7 +10,7 @@ from ..autodiff.batching import pull
 from ..autodiff.primitive import OPS, Op, apply
 from ..backends import kernel_for
 from ..backends.autocast import autocast, rounded
-from ..errors import ArgumentError, DTypeError, ShapeError
+from ..errors import ArgumentError, DTypeError, ShapeError, an
 from ..tensors import dtypes
 from ..tensors.operand import Number
 from ..tensors.tensor import Tensor
@@ -210,8 +210,8 @@ def linear(x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None, activ
     x, weight, b = as_tensors("linear", x, weight, optional=(bias,))
     b = ABSENT if bias is None else b
     if activation is not None and (activation.__class__ is not str or activation not in ACTIVATIONS):
-        shown = repr(activation) if activation.__class__ is str else f"a {type(activation).__name__}"
-        raise ArgumentError(f"linear: activation is {shown}; use {', '.join(map(repr, ACTIVATIONS))}, or apply another one after it.")
+        shown, known = repr(activation) if activation.__class__ is str else an(activation), ", ".join(map(repr, ACTIVATIONS))
+        raise ArgumentError(f"linear: activation is {shown}; use {known}, or apply another one after it.")
     _check_shapes(x, weight, b)
     dtype = x.array.dtype
     if dtype != weight.array.dtype or (isinstance(b, Tensor) and dtype != b.array.dtype) or not dtypes.is_float(dtype):

@@ -149,8 +149,8 @@ class Recording(Kept):
         wide = next((x.shape for x in self._inputs if x.ndim > MOST_AXES), None)
         if wide is not None:
             raise CaptureError(
-                f"capture: an argument has the shape {wide}, of {len(wide)} axes, and kernels take at most {MOST_AXES}. Join axes of "
-                f"it before the call, by pb.reshape."
+                f"capture: an argument has the shape {wide}, of {len(wide)} axes, and kernels take at most {MOST_AXES}. Join axes "
+                f"of it before the call, by pb.reshape."
             )
         self._kernels.plan_begin(list(self._inputs))
         for kernels in _all_kernels():
@@ -222,8 +222,8 @@ class Recording(Kept):
             return Output("constant", -1, x)
         if x.ndim > MOST_AXES:
             raise CaptureError(
-                f"capture: a result has the shape {x.shape}, of {x.ndim} axes, and a replay can return at most {MOST_AXES}. Return it "
-                f"with fewer, and reshape it after the call."
+                f"capture: a result has the shape {x.shape}, of {x.ndim} axes, and a replay can return at most {MOST_AXES}. Return "
+                f"it with fewer, and reshape it after the call."
             )
         home = self._kernels.plan_home(x.array)
         if self.keeps and (part := self._part(x, home, made)) is not None:

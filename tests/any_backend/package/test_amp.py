@@ -118,7 +118,7 @@ def test_a_layer_and_its_gradients(device: str, precision: str, activation: str 
 
 
 def test_a_precision_that_there_is_not() -> None:
-    with pytest.raises(pb.ArgumentError, match="int8.* Weights of integers cannot be trained"):
+    with pytest.raises(pb.ArgumentError, match=r"int8.* Weights of integers cannot be trained"):
         pb.amp.autocast("int8")
 
 
