@@ -26,6 +26,7 @@ from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from ..typing import Derivative, P
 from .jvp import Forward, pushed
+from .room import check_chunk, check_jacobian, check_memory
 from .vjp import check_argnums, check_function, gradient_of, name_of, variables, with_aux
 
 A = TypeVar("A")
@@ -64,7 +65,8 @@ def jacobian(
     Reverse mode calls f once. Forward mode calls it once for each argument and pass, and "auto" once more before it first chooses
     forward mode for arguments of these shapes. What f does besides, such as printing or counting, happens in each of these calls.
     The Jacobian has the structure of the value. In place of each of its tensors it has the structure of the argument, with tensors
-    of shape value.shape + argument.shape. Raises TapeError if a value or an argument cannot be differentiated.
+    of shape value.shape + argument.shape. Raises TapeError if a value or an argument cannot be differentiated,
+    OutOfMemoryError before it computes a result that the device cannot hold.
     """
     argnums = check_argnums("jacobian", argnums)
     return _jacobian_of("jacobian", f, argnums, mode, chunk, has_aux)
@@ -105,7 +107,7 @@ class JacobianFunction(FunctionWrapper[..., Any]):
             return self._forward(args, options, tape, sources, spec)
         if len(targets) > 1:
             _warn_of(tape, _unreached(tape, targets, sources))
-        blocks = pulled(tape, targets, sources, _at_once(self._chunk, rows, _bytes_of_row(tape, [*targets, *sources])))
+        blocks = pulled(tape, targets, sources, _rows_at_once(title, tape, targets, sources, self._chunk))
         return self._result(blocks, form, spec, aux)
 
     def _pair(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Any]:
@@ -115,6 +117,9 @@ class JacobianFunction(FunctionWrapper[..., Any]):
 
     def _forward(self, args: tuple[Any, ...], options: dict[str, Any], tape: Tape, sources: list[Tensor], spec: Any) -> Any:
         """Returns the Jacobian by forward mode."""
+
+        if self._title == "hessian":
+            check_jacobian("hessian", sources, sources, 2)
 
         @wraps(self._function)
         def of_leaves(*xs: Any) -> tuple[Any, Any]:
@@ -203,6 +208,17 @@ def _at_once(chunk: Chunk, count: int, bytes_each: int) -> int:
     return min(count, chunk if chunk != "auto" else BUDGET_BYTES // max(bytes_each, 1)) or 1
 
 
+def _rows_at_once(title: str, tape: Tape, targets: list[Tensor], sources: list[Tensor], chunk: Chunk, each: int = 0) -> int:
+    """Returns the number of rows to compute at once, of `each` rows (0: of all). Raises OutOfMemoryError if they have no room."""
+    rows, bytes_each = each or sum([y.size for y in targets]), _bytes_of_row(tape, [*targets, *sources])
+    at_once = _at_once(chunk, rows, bytes_each)
+    if not each:
+        check_jacobian(title, targets, sources, 1 if at_once >= rows else 2)
+    if chunk != "auto" and sources:
+        check_chunk(title, at_once, bytes_each, sources[0].device)
+    return at_once
+
+
 def _bytes_of_row(tape: Tape, ends: Sequence[Tensor]) -> int:
     """Returns the bytes of cotangents per row: about those of all values that the pullbacks keep, and of `ends`."""
     kept = {id(value): value for value in all_kept(tape.nodes) if isinstance(value, Tensor)}
@@ -273,9 +289,15 @@ def _pushed(
     form, at_once = None, FIRST_COLUMNS if chunk == "auto" else chunk
     for i, x in enumerate(sources):
         start, chunks = 0, []
+        if chunk == "auto":
+            at_once = min(at_once, BUDGET_BYTES // max(x.nbytes, 1) or 1)
+        else:
+            check_chunk(title, min(chunk, x.size), x.nbytes, x.device)
         while start < x.size or not (chunks or columns):
             stop = min(start + at_once, x.size)
             targets, form, tangents, listener = _push(title, value, sources, i, start, stop)
+            if not (chunks or columns):
+                check_jacobian(title, targets, sources, 2)
             chunks.append(tangents)
             at_once, start = _at_once(chunk, x.size, listener.bytes), stop
             if start == x.size and not listener.used:
@@ -319,7 +341,7 @@ def tape_jacobian(tape: Tape, target: Any, source: Any, chunk: Chunk, unconnecte
         raise TapeError(f"jacobian: the target is {an(target)}; it must be one tensor.")
     leaves, spec = flatten(source)
     sources = checked(leaves, "jacobian")
-    at_once = _at_once(chunk, target.size, _bytes_of_row(tape, [target, *sources]))
+    at_once = _rows_at_once("jacobian", tape, [target], sources, chunk)
     return unflatten(spec, pulled(tape, [target], sources, at_once, unconnected)[0])
 
 
@@ -333,7 +355,11 @@ def batch_jacobian(tape: Tape, target: Tensor, source: Tensor, chunk: Chunk, unc
             f"batch_jacobian: target {target.shape} and source {source.shape} must have the same number of rows, one per example."
         )
     count, rows = target.size // max(target.shape[0], 1), []
-    at_once = _at_once(chunk, count, _bytes_of_row(tape, [target, source]))
+    check_memory(
+        "batch_jacobian", f"a result of {count:,} times {source.size:,} numbers", count * source.nbytes, source.device,
+        "Differentiate fewer numbers, or give fewer examples at once.",
+    )
+    at_once = _rows_at_once("batch_jacobian", tape, [target], [source], chunk, count)
     parts = _parts(count, at_once)
     for k, (start, stop) in enumerate(parts):
         unit = reshape(eye(stop - start, count, k=start, dtype=target.dtype, device=target.device), (-1, 1, *target.shape[1:]))

@@ -27,8 +27,9 @@ from ..ops.shape import reshape
 from ..tensors.creation import asarray, ones, zeros, zeros_like
 from ..tensors.dtypes import result_type
 from ..tensors.tensor import Tensor
-from ..tree import unflatten
+from ..tree import flatten, unflatten
 from ..typing import ArrayLike, Gradient, P
+from .room import check_memory
 from .vjp import check_argnums, check_function, gradient_of, name_of, variables
 from .vmap import examples, run_on_examples
 
@@ -67,7 +68,20 @@ class PerExampleGradient(FunctionWrapper[..., Any]):
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         one = gradient_of("per_example_grad", lambda *inside: self._function(*inside, **options), self._argnums)
-        return run_on_examples("per_example_grad", one, args, {}, _axes(args, self._argnums))
+        axes = _axes(args, self._argnums)
+        _check_memory(args, axes)
+        return run_on_examples("per_example_grad", one, args, {}, axes)
+
+
+def _check_memory(args: tuple[Any, ...], axes: Sequence[int | None]) -> None:
+    """Raises OutOfMemoryError if there is no room for a gradient for each example."""
+    shared = [x for x, axis in zip(args, axes) if axis is None for x in flatten(x)[0] if isinstance(x, Tensor)]
+    counts = [np.shape(x)[0] for x, axis in zip(args, axes) if axis == 0 for x in flatten(x)[0] if np.ndim(x)]
+    if shared and counts:
+        check_memory(
+            "per_example_grad", f"the gradients of {max(counts):,} examples", max(counts) * sum([x.nbytes for x in shared]),
+            shared[0].device, "Give fewer examples at once, or do without the gradients: pb.per_example_norm and pb.weighted_grad.",
+        )
 
 
 def per_example_norm(f: Callable[P, Any], argnums: int | Sequence[int] = 0) -> Callable[P, Tensor]:
