@@ -19,7 +19,7 @@ from ._shapes import flag, length, normalize_axis
 from .batch_rules import along_axes
 from .by_name import in_dtype, reshaped, spread
 from .declare import distinct, no_flops, op
-from .elementwise import less, less_equal
+from .elementwise import isnan, less_equal, logical_not, logical_or
 from .gather import along_axis_add, take, take_along_axis
 from .kinds import OWN
 from .operands import as_tensors
@@ -66,14 +66,20 @@ _topk_indices = op(
 
 
 def _search_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """For searchsorted(x1, x2, right). If x1 is batched, counts for each element of x2 the elements of x1 that come before it."""
+    """For searchsorted(x1, x2, right). If x1 is batched, counts for each element of x2 the elements of x1 that come before it.
+
+    NaN comes after every number, so that a comparison with it, which is false, is not enough.
+    """
     x1, x2 = xs
     if not on[0]:
         return apply(op, (x1, x2), tuple(params))
     x2 = x2 if on[1] else spread(x2, size)
     table = reshaped(x1, (size, *(1,) * (x2.ndim - 1), x1.shape[1]))
-    before = (less_equal if params[0] else less)(table, expand_dims(x2, axis=-1))
-    return sum(before, axis=-1)
+    x2, right = expand_dims(x2, axis=-1), params[0]
+    reached = less_equal(table, x2) if right else less_equal(x2, table)
+    if dtypes.is_float(x1.dtype):
+        reached = logical_or(reached, isnan(x2 if right else table))
+    return sum(reached if right else logical_not(reached), axis=-1)
 
 
 _searchsorted = op("searchsorted", example=lambda rng, dtype: _searched(rng, dtype),
@@ -129,7 +135,7 @@ def topk(x: ArrayLike, k: int, axis: int = -1, *, largest: bool = True) -> TopK:
 def searchsorted(x1: ArrayLike, x2: ArrayLike, side: Literal["left", "right"] = "left", sorter: ArrayLike | None = None) -> Tensor:
     """Returns the int64 position at which each element of x2 would be inserted into the sorted vector x1.
 
-    side: "left" inserts before equal elements, "right" after them.
+    side: "left" inserts before equal elements, "right" after them. NaN comes after every number and is equal to NaN, as in `sort`.
     sorter: the indices that sort x1, if x1 is not sorted. Raises ShapeError.
     """
     x1, x2 = as_tensors("searchsorted", x1, x2, compared=True)

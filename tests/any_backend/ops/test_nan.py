@@ -130,6 +130,17 @@ PAIRS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     },
     "unique_values": (pb.unique_values, lambda x: np.unique(x, equal_nan=False)),
     "searchsorted": (lambda x: pb.searchsorted(pb.tensor(LINE).astype(x.dtype), x), lambda x: np.searchsorted(LINE, x)),
+    **{
+        f"searchsorted of each, {side}": (lambda x, side=side: pb.searchsorted(pb.sort(x), x, side=side),
+                                          lambda x, side=side: np.searchsorted(np.sort(x), x, side=side))
+        for side in ("left", "right")
+    },
+    "sort, descending": (lambda x: pb.sort(x, descending=True), lambda x: np.sort(-x) * -1),
+    "argsort, descending": (lambda x: pb.argsort(x, descending=True), lambda x: np.argsort(-x, kind="stable")),
+    "cummax": (lambda x: pb.cummax(x).values, np.maximum.accumulate),
+    "cummin": (lambda x: pb.cummin(x).values, np.minimum.accumulate),
+    "topk": (lambda x: pb.topk(x, 3).indices, lambda x: np.argsort(np.where(np.isnan(x), -np.inf, -x), kind="stable")[:3]),
+    "topk, smallest": (lambda x: pb.topk(x, 3, largest=False).indices, lambda x: np.argsort(x, kind="stable")[:3]),
     "searchsorted next to NaN": (
         lambda x: pb.searchsorted(pb.tensor([0.0, 1.0, 2.0, np.nan]).astype(x.dtype), x, side="right"),
         lambda x: np.searchsorted(np.array([*LINE, np.nan]), x, side="right"),

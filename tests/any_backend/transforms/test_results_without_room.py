@@ -60,10 +60,10 @@ def test_a_chunk_that_needs_more_than_the_memory_is_refused(monkeypatch: pytest.
     for mode in ("reverse", "forward"):
         f = lambda x: pb.sin(pb.sum(pb.broadcast_to(x, (1000, 300)) ** 2, axis=0))
         if mode == "reverse":
-            with pytest.raises(pb.OutOfMemoryError, match='chunk=300 would take .*Give a smaller chunk, or chunk="auto"'):
+            with pytest.raises(pb.OutOfMemoryError, match=r'chunk=300 would take .*Give a smaller chunk, or chunk="auto"'):
                 pb.jacobian(f, mode=mode, chunk=300)(x)
         assert pb.jacobian(lambda x: 2 * x, mode=mode, chunk=10)(x).shape == (300, 300)
-    with pytest.raises(pb.OutOfMemoryError, match=r"a result of 600 times 600 numbers, with a copy that joins its parts, would take"):
+    with pytest.raises(pb.OutOfMemoryError, match=r"a result of 600 times 600 numbers, with a copy that joins"):
         pb.jacobian(lambda x: 2 * x, chunk=10)(pb.ones(600))
 
 
