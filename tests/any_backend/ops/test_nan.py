@@ -137,8 +137,6 @@ PAIRS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     },
     "sort, descending": (lambda x: pb.sort(x, descending=True), lambda x: np.sort(-x) * -1),
     "argsort, descending": (lambda x: pb.argsort(x, descending=True), lambda x: np.argsort(-x, kind="stable")),
-    "cummax": (lambda x: pb.cummax(x).values, np.maximum.accumulate),
-    "cummin": (lambda x: pb.cummin(x).values, np.minimum.accumulate),
     "topk": (lambda x: pb.topk(x, 3).indices, lambda x: np.argsort(np.where(np.isnan(x), -np.inf, -x), kind="stable")[:3]),
     "topk, smallest": (lambda x: pb.topk(x, 3, largest=False).indices, lambda x: np.argsort(x, kind="stable")[:3]),
     "searchsorted next to NaN": (
