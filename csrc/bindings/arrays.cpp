@@ -99,8 +99,9 @@ void raise_late(const OutOfRange& e) {
 void raise_bad(const BadMatrix& e) {
   PyObject* place = PyTuple_New(Py_ssize_t(e.place.size()));
   for (size_t d = 0; place && d < e.place.size(); ++d) PyTuple_SET_ITEM(place, Py_ssize_t(d), PyLong_FromLongLong(e.place[d]));
-  PyObject* error =
-      place ? PyObject_CallFunction(bad_matrix, "siNL", e.kernel, int(e.fault), place, (long long)e.number) : nullptr;
+  PyObject* error = place ? PyObject_CallFunction(bad_matrix, "siNLL", e.kernel, int(e.fault), place, (long long)e.number,
+                                                  (long long)e.caller)
+                          : nullptr;
   if (error) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error)), error);
   Py_XDECREF(error);
 }
@@ -316,11 +317,10 @@ void run_released(const Launch& launch, int64_t work) {
   run(launch);
 }
 
-void define(PyObject* module, const char* name, Call call, const void* table) {
+void define(PyObject* module, const char* name, Call call, const void* table, const char* doc) {
   entries.push_back({nullptr, call, table, {}, name});
   Entry& entry = entries.back();
-  entry.method = {entry.name.c_str(), reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(enter)), METH_FASTCALL,
-                  nullptr};
+  entry.method = {entry.name.c_str(), reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(enter)), METH_FASTCALL, doc};
   PyObject* self = PyCapsule_New(&entry, nullptr, nullptr);
   PyObject* function = self ? PyCFunction_NewEx(&entry.method, self, nullptr) : nullptr;
   Py_XDECREF(self);

@@ -59,8 +59,14 @@ int64_t add_lengths(int64_t a, int64_t b);
 void run_released(const Launch& launch, int64_t work);
 
 using Call = PyObject* (*)(const void* table, PyObject* const* args, Py_ssize_t count);
-// Defines module.name as a function that calls `call(table, args…)` and converts C++ exceptions into Python exceptions.
-void define(PyObject* module, const char* name, Call call, const void* table);
+// Defines module.name as a function that calls `call(table, args…)` and converts C++ exceptions into Python exceptions. doc: null, or
+// its docstring, which must live as long as the module.
+void define(PyObject* module, const char* name, Call call, const void* table, const char* doc = nullptr);
+
+// Defines a function with the kernel's name, unless the kernel is {}: then the backend lacks it, and Python takes another path.
+inline void define(PyObject* module, const Kernel& kernel, Call call, const void* table = nullptr, const char* doc = nullptr) {
+  if (kernel.run) define(module, kernel.name, call, table, doc);
+}
 
 // Converts the C++ exception being handled into a Python exception; `name` is the function that messages name.
 void raise_current(const char* name);

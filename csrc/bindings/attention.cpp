@@ -103,9 +103,9 @@ PyObject* call_tangent(const void*, PyObject* const* args, Py_ssize_t count) {
 }  // namespace
 
 void bind_attention(PyObject* module) {
-  define(module, kernels::attention.name, call_attention, nullptr);
-  define(module, kernels::attention_pullback.name, call_pullback, nullptr);
-  define(module, kernels::attention_tangent.name, call_tangent, nullptr);
+  define(module, kernels::attention, call_attention);
+  define(module, kernels::attention_pullback, call_pullback);
+  define(module, kernels::attention_tangent, call_tangent);
 }
 
 }  // namespace pb

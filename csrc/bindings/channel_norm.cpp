@@ -1,4 +1,4 @@
-// Binds batch, group and instance norm.
+// Binds batch norm with running values.
 #include "families/channel_norm.h"
 
 #include <algorithm>
@@ -18,27 +18,6 @@ View vector_or_refuse(PyObject* object, const View& x) {
   const View v = view_or_refuse(object);
   if (v.dtype != x.dtype || v.ndim != 1 || v.shape[0] != x.shape[1]) throw Refused{"not (C,) of the same dtype"};
   return v;
-}
-int64_t groups_or_refuse(PyObject* object, const View& x) {
-  const int64_t groups = to_int(object);
-  if (groups < 0 || (groups && x.shape[1] % groups)) throw Refused{"groups that do not divide the channels"};
-  return groups;
-}
-
-// channel_norm(x, weight or None, bias or None, eps, groups)
-PyObject* call_norm(const void*, PyObject* const* args, Py_ssize_t count) {
-  expect_count(count, 5);
-  View views[4];
-  const View& x = views[1] = channels_or_refuse(args[0]);
-  Launch launch{&kernels::channel_norm, 1, 1, views, {}, {to_real(args[3])}, nullptr};
-  for (int k = 0; k < 2; ++k) {
-    launch.ints[k] = args[1 + k] != Py_None;
-    if (launch.ints[k]) views[1 + launch.inputs++] = vector_or_refuse(args[1 + k], x);
-  }
-  launch.ints[2] = groups_or_refuse(args[4], x);
-  Result y(x.dtype, 3, x.shape, views[0]);
-  run_released(launch, 2 * x.size());
-  return y.hand_out();
 }
 
 // Adds a running value to a launch, as an output that is also an input. Returns false for None.
@@ -81,28 +60,8 @@ PyObject* call_batch_norm(const void*, PyObject* const* args, Py_ssize_t count) 
   return y.hand_out();
 }
 
-// channel_norm_pullback(g, x, weight or None, eps, groups) -> (gx, gweight, gbias)
-PyObject* call_pullback(const void*, PyObject* const* args, Py_ssize_t count) {
-  expect_count(count, 5);
-  View views[6];
-  const View &g = views[3] = channels_or_refuse(args[0]), &x = views[4] = channels_or_refuse(args[1]);
-  for (int d = 0; d < 3; ++d)
-    if (g.shape[d] != x.shape[d] || g.dtype != x.dtype) throw Refused{"shapes or dtypes differ"};
-  Launch launch{&kernels::channel_norm_pullback, 3, 2, views, {args[2] != Py_None}, {to_real(args[3])}, nullptr};
-  if (launch.ints[0]) views[3 + launch.inputs++] = vector_or_refuse(args[2], x);
-  launch.ints[2] = groups_or_refuse(args[4], x);
-  Result gx(x.dtype, 3, x.shape, views[0]), gweight(x.dtype, 1, x.shape + 1, views[1]),
-      gbias(x.dtype, 1, x.shape + 1, views[2]);
-  run_released(launch, 4 * x.size());
-  return hand_out_all(gx, gweight, gbias);
-}
-
 }  // namespace
 
-void bind_channel_norm(PyObject* module) {
-  define(module, "channel_norm", call_norm, nullptr);
-  define(module, "batch_norm", call_batch_norm, nullptr);
-  define(module, "channel_norm_pullback", call_pullback, nullptr);
-}
+void bind_channel_norm(PyObject* module) { define(module, "batch_norm", call_batch_norm, nullptr); }
 
 }  // namespace pb

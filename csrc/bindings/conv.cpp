@@ -111,9 +111,9 @@ PyObject* call_weight(const void* table, PyObject* const* args, Py_ssize_t count
 }  // namespace
 
 void bind_conv(PyObject* module) {
-  define(module, kernels::convolution.name, call_convolution, &kernels::convolution);
-  define(module, kernels::convolution_input.name, call_input, &kernels::convolution_input);
-  define(module, kernels::convolution_weight.name, call_weight, &kernels::convolution_weight);
+  define(module, kernels::convolution, call_convolution, &kernels::convolution);
+  define(module, kernels::convolution_input, call_input, &kernels::convolution_input);
+  define(module, kernels::convolution_weight, call_weight, &kernels::convolution_weight);
 }
 
 }  // namespace pb

@@ -4,9 +4,9 @@
 namespace pb {
 
 void bind_families(PyObject* module) {
+  bind_signatures(module);
   bind_elementwise(module);
   bind_reduce(module);
-  bind_rows(module);
   bind_channel_norm(module);
   bind_pool(module);
   bind_matmul(module);
@@ -16,7 +16,6 @@ void bind_families(PyObject* module) {
   bind_segment(module);
   bind_sort(module);
   bind_cumulative(module);
-  bind_linear_recurrence(module);
   bind_random(module);
   bind_update(module);
   bind_projection(module);

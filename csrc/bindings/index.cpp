@@ -1,4 +1,4 @@
-// Binds the ops that read and write at indices: take, take_along_axis, their pullbacks, index_<how>, one_hot, nonzero.
+// Binds the ops that read and write at indices: take, take_along_axis, their pullbacks, index_<how>, nonzero.
 #include "bindings/tables.h"
 #include "bindings/indexed.h"
 #include "families/scatter.h"
@@ -120,23 +120,6 @@ PyObject* call_along_axis_add(const void* table, PyObject* const* args, Py_ssize
   return result.hand_out();
 }
 
-// one_hot(indices, depth, dtype)
-PyObject* call_one_hot(const void*, PyObject* const* args, Py_ssize_t count) {
-  static const Kernel kernel{"one_hot", kernels::one_hot, kernels::one_hot_cost};
-  expect_count(count, 3);
-  View views[2];
-  views[1] = indices_or_refuse(args[0]);
-  const int ndim = views[1].ndim;
-  if (ndim == kMaxDims) throw Refused{"more than 8 axes"};
-  int64_t shape[kMaxDims];
-  for (int d = 0; d < ndim; ++d) shape[d] = views[1].shape[d];
-  shape[ndim] = to_length(args[1]);
-  if (shape[ndim] < 0) throw Refused{"a negative depth"};
-  Result result(dtype_of(args[2]), ndim + 1, shape, views[0]);
-  run_indexed({&kernel, 1, 1, views, {}, {}, nullptr}, views[0].size());
-  return result.hand_out();
-}
-
 // nonzero_flat(x) takes two launches, because the length of the result is known only after the first.
 PyObject* call_nonzero_flat(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel counting{"nonzero_count", kernels::nonzero_count, kernels::nonzero_cost};
@@ -162,11 +145,10 @@ void bind_index(PyObject* module) {
   define(module, "take", call_take, nullptr);
   define(module, "take_along_axis", call_take_along_axis, nullptr);
   for (const kernels::Scatter* op : kernels::scatters()) {
-    if (op->how == kernels::Scattering::onto) define(module, op->kernel.name, call_index_write, op);
-    if (op->how == kernels::Scattering::into) define(module, op->kernel.name, call_scatter_add, op);
-    if (op->how == kernels::Scattering::along) define(module, op->kernel.name, call_along_axis_add, op);
+    if (op->how == kernels::Scattering::onto) define(module, op->kernel, call_index_write, op);
+    if (op->how == kernels::Scattering::into) define(module, op->kernel, call_scatter_add, op);
+    if (op->how == kernels::Scattering::along) define(module, op->kernel, call_along_axis_add, op);
   }
-  define(module, "one_hot", call_one_hot, nullptr);
   define(module, "nonzero_flat", call_nonzero_flat, nullptr);
 }
 

@@ -2,7 +2,6 @@
 #include "families/linalg.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "bindings/result.h"
 #include "bindings/tables.h"
@@ -27,14 +26,8 @@ struct Shape {
   int own;
   int64_t rows, columns;
 };
-// The number of a caller (see families/linalg.h), or a flag.
-int64_t to_caller(PyObject* object) {
-  const int64_t number = to_int(object);
-  if (number < 0 || number >= 2 + int64_t(std::size(kernels::kCallers))) throw Refused{"an unknown caller"};
-  return number;
-}
 
-// An op of one operand, and perhaps a flag or a caller. Its name is that of the kernel.
+// An op of one operand, and perhaps a flag or a caller (see families/linalg.h). Its name is that of the kernel.
 struct Unary {
   const Kernel Linalg::* kernel;
   bool square, takes_flag;
@@ -61,13 +54,13 @@ PyObject* call_unary(const void* table, PyObject* const* args, Py_ssize_t count)
   View views[2];
   View &out = views[0], &x = views[1];
   x = matrices_or_refuse(args[0], op.square);
-  const int64_t flag = op.takes_flag ? to_caller(args[1]) : 0;
+  const int64_t flag = op.takes_flag ? to_int(args[1]) : 0;
   const Shape own = op.shape(x.shape[x.ndim - 2], x.shape[x.ndim - 1], flag != 0);
   int64_t shape[kMaxDims];
   std::copy_n(x.shape, x.ndim - 2, shape);
   shape[x.ndim - 2] = own.rows, shape[x.ndim - 1] = own.columns;
   Result result(x.dtype, x.ndim - 2 + own.own, shape, out);
-  run_released({&(kernels::linalg()->*op.kernel), 1, 1, views, {flag}, {}, nullptr}, work_of(x));
+  run_released({&(kernels::linalg().*op.kernel), 1, 1, views, {flag}, {}, nullptr}, work_of(x));
   return result.hand_out();
 }
 
@@ -95,8 +88,8 @@ PyObject* call_system(const void*, PyObject* const* args, Py_ssize_t count) {
   a = matrices_or_refuse(args[0], true), b = matrices_or_refuse(args[1], false);
   int64_t shape[kMaxDims];
   const int ndim = broadcast_system(a, b, shape);
-  Launch launch{&(kernels::linalg()->*kKernel), 1, 2, views, {}, {}, nullptr};
-  for (int k = 0; k < kFlags; ++k) launch.ints[k] = to_caller(args[2 + k]);
+  Launch launch{&(kernels::linalg().*kKernel), 1, 2, views, {}, {}, nullptr};
+  for (int k = 0; k < kFlags; ++k) launch.ints[k] = to_int(args[2 + k]);
   Result result(a.dtype, ndim, shape, views[0]);
   run_released(launch, work_of(a) + work_of(b));
   return result.hand_out();
@@ -112,7 +105,7 @@ PyObject* call_solve_pullback(const void*, PyObject* const* args, Py_ssize_t cou
   int64_t shape[kMaxDims];
   const int ndim = broadcast_system(a, g, shape);
   if (x.dtype != a.dtype || x.ndim != ndim || !broadcast_to(x, ndim, shape)) throw Refused{"not the solution"};
-  Launch launch{&kernels::linalg()->solve_pullback, 2, 3, views, {}, {}, nullptr};
+  Launch launch{&kernels::linalg().solve_pullback, 2, 3, views, {}, {}, nullptr};
   if (!to_bool(args[3])) launch.inputs = 2;  // only the gradient of a reads x
   Gradient ga(args[3], a, ndim, views[0]), gb(args[4], g, ndim, views[1]);
   run_released(launch, 2 * (work_of(a) + work_of(g)));
@@ -125,7 +118,7 @@ PyObject* call_pinv(const void*, PyObject* const* args, Py_ssize_t count) {
   View views[3];
   View &x = views[1], &rtol = views[2];
   x = matrices_or_refuse(args[0], false), rtol = view_or_refuse(args[1]);
-  const int64_t values = to_caller(args[2]);
+  const int64_t values = to_int(args[2]);
   const int last = x.ndim - 1;
   bool fits = rtol.dtype == x.dtype && rtol.ndim == x.ndim - 2;
   for (int d = 0; fits && d < rtol.ndim; ++d) fits = rtol.shape[d] == x.shape[d];
@@ -134,20 +127,19 @@ PyObject* call_pinv(const void*, PyObject* const* args, Py_ssize_t count) {
   std::copy_n(x.shape, last - 1, shape);
   shape[last - 1] = x.shape[last] + (values != 0), shape[last] = x.shape[last - 1];
   Result result(x.dtype, x.ndim, shape, views[0]);
-  run_released({&kernels::linalg()->pinv, 1, 2, views, {values}, {}, nullptr}, work_of(x));
+  run_released({&kernels::linalg().pinv, 1, 2, views, {values}, {}, nullptr}, work_of(x));
   return result.hand_out();
 }
 
 }  // namespace
 
 void bind_linalg(PyObject* module) {
-  const Linalg* const table = kernels::linalg();
-  if (!table) return;
-  for (const Unary& op : kUnary) define(module, (table->*op.kernel).name, call_unary, &op);
-  define(module, table->solve.name, call_system<&Linalg::solve, 1>, nullptr);
-  define(module, table->solve_triangular.name, call_system<&Linalg::solve_triangular, 3>, nullptr);
-  define(module, table->solve_pullback.name, call_solve_pullback, nullptr);
-  define(module, table->pinv.name, call_pinv, nullptr);
+  const Linalg& table = kernels::linalg();
+  for (const Unary& op : kUnary) define(module, table.*op.kernel, call_unary, &op);
+  define(module, table.solve, call_system<&Linalg::solve, 1>);
+  define(module, table.solve_triangular, call_system<&Linalg::solve_triangular, 3>);
+  define(module, table.solve_pullback, call_solve_pullback);
+  define(module, table.pinv, call_pinv);
 }
 
 }  // namespace pb

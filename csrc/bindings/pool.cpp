@@ -68,16 +68,14 @@ PyObject* call_pullback(const void* table, PyObject* const* args, Py_ssize_t cou
   return gx.hand_out();
 }
 
-void bind(PyObject* module, const Kernel& kernel, Call call) { define(module, kernel.name, call, &kernel); }
-
 }  // namespace
 
 void bind_pool(PyObject* module) {
-  bind(module, kernels::max_pool, call_pool<true, false>);
-  bind(module, kernels::max_pool_indices, call_pool<true, true>);
-  bind(module, kernels::max_pool_pullback, call_pullback);
-  bind(module, kernels::avg_pool, call_pool<false, false>);
-  bind(module, kernels::avg_unpool, call_pool<false, false>);
+  define(module, kernels::max_pool, call_pool<true, false>, &kernels::max_pool);
+  define(module, kernels::max_pool_indices, call_pool<true, true>, &kernels::max_pool_indices);
+  define(module, kernels::max_pool_pullback, call_pullback, &kernels::max_pool_pullback);
+  define(module, kernels::avg_pool, call_pool<false, false>, &kernels::avg_pool);
+  define(module, kernels::avg_unpool, call_pool<false, false>, &kernels::avg_unpool);
 }
 
 }  // namespace pb

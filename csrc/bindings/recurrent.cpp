@@ -105,8 +105,8 @@ PyObject* call_backward(const void* table, PyObject* const* args, Py_ssize_t cou
 
 void bind_recurrent(PyObject* module) {
   for (const RecurrentOp& op : kernels::recurrent_ops) {
-    define(module, op.forward.name, call_forward, &op);
-    define(module, op.backward.name, call_backward, &op);
+    define(module, op.forward, call_forward, &op);
+    define(module, op.backward, call_backward, &op);
   }
 }
 

@@ -1,7 +1,6 @@
-// Binds the reductions: the rows of reduce.def, the mean, the positions of extremes, and lengths.
+// Binds the reductions: the rows of reduce.def, the mean, and the positions of extremes.
 #include "bindings/tables.h"
 #include "bindings/result.h"
-#include "families/length.h"
 #include "families/reduce.h"
 
 namespace pb {
@@ -17,16 +16,6 @@ int reduced_shape(const View& x, int64_t mask, bool keepdims, int64_t* shape) {
     else if (keepdims) shape[ndim++] = 1;
   }
   return ndim;
-}
-
-int64_t to_mask(PyObject* object, int ndim) {
-  int64_t axes[kMaxDims], mask = 0;
-  const int named = to_ints(object, axes, kMaxDims);
-  for (int k = 0; k < named; ++k) {
-    if (axes[k] < 0 || axes[k] >= ndim || (mask >> axes[k] & 1)) throw Refused{"axes that are not those of x, once each"};
-    mask |= int64_t(1) << axes[k];
-  }
-  return mask;
 }
 
 // sum(x, axes, keepdims)
@@ -89,46 +78,15 @@ template <bool kSmallest> PyObject* call_arg_reduce(const void* table, PyObject*
   return result.hand_out();
 }
 
-// length(x, axes) keeps the axes, with length 1.
-PyObject* call_length(const void*, PyObject* const* args, Py_ssize_t count) {
-  expect_count(count, 2);
-  View views[2];
-  View &out = views[0], &x = views[1];
-  x = view_or_refuse(args[0]);
-  if (!is_float(x.dtype)) throw Refused{"not a float dtype"};
-  const int64_t mask = to_mask(args[1], x.ndim);
-  int64_t shape[kMaxDims];
-  const int ndim = reduced_shape(x, mask, true, shape);
-  Result result(x.dtype, ndim, shape, out);
-  run_released({&kernels::length, 1, 1, views, {mask}, {}, nullptr}, x.size());
-  return result.hand_out();
-}
-
-// length_pullback(g, x, y)
-PyObject* call_length_pullback(const void*, PyObject* const* args, Py_ssize_t count) {
-  expect_count(count, 3);
-  View views[4];
-  const View &g = views[1] = view_or_refuse(args[0]), &x = views[2] = view_or_refuse(args[1]),
-             &y = views[3] = view_or_refuse(args[2]);
-  bool fits = is_float(x.dtype) && g.dtype == x.dtype && y.dtype == x.dtype && g.ndim == x.ndim && y.ndim == x.ndim;
-  for (int d = 0; fits && d < x.ndim; ++d) fits = g.shape[d] == y.shape[d] && (y.shape[d] == 1 || y.shape[d] == x.shape[d]);
-  if (!fits) throw Refused{"not one cotangent and one length for each cell, of the dtype of x"};
-  Result gx(x.dtype, x.ndim, x.shape, views[0]);
-  run_released({&kernels::length_pullback, 1, 3, views, {}, {}, nullptr}, x.size());
-  return gx.hand_out();
-}
-
 }  // namespace
 
 void bind_reduce(PyObject* module) {
-  for (const Reduction* op : kernels::reductions()) define(module, op->kernel.name, call_reduce, op);
+  for (const Reduction* op : kernels::reductions()) define(module, op->kernel, call_reduce, op);
   define(module, "sum_pullback", call_sum_pullback, nullptr);
   static const Kernel largest{"argmax", kernels::arg_reduce, kernels::arg_reduce_cost};
   static const Kernel smallest{"argmin", kernels::arg_reduce, kernels::arg_reduce_cost};
   define(module, "argmax", call_arg_reduce<false>, &largest);
   define(module, "argmin", call_arg_reduce<true>, &smallest);
-  define(module, "length", call_length, nullptr);
-  define(module, "length_pullback", call_length_pullback, nullptr);
 }
 
 }  // namespace pb

@@ -86,4 +86,15 @@ inline int axis_or_refuse(PyObject* object, int ndim) {
   return int(axis < 0 ? axis + ndim : axis);
 }
 
+// Returns some of `ndim` axes as bits.
+inline int64_t to_mask(PyObject* object, int ndim) {
+  int64_t axes[kMaxDims], mask = 0;
+  const int named = to_ints(object, axes, kMaxDims);
+  for (int k = 0; k < named; ++k) {
+    if (axes[k] < 0 || axes[k] >= ndim || (mask >> axes[k] & 1)) throw Refused{"axes that are not those of x, once each"};
+    mask |= int64_t(1) << axes[k];
+  }
+  return mask;
+}
+
 }  // namespace pb

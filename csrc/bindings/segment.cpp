@@ -28,7 +28,7 @@ PyObject* call_segment(const void* table, PyObject* const* args, Py_ssize_t coun
 
 void bind_segment(PyObject* module) {
   for (const kernels::Scatter* op : kernels::scatters())
-    if (op->how == kernels::Scattering::segments) define(module, op->kernel.name, call_segment, op);
+    if (op->how == kernels::Scattering::segments) define(module, op->kernel, call_segment, op);
 }
 
 }  // namespace pb

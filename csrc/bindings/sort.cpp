@@ -1,4 +1,4 @@
-// Binds the ops on the order of elements: sort, argsort, topk_indices, searchsorted.
+// Binds searches in the order of elements: topk_indices, searchsorted.
 #include <algorithm>
 
 #include "bindings/tables.h"
@@ -15,18 +15,6 @@ View row_or_refuse(PyObject* object) {
   for (int d = 0; d < x.ndim; ++d)
     if (x.shape[d] >= kernels::kMaxRow) throw Refused{"an axis of more than 2^32 elements"};
   return x;
-}
-
-// sort(x, axis, descending, stable), argsort(x, axis, descending, stable). Every sort is stable, whatever `stable` is.
-PyObject* call_sort(const void* table, PyObject* const* args, Py_ssize_t count) {
-  const auto& kernel = *static_cast<const Kernel*>(table);
-  expect_count(count, 4);
-  View views[2];
-  views[1] = row_or_refuse(args[0]);
-  const int axis = axis_or_refuse(args[1], views[1].ndim);
-  Result result(kernel.run == kernels::argsort ? DType::i64 : views[1].dtype, views[1].ndim, views[1].shape, views[0]);
-  run_released({&kernel, 1, 1, views, {axis, to_bool(args[2])}, {}, nullptr}, views[1].size() * kSortWork);
-  return result.hand_out();
 }
 
 // topk_indices(x, k, axis, largest) -> the indices of the k best elements, best first. Equal elements stay in order; NaN is the largest.
@@ -63,9 +51,6 @@ PyObject* call_searchsorted(const void*, PyObject* const* args, Py_ssize_t count
 }  // namespace
 
 void bind_sort(PyObject* module) {
-  static const Kernel sort{"sort", kernels::sort, kernels::sort_cost}, argsort{"argsort", kernels::argsort, kernels::sort_cost};
-  define(module, "sort", call_sort, &sort);
-  define(module, "argsort", call_sort, &argsort);
   define(module, "topk_indices", call_topk, nullptr);
   define(module, "searchsorted", call_searchsorted, nullptr);
 }

@@ -147,7 +147,7 @@ template <class C> void sum_channels(const View& out, C* terms, const View& like
 
 template <class C> void norm_pullback(const Launch& launch) {
   const View& x_view = launch.in(1);
-  const ChannelRows r(x_view, launch.ints[2]);
+  const ChannelRows r(x_view, launch.ints[1]);
   Scratch scratch;
   C *g = contiguous<C>(launch.in(0), scratch), *x = contiguous<C>(x_view, scratch);
   const C* weight = launch.ints[0] ? contiguous<C>(launch.in(2), scratch) : nullptr;

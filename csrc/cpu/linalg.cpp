@@ -198,7 +198,7 @@ template <class T> struct Slogdet {
 
 namespace pb::kernels {
 
-const Linalg* linalg() {
+const Linalg& linalg() {
   using namespace cpu;
   static const Linalg table{
       {"cholesky", run_in_dtype<Cholesky>, cost_of_cholesky, executed_cholesky},
@@ -215,7 +215,7 @@ const Linalg* linalg() {
       {"svdvals", run_svdvals, cost_of_svdvals},
       {"pinv", run_pinv, cost_of_pinv},
   };
-  return &table;
+  return table;
 }
 
 }  // namespace pb::kernels

@@ -38,9 +38,7 @@ class Faults {
     const View& x = launch.in();
     std::vector<int64_t> place(size_t(x.ndim - 2));
     for (int d = x.ndim - 3; d >= 0; --d) place[size_t(d)] = first % x.shape[d], first /= x.shape[d];
-    const int64_t caller = launch.ints[0] - 2;
-    throw BadMatrix{caller < 0 ? launch.kernel->name : kernels::kCallers[caller], Fault(found >> 32), place,
-                    found & 0xffffffff};
+    throw BadMatrix{launch.kernel->name, launch.ints[0], Fault(found >> 32), place, found & 0xffffffff};
   }
 
  private:

@@ -186,7 +186,7 @@ void norm_and_move(const Launch& launch) {
 
 void norm_pullback(const Launch& launch) {
   const View &g = launch.in(0), &x = launch.in(1), &gweight = launch.out(1);
-  const ChannelRows r(x, launch.ints[2]);
+  const ChannelRows r(x, launch.ints[1]);
   const DType wide = x.dtype == DType::f64 ? DType::f64 : DType::f32;
   ChannelNormPullback row(r, launch.reals[0]);
   if (launch.ints[0]) row.weight = OfChannels(launch.in(2));
@@ -221,9 +221,9 @@ void run_channel_norm_pullback(const Launch& launch) {
 namespace {
 
 // Returns the walks over the rows, as if they were those of a layer norm.
-Walks walks_of_channels(const Launch& launch) {
+Walks walks_of_channels(const Launch& launch, int64_t groups) {
   View views[] = {launch.out(), launch.in()};
-  const ChannelRows r(launch.in(), launch.ints[2]);
+  const ChannelRows r(launch.in(), groups);
   views[1].ndim = 2, views[1].shape[0] = r.rows(), views[1].shape[1] = r.length();
   return walks_of_norm({launch.kernel, 1, 1, views, {}, {}, nullptr});
 }
@@ -232,7 +232,7 @@ Walks walks_of_channels(const Launch& launch) {
 
 // A row without a weight or a bias is multiplied by 1, and -0.0 is added to it.
 void executed_channel_norm(const Launch& launch, Counts& work) {
-  if (launch.in().size()) work = work_of_layer_norm(true, true, walks_of_channels(launch));
+  if (launch.in().size()) work = work_of_layer_norm(true, true, walks_of_channels(launch, launch.ints[2]));
 }
 void executed_batch_norm(const Launch& launch, Counts& work) {
   executed_channel_norm(launch, work);
@@ -241,8 +241,8 @@ void executed_batch_norm(const Launch& launch, Counts& work) {
 // All teams reduce four times; only those with a row write. The gradients of weight and bias are sums over the elements.
 void executed_channel_norm_pullback(const Launch& launch, Counts& work) {
   if (launch.in().size() == 0) return;
-  const ChannelRows r(launch.in(), launch.ints[2]);
-  const Walks walks = walks_of_channels(launch);
+  const ChannelRows r(launch.in(), launch.ints[1]);
+  const Walks walks = walks_of_channels(launch, launch.ints[1]);
   const int64_t written = r.rows() * r.length();
   work = {};
   work.adds = 2 * walks.elements + 4 * walks.combines + walks.walks + 3 * written + 2 * (written - r.channels);

@@ -2,6 +2,7 @@
 #include "families/channel_norm.h"
 
 #include "families/executed.h"
+#include "launch/signature.h"
 
 namespace pb::kernels {
 namespace {
@@ -22,7 +23,7 @@ void batch_cost(const Launch& launch, Cost& cost) {
 }
 
 void backward_cost(const Launch& launch, Cost& cost) {
-  const ChannelRows r(launch.in(), launch.ints[2]);
+  const ChannelRows r(launch.in(), launch.ints[1]);
   if (launch.in().size() == 0) return;
   cost.add(work_of_layer_norm_pullback(launch.ints[0], walks_of_formula(r)));
   cost.adds -= 2 * r.channels;  // a sum of n terms takes n - 1 additions
@@ -42,5 +43,16 @@ const Kernel channel_norm{"channel_norm", run_channel_norm, forward_cost, execut
 const Kernel batch_norm{"batch_norm", run_batch_norm, batch_cost, executed_batch_norm};
 const Kernel channel_norm_pullback{"channel_norm_pullback", run_channel_norm_pullback, backward_cost,
                                    executed_channel_norm_pullback};
+
+static const char* refuses_groups(const Launch& launch) {
+  const int64_t groups = launch.ints[launch.outputs == 1 ? 2 : 1], channels = launch.in().shape[1];
+  return groups < 0 || (groups && channels % groups) ? "groups that do not divide the channels" : nullptr;
+}
+
+static const KernelRows table{
+    {&channel_norm, "(x[N, C, S], weight[C]?, bias[C]?, real eps, int groups) -> y[N, C, S]", 2, refuses_groups},
+    {&channel_norm_pullback, "(g[N, C, S], x[N, C, S], weight[C]?, real eps, int groups) -> gx[N, C, S], gweight[C], gbias[C]",
+     4, refuses_groups},
+};
 
 }  // namespace pb::kernels

@@ -7,8 +7,8 @@ namespace pb::kernels {
 // channel_norm: out: y. in: x, weight, bias.
 // channel_norm_pullback: out: gx, gweight, gbias. in: g, x, weight.
 // x, g, y and gx have shape (N, C, S), the others (C,). Inputs are floats of one dtype, of any strides; outputs are contiguous.
-// reals[0]: eps. ints: 1 if there is a weight, 1 if there is a bias, and the number of groups of channels that an example is cut
-// into, each with a separate mean; 0 gives each channel one mean over the batch.
+// reals[0]: eps. ints: 1 if there is a weight, 1 if there is a bias (not in the pullback), and the number of groups of channels that
+// an example is cut into, each with a separate mean; 0 gives each channel one mean over the batch.
 // The gradients of weight and bias are sums over N and S, as a reduction computes them.
 // batch_norm: channel_norm for 0 groups, which also moves running values towards the mean and the unbiased variance of each channel.
 // out: y; running_mean and running_var, contiguous (C,) with the compute type of x; num_batches_tracked, one int64, which is

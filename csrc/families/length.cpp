@@ -5,6 +5,7 @@
 #include <string>
 
 #include "families/elementwise.h"
+#include "launch/signature.h"
 
 namespace pb::kernels {
 namespace {
@@ -38,5 +39,10 @@ void multiply(const View& out, const View& factor, const View& x) {
 
 const Kernel length{"length", run_length, length_cost, executed_length};
 const Kernel length_pullback{"length_pullback", run_length_pullback, length_pullback_cost, executed_length_pullback};
+
+static const KernelRows table{
+    {&length, "(x[...], axes a) -> y[.../a]", 1},
+    {&length_pullback, "(g[.../a], x[...], y[.../a]) -> gx[...]", 1},
+};
 
 }  // namespace pb::kernels

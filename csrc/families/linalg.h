@@ -25,17 +25,14 @@ namespace pb::kernels {
 // pinv: out: the pseudo-inverse, and if the int, a caller, is not 0, below it one row with the singular values and zeros. in: x, and
 //   one relative tolerance for each matrix, up to which singular values count as zero.
 //
-// A caller is a number of at least 1, which is the first of `ints`.
+// A caller is a number of at least 1, which is the first of `ints`; from 2 on, errors have the name of another function of Python that
+// runs the kernel (CALLERS in python/pullback/launch/refusal.py).
 struct Linalg {
   Kernel cholesky, solve_triangular, solve, solve_pullback, det, slogdet, cofactors, qr, eigh, eigvalsh, svd, svdvals, pinv;
 };
 
-// Functions of Python that run the kernels of other ones. If `ints` begins with a caller c of at least 2, errors have the name
-// kCallers[c - 2] instead of the kernel's. The names are those of CALLERS in python/pullback/ops/lapack.py.
-constexpr const char* kCallers[] = {"inv", "matrix_power", "lstsq", "matrix_rank", "matrix_norm", "norm"};
-
-// Each backend defines the function. It returns null if the ops run in the library of the backend's arrays instead.
-const Linalg* linalg();
+// Each backend defines the function. A kernel that it lacks is {}: its op runs in the library of the backend's arrays instead.
+const Linalg& linalg();
 
 // The costs, by Golub & Van Loan, Matrix Computations (4th ed.). For LU and Cholesky they leave terms of lower order out.
 void cost_of_cholesky(const Launch& launch, Cost& cost);

@@ -7,6 +7,7 @@
 #include "families/executed.h"
 #include "families/norm_rows.h"
 #include "families/reduce.h"
+#include "launch/signature.h"
 
 namespace pb::kernels {
 namespace {
@@ -238,5 +239,35 @@ const Kernel cross_entropy_total_pullback =
     kernel_of<CrossEntropyTotal<false, true>>("cross_entropy_total_pullback", run_cross_entropy_total_pullback);
 const Kernel cross_entropy_total_with_gradient =
     kernel_of<CrossEntropyTotal<true, true>>("cross_entropy_total_with_gradient", run_cross_entropy_total_with_gradient);
+
+static const Kernel division{"divide_by_count", divide_by_count, divide_by_count_cost};
+
+static const char* refuses_empty(const Launch& launch) {
+  return row_length(launch.in()) ? nullptr : "an empty row has no variance";
+}
+
+constexpr int kExpWork = 4;  // of ops with exponentials
+
+static const KernelRows table{
+    {&softmax, "(x[..., n]) -> y[..., n]", kExpWork},
+    {&log_softmax, "(x[..., n]) -> y[..., n]", kExpWork},
+    {&logsumexp, "(x[..., n]) -> y[..., (1)]", kExpWork},
+    {&softmax_pullback, "(g[..., n], y[..., n]) -> gx[..., n]", kExpWork},
+    {&log_softmax_pullback, "(g[..., n], y[..., n]) -> gx[..., n]", kExpWork},
+    {&logsumexp_pullback, "(g[..., (1)], x[..., n], y[..., (1)]) -> gx[..., n]", kExpWork},
+    {&variance, "(x[..., n]) -> y[..., (1)]", kExpWork, refuses_empty},
+    {&deviation, "(x[..., n], real factor) -> y[..., (1)]", kExpWork, refuses_empty},
+    {&layer_norm, "(x[..., n], weight[n]?, bias[n]?, real eps) -> y[..., n]", 1},
+    {&rms_norm, "(x[..., n], weight[n]?, real eps) -> y[..., n]", 1},
+    {&layer_norm_pullback, "(g[..., n], x[..., n], weight[n]?, real eps) -> gx[..., n], gweight[n], gbias[n]", 2},
+    {&rms_norm_pullback, "(g[..., n], x[..., n], weight[n]?, real eps) -> gx[..., n], gweight[n]", 2},
+    {&division, "(x[...], int labels[..., n], int ignored) -> y[...]", 1},
+    {&cross_entropy, "(logits[n, c], int labels[n], int ignored, real smoothing) -> loss[n, (1)]", kExpWork},
+    {&cross_entropy_pullback, "(g[n, (1)], logits[n, c], int labels[n], int ignored, real smoothing) -> glogits[n, c]",
+     kExpWork},
+    {&cross_entropy_total, "(logits[n, c], int labels[n], int ignored, real smoothing, flag mean) -> loss[]", kExpWork},
+    {&cross_entropy_total_pullback,
+     "(g[], logits[n, c], int labels[n], int ignored, real smoothing, flag mean) -> glogits[n, c]", kExpWork},
+};
 
 }  // namespace pb::kernels

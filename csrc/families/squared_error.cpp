@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "families/executed.h"
+#include "launch/signature.h"
 
 namespace pb::kernels {
 namespace {
@@ -29,5 +30,10 @@ const Kernel squared_error = kernel_of<true, false>("squared_error", run_squared
 const Kernel squared_error_pullback = kernel_of<false, true>("squared_error_pullback", run_squared_error_pullback);
 const Kernel squared_error_with_gradient =
     kernel_of<true, true>("squared_error_with_gradient", run_squared_error_with_gradient);
+
+static const KernelRows table{
+    {&squared_error, "(x[...], target[...], flag mean) -> loss[]", 3},
+    {&squared_error_pullback, "(g[], x[...], target[...], flag mean) -> gx[...]", 2},
+};
 
 }  // namespace pb::kernels

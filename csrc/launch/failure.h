@@ -17,11 +17,12 @@ struct OutOfRange {
 
 // A matrix of a batch has no result: an element is NaN or infinite; the leading block of `number` rows is not positive definite;
 // the diagonal element `number` of a triangle is zero; elimination ends at a pivot of zero; or an iteration has not converged.
-// place: the index of the matrix in the batch. The first such matrix is reported, whatever the number of threads, and a matrix with
+// caller: see families/linalg.h. place: the index of the matrix in the batch. The first such matrix is reported, whatever the number of threads, and a matrix with
 // NaN or infinity before all others.
 enum class Fault { not_finite, not_positive, zero_on_diagonal, singular, not_converged };
 struct BadMatrix {
   const char* kernel;
+  int64_t caller;
   Fault fault;
   std::vector<int64_t> place;
   int64_t number;

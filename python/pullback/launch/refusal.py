@@ -31,10 +31,16 @@ FAULTS: Final = (
 NOT_FINITE, NOT_POSITIVE, ZERO_ON_DIAGONAL, SINGULAR, NOT_CONVERGED = range(len(FAULTS))
 
 
-def bad_matrix(op: str, fault: int, place: tuple[int, ...], number: int = 0) -> LinAlgError:
+# Functions that run the ops of other ones, and are named in errors instead of the ops.
+CALLERS: Final = ("inv", "matrix_power", "lstsq", "matrix_rank", "matrix_norm", "norm")
+
+
+def bad_matrix(op: str, fault: int, place: tuple[int, ...], number: int = 0, caller: int = 0) -> LinAlgError:
     """Returns the exception for a matrix that has no result.
 
-    place: the index of the matrix in the batch. number: the size or the index that the words of the fault take.
+    place: the index of the matrix in the batch. number: the size or the index that the words of the fault take. caller: from 2 on,
+    the number of one of CALLERS.
     """
+    name = CALLERS[caller - 2] if caller >= 2 else op
     matrix = "the matrix" if not place else f"matrix {place[0] if len(place) == 1 else place} of the batch"
-    return LinAlgError(f"{op}: {matrix} {FAULTS[fault].format(number)}")
+    return LinAlgError(f"{name}: {matrix} {FAULTS[fault].format(number)}")

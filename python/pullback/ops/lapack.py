@@ -12,23 +12,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..launch.refusal import NOT_FINITE, NOT_POSITIVE, SINGULAR, ZERO_ON_DIAGONAL, bad_matrix
+from ..launch.refusal import CALLERS, NOT_FINITE, NOT_POSITIVE, SINGULAR, ZERO_ON_DIAGONAL, bad_matrix
 
 FROM_LAPACK: Final = "LAPACK or cuSOLVER computes it, and its rounding depends on the library and the machine"
 SMALL_ON_CPU: Final = f"if a matrix has more than 32 rows or is on a GPU, {FROM_LAPACK}"
-
-# Functions that run the ops of other ones, and are named in errors instead of the ops. csrc/families/linalg.h lists them, too.
-CALLERS: Final = ("inv", "matrix_power", "lstsq", "matrix_rank", "matrix_norm", "norm")
 
 
 def caller(name: str) -> int:
     """Returns the parameter that makes errors of `solve`, `pinv` and `svdvals` name one of CALLERS. 0 and 1 mean their own name."""
     return 2 + CALLERS.index(name)
-
-
-def named(op: str, parameter: Any) -> str:
-    """Returns the name for errors of an op with this parameter."""
-    return op if parameter < 2 else CALLERS[parameter - 2]
 
 
 @contextlib.contextmanager
@@ -54,11 +46,11 @@ def symmetric(a: Any) -> Any:
     return 0.5 * a + 0.5 * mT(a)
 
 
-def require_finite(xp: Any, name: str, a: Any) -> None:
+def require_finite(xp: Any, name: str, a: Any, caller: int = 0) -> None:
     """Raises LinAlgError if a matrix has an element that is NaN or infinite, with which an iteration would not converge."""
     if a.size and not bool(xp.isfinite(a).all()):
         place = next(place for place in np.ndindex(a.shape[:-2]) if not np.isfinite(on_host(a[place])).all())
-        raise bad_matrix(name, NOT_FINITE, place)
+        raise bad_matrix(name, NOT_FINITE, place, caller=caller)
 
 
 # ---- Cholesky
@@ -128,7 +120,7 @@ def solve(xp: Any, a: Any, b: Any, strict: Any) -> Any:
             return xp.linalg.solve(a, b)
     except np.linalg.LinAlgError:
         place = next((place for place in np.ndindex(a.shape[:-2]) if _is_singular(a[place])), ())
-    raise bad_matrix(named("solve", strict), SINGULAR, place)
+    raise bad_matrix("solve", SINGULAR, place, caller=strict)
 
 
 def _solved(xp: Any, a: Any, b: Any) -> Any:
@@ -225,7 +217,7 @@ def svd(xp: Any, x: Any, full: Any) -> Any:
 
 def svdvals(xp: Any, x: Any, called: Any) -> Any:
     """Returns a row of zeros and the singular values. called: see `caller`."""
-    require_finite(xp, named("svdvals", called), x)
+    require_finite(xp, "svdvals", x, called)
     with failures(xp):
         return _with_mark(xp, xp.linalg.svd(x, compute_uv=False))
 
@@ -242,7 +234,7 @@ def pinv(xp: Any, x: Any, rtol: Any, values: Any) -> Any:
 
     values: below each, one row with the singular values, filled with zeros, unless it is 0; see `caller`.
     """
-    require_finite(xp, named("pinv", values), x)
+    require_finite(xp, "pinv", x, values)
     with failures(xp):
         u, s, v = xp.linalg.svd(x, full_matrices=False)
     kept = s > rtol[..., None] * s.max(-1, initial=0)[..., None]

@@ -164,7 +164,12 @@ def test_gradients_of_least_squares_take_no_square_of_the_number_of_equations() 
     [
         (lambda: L.cholesky(np.stack([np.eye(3), np.diag([1.0, -1, 1])])), "matrix 1 of the batch.*leading 2 x 2"),
         (lambda: L.solve(np.stack([np.eye(2), np.ones((2, 2))]), np.ones(2)), "matrix 1 of the batch is singular"),
-        (lambda: L.inv(np.zeros((2, 2))), "the matrix is singular"),
+        (lambda: L.inv(np.zeros((2, 2))), "^inv: the matrix is singular"),
+        (lambda: L.matrix_power(np.zeros((2, 2)), -1), "^matrix_power: the matrix is singular"),
+        (lambda: L.lstsq(np.full((3, 2), np.nan), np.ones(3)), "^lstsq: the matrix has an element that is NaN"),
+        (lambda: L.matrix_rank(np.full((3, 2), np.nan)), "^matrix_rank: the matrix has an element that is NaN"),
+        (lambda: L.matrix_norm(np.full((3, 2), np.nan), ord=2), "^matrix_norm: the matrix has an element that is NaN"),
+        (lambda: L.norm(np.full((3, 2), np.nan), ord=2), "^norm: the matrix has an element that is NaN"),
         (lambda: L.solve_triangular(np.diag([1.0, 0]), np.ones(2), upper=True), "diagonal element 1 is 0"),
         (lambda: L.svd(np.full((2, 2), np.nan)), "NaN or infinite"),
         (lambda: L.eigh(np.full((2, 2), np.inf)), "NaN or infinite"),
