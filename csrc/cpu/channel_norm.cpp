@@ -145,29 +145,57 @@ template <class C> void sum_channels(const View& out, C* terms, const View& like
   finish(out, sums);
 }
 
+// The rows are groups: each element has the weight of its channel, and the gradients of channels are sums over rows.
+template <class C> void group_pullback(const Launch& launch, const ChannelRows& r, C* g, C* x, const C* weight, C* gx,
+                                       Scratch& scratch) {
+  const View& x_view = launch.in(1);
+  C* const terms = scratch.take<C>(x_view.size());
+  each_row(r, [&](int64_t begin, int64_t end) {
+    Scratch near;
+    const ChannelVector<C> weights(r, weight, near);
+    C* unused = near.take<C>(r.length());
+    for (int64_t k = begin; k < end; ++k) {
+      const int64_t first = k * r.length();
+      call_given(weights.read(k), [&](auto w) {
+        kernels::NormPullback<true>()(Loop{r.length()}, Row<C>(g + first), Row<C>(x + first), w, C(launch.reals[0]), gx + first,
+                                      Terms<C>{terms + first}, Terms<C>{unused});
+      });
+    }
+  });
+  sum_channels(launch.out(1), terms, x_view, scratch);
+  sum_channels(launch.out(2), g, x_view, scratch);
+}
+
+// The rows are channels, which have one weight each, and the sums over which are the gradients of weight and bias.
+template <class C>
+void channel_pullback(const Launch& launch, const ChannelRows& r, C* g, C* x, const C* weight, C* gx, Scratch& scratch) {
+  C *const gweight = target<C>(launch.out(1), scratch), *const gbias = target<C>(launch.out(2), scratch);
+  each_row(r, [&](int64_t begin, int64_t end) {
+    Scratch near;
+    const ChannelRow<C> g_rows(r, g, near), x_rows(r, x, near), gx_rows(r, gx, near);
+    for (int64_t k = begin; k < end; ++k) {
+      const auto pull_back = [&](auto w) {
+        kernels::NormPullback<true>()(Loop{r.length()}, Row<C>(g_rows.read(k)), Row<C>(x_rows.read(k)), w, C(launch.reals[0]),
+                                      gx_rows.open(k), kernels::Total<C>{gweight + k}, kernels::Total<C>{gbias + k});
+      };
+      if (weight) pull_back(kernels::Same<C>{weight[k]});
+      else pull_back(kernels::none());
+      gx_rows.close(k);
+    }
+  });
+  finish(launch.out(1), gweight);
+  finish(launch.out(2), gbias);
+}
+
 template <class C> void norm_pullback(const Launch& launch) {
   const View& x_view = launch.in(1);
   const ChannelRows r(x_view, launch.ints[1]);
   Scratch scratch;
   C *g = contiguous<C>(launch.in(0), scratch), *x = contiguous<C>(x_view, scratch);
   const C* weight = launch.ints[0] ? contiguous<C>(launch.in(2), scratch) : nullptr;
-  C *gx = target<C>(launch.out(), scratch), *terms = scratch.take<C>(x_view.size());
-  each_row(r, [&](int64_t begin, int64_t end) {
-    Scratch near;
-    const ChannelRow<C> g_rows(r, g, near), x_rows(r, x, near), gx_rows(r, gx, near), term_rows(r, terms, near);
-    const ChannelVector<C> weights(r, weight, near);
-    C* unused = near.take<C>(r.length());
-    for (int64_t k = begin; k < end; ++k) {
-      call_given(weights.read(k), [&](auto w) {
-        kernels::NormPullback<true>()(Loop{r.length()}, Row<C>(g_rows.read(k)), Row<C>(x_rows.read(k)), w, C(launch.reals[0]),
-                                      gx_rows.open(k), Terms<C>{term_rows.open(k)}, Terms<C>{unused});
-      });
-      gx_rows.close(k), term_rows.close(k);
-    }
-  });
+  C* gx = target<C>(launch.out(), scratch);
+  (r.groups ? group_pullback<C> : channel_pullback<C>)(launch, r, g, x, weight, gx, scratch);
   finish(launch.out(), gx);
-  sum_channels(launch.out(1), terms, x_view, scratch);
-  sum_channels(launch.out(2), g, x_view, scratch);
 }
 
 }  // namespace

@@ -131,28 +131,50 @@ template <> struct Norm<false> {
   }
 };
 
+// A weight that all elements of a row share.
+template <class A> struct Same {
+  A value;
+  PB_HD A operator[](int64_t) const { return value; }
+};
+template <class W> constexpr bool is_same_weight = false;
+template <class A> constexpr bool is_same_weight<Same<A>> = true;
+// Takes the sum over a row of the terms of a gradient.
+template <class A> struct Total {
+  A* to;
+};
+template <class S> constexpr bool is_total = false;
+template <class A> constexpr bool is_total<Total<A>> = true;
+
 // With h = g w and z = (x - mean) r: gx = r (h - mean(h) - z mean(h z)), gweight = g z, gbias = g. The gradients of
-// weight and bias are added to gw and gb. h is kept in gx if there is a weight.
+// weight and bias are added to gw and gb. h is kept in gx if each element has a weight of its own.
 template <bool kCentred> struct NormPullback;
 template <> struct NormPullback<true> {
   template <class Over, class G, class X, class W, class A, class GX, class S>
   PB_HD void operator()(const Over& over, G g, X x, W w, A eps, GX gx, S gw, S gb) const {
     const Spread<A> s = spread_of(over, x, g);
     const A mean = s.mean, r = inverse_deviation(s, over, x, eps);
+    constexpr bool kKept = is_given<W> && !is_same_weight<W>;
     const auto keep = [=](auto i) {
-      if constexpr (is_given<W>) return A(gx[i] = g[i] * w[i]);
+      if constexpr (kKept) return A(gx[i] = g[i] * w[i]);
+      else if constexpr (is_given<W>) return A(g[i] * w[i]);
       else return A(g[i]);
     };
     const auto h = [=](auto i) {
-      if constexpr (is_given<W>) return A(gx[i]);
-      else return A(g[i]);
+      if constexpr (kKept) return A(gx[i]);
+      else return keep(i);
     };
     const A along = over.mean(over.template fold<sum_reduce>(keep));
     const A across = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(h(i) * ((x[i] - mean) * r)); }));
+    if constexpr (is_total<S>) {
+      *gw.to = over.template fold<sum_reduce>([=](auto i) { return A(g[i] * ((x[i] - mean) * r)); });
+      *gb.to = over.template fold<sum_reduce>([=](auto i) { return A(g[i]); });
+    }
     over.each([=](auto i) {
       const A z = (x[i] - mean) * r;
-      gw[i] += g[i] * z;
-      gb[i] += g[i];
+      if constexpr (!is_total<S>) {
+        gw[i] += g[i] * z;
+        gb[i] += g[i];
+      }
       gx[i] = r * (h(i) - along - z * across);
     });
   }
