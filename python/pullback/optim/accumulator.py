@@ -22,7 +22,8 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from . import arena, arguments, sets as c, state
 from .arguments import MISSING, Form, dicts, trainable
-from .optimizer import Optimizer, Params
+from .optimizer import Optimizer
+from .options import Params
 from .rounds import AccumulatorStats, Rounds
 
 Reduce = Literal["mean", "sum"]

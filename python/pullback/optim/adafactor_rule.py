@@ -17,7 +17,7 @@ from ..tensors.tensor import Tensor
 from . import groups as grouping
 from .composed import Composed, Hyper, Item
 from .groups import Number, Rate
-from .optimizer import Options, Params, Unpack
+from .options import Options, Params, Unpack
 
 _DEFAULT = -1.0  # in a set, the first number of eps if it is None
 

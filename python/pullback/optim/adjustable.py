@@ -199,8 +199,8 @@ class Adjustable:
         attribute = getattr(type(self), name, None)
         known = hasattr(attribute, "__set__") and getattr(attribute, "fset", attribute) is not None
         if "_memory" in vars(self) and not name.startswith("_") and name not in self.settable and not known:
-            settable = ", ".join(["lr", *self.hyper, "clip_value"])
+            settable = ", ".join(["lr", *self.hyper, "clip_value", *self._stages])
             raise PullbackError(
-                f"{type(self).__name__}.{name} cannot be set: {settable} and clip_norm can, all else is as the optimizer was made."
+                f"{type(self).__name__}.{name} cannot be set: {settable} can, all else is as the optimizer was made."
             )
         object.__setattr__(self, name, value)

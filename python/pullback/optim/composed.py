@@ -211,7 +211,7 @@ class Composed(Optimizer):
 
     def _clips(self, step: Step) -> tuple[bool, bool]:
         """Returns two flags: gradients are scaled, by clip_norm, gradient_scale or a LossScaler, and they are clipped by value."""
-        scales = step.normed or self._stages["gradient_scale"].acts
+        scales = step.normed or step.scaler is not None or self._stages["gradient_scale"].acts
         return scales, self._clips_by_value()
 
     def _write(self, groups: Sequence[Group], names: Sequence[str]) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 
 from ..ops._shapes import flag
 from .groups import Betas, Number, Rate
-from .optimizer import Optimizer, Options, Params, Unpack
+from .optimizer import Optimizer
+from .options import Options, Params, Unpack
 from .rules import mixed, penalised
 
 

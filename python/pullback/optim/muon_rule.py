@@ -23,7 +23,8 @@ from .auxiliary import WithAuxiliary
 from .composed import Hyper, write_slot
 from .groups import Number, Rate
 from .moments import AdamW
-from .optimizer import OPTIONS, Optimizer, Options, Params, Unpack
+from .optimizer import OPTIONS, Optimizer
+from .options import Options, Params, Unpack
 from .orthogonal import orthogonal
 from .stages.scaled import chosen
 from .stages.stage import Step

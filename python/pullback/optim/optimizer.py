@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, ValuesView
-from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, overload
+from collections.abc import Callable, Iterator, Mapping, Sequence, ValuesView
+from typing import Any, Final, Literal, overload
 
 import numpy as np
 
@@ -20,39 +20,20 @@ from ..ops.conversion import copy as snapshot
 from ..tensors import devices
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
-from ..typing import Dataclass, Tree
+from ..typing import Tree
 from . import gates, groups as grouping, sets as c, state
 from .arguments import MISSING, Form, dicts, names, of_arguments, trainable
 from .gates import Gate
 from .groups import Group, Number
 from .launcher import Launcher, bounds_of
 from .loss_scaler import LossScaler
+from .options import Groups, Params
 from .schedules.schedule import Schedule
 from .stages.adaptive import AdaptiveClipping
 from .stages.norm import NormClipping
 from .stages.scaled import GradientScale
 from .stages.stage import Setting, Stage
 from .table import SetTable
-
-Params = Iterable[Any] | Dataclass  # Parameters in a list, an iterator, or any nested structure
-Groups = Mapping[str, Mapping[str, Any]]  # hyper-parameters by patterns of names
-if TYPE_CHECKING:  # All type checkers know it, and Python from 3.11 on.
-    from typing_extensions import Unpack as Unpack
-else:
-    Unpack = Any
-
-
-class Options(TypedDict, total=False):
-    """The options that all rules have. A rule takes them as `**options: Unpack[Options]` and passes them on to Optimizer."""
-
-    clip_norm: float | None
-    clip_value: float | None
-    groups: Groups | None
-    ema: Number | None
-    master_weights: bool
-    clip_adaptive: float | None
-    stochastic_rounding: bool
-
 
 # The attributes that a copy creates again in _make().
 _MADE: Final = ("_measure", "_memory", "_native")
@@ -174,8 +155,9 @@ class Optimizer(Launcher, metaclass=HintingABC):
         by = f" by {schedule}" if type(schedule) is not Schedule and not isinstance(schedule, list) else ""
         shown = self._shown("lr")
         rate = f"{shown:.3g}" if isinstance(shown, float) else f"{self._members} values"
-        clipped = {"clip_norm": self.clip_norm, "clip_value": self.clip_value, "clip_adaptive": self.clip_adaptive}
-        set_to = {"lr": rate + by, **self.settings(), **{name: value for name, value in clipped.items() if value is not None}}
+        stages = {name: stage.value for name, stage in self._stages.items() if stage.acts}
+        clipped = {} if self.clip_value is None else {"clip_value": self.clip_value}
+        set_to = {"lr": rate + by, **self.settings(), **clipped, **stages}
         if not np.all(np.equal(self._defaults["lr_scale"], 1)):
             set_to = {"lr": set_to["lr"], "lr_scale": self._defaults["lr_scale"], **set_to}
         hyper = ", ".join([f"{name}={value}" for name, value in set_to.items()])
@@ -227,11 +209,6 @@ class Optimizer(Launcher, metaclass=HintingABC):
 
     def _set_stage(self, name: str, given: Any) -> None:
         stage = self._stages[name]
-        if stage.slots and not {*stage.slots} <= {*self._memory.extra}:
-            raise PullbackError(
-                f"{type(self).__name__}: {name}={given!r}; this optimizer was made without {name}=, and has no memory for it. Make "
-                f"it with {name}=."
-            )
         stage.set(stage.checked(type(self).__name__, given), self._table)
         self._follow_stages()
 

@@ -14,7 +14,8 @@ import numpy as np
 from ..errors import PullbackError
 from ..ops._shapes import flag
 from .groups import Betas, Number, Rate, checked
-from .optimizer import Optimizer, Options, Params, Unpack
+from .optimizer import Optimizer
+from .options import Options, Params, Unpack
 
 
 class SGD(Optimizer):

@@ -17,9 +17,11 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from . import arena, sets as c, state
 from .groups import Betas, Number, Rate
-from .optimizer import Optimizer, Options, Params, Unpack
+from .optimizer import Optimizer
+from .options import Options, Params, Unpack
 from .rules import mixed, penalised
 from .stages.projection import projected
+from .stages.stage import Stage
 
 _MODE = c.STATE + 3  # the number of a set that is 1 in evaluation mode; the kernels leave it as it is
 
@@ -31,6 +33,10 @@ class _ScheduleFree(Optimizer):
     """
 
     def _make(self) -> None:
+        for stage in self._stages.values():
+            if stage.acts and type(stage).after is not Stage.after:
+                rule = type(self).__name__
+                raise PullbackError(f"{rule}: {stage.name} changes the weights, of which this rule has two kinds. Leave it out.")
         super()._make()
         # In evaluation mode y of each Parameter, with the version or the hash of its x. None for one whose y is not known.
         self._trained: list[tuple[Any, int | str] | None] = []

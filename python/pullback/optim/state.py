@@ -61,7 +61,7 @@ def load(opt: Any, state: Mapping[str, Any]) -> None:
     values = [_of_group(opt, group, rows, program) for group in opt._groups]
     sets = np.concatenate(rows)
     sets[:, c.CLIP_FACTOR] = 1.0
-    found = {name: stage.found(type(opt).__name__, state, sets) for name, stage in opt._stages.items()}
+    found = {name: stage.found(state, sets) for name, stage in opt._stages.items()}
     sets[:, c.LEAST : c.MOST + 1] = np.repeat(bounds_of(memory.parameters), table.members, axis=0)
     masks, sparsities = ([], {}) if opt.pruning is None else opt.pruning.checked(state.get("pruning"))
     for target, value in [*loads, *masks]:

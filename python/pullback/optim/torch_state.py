@@ -14,7 +14,8 @@ from ..tensors import devices
 from ..tensors.creation import asarray
 from . import sets as c
 from .arguments import trainable
-from .optimizer import Optimizer, Params
+from .optimizer import Optimizer
+from .options import Params
 from .torch_rules import IMPLEMENTATION, ROWS, TorchRule, rule_of_optimizer, rule_of_state
 
 # ---- to torch

@@ -15,7 +15,7 @@ from pullback import nn, optim
 @pytest.mark.parametrize(("name", "value"), [("momentum", 0.9), ("learning_rate", 1.0), ("parameters", []), ("groups", [])])
 def test_an_attribute_that_nothing_would_read_cannot_be_set(name: str, value: Any) -> None:
     opt = optim.Adam([pb.Parameter(1.0)])
-    words = rf"Adam\.{name} cannot be set: lr, betas, eps, weight_decay, clip_value and clip_norm can"
+    words = rf"Adam\.{name} cannot be set: lr, betas, eps, weight_decay, clip_value, gradient_scale, clip_adaptive, clip_norm can"
     with pytest.raises(pb.PullbackError, match=words):
         setattr(opt, name, value)
     opt.lr, opt.clip_norm, opt.clip_value, opt.betas, opt.weight_decay = 0.5, 2.0, 3, (0.5, 0.9), np.float32(0.25)

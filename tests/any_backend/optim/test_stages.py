@@ -28,7 +28,7 @@ RATE = 0.1
 class Centralization(Stage):
     """Gradients of matrices get the mean 0 along all axes but the first (Yong et al. 2020)."""
 
-    name = "centralize"
+    name = "centred_rows"
 
     def checked(self, rule: str, given: Any) -> Any:
         return given
@@ -45,7 +45,7 @@ def _centred(g: Any, first: int) -> Any:
 class Shrinking(Stage):
     """A decoupled L1 penalty: weights move towards 0 by the learning rate times this."""
 
-    name = "shrink"
+    name = "shrinking"
 
     def checked(self, rule: str, given: Any) -> Any:
         return None if given is None else groups.checked(rule, self.name, given, 1)
@@ -57,7 +57,7 @@ class Shrinking(Stage):
 class Lookahead(Stage):
     """Every few steps the weights become the mean of themselves and of slow weights, which follow (Zhang et al. 2019)."""
 
-    name = "lookahead"
+    name = "looking_ahead"
     slots = ("slow",)
 
     def checked(self, rule: str, given: Any) -> Any:
@@ -72,20 +72,23 @@ class Lookahead(Stage):
         return where(now, slow, value)
 
 
+KINDS: tuple[Any, ...] = (Centralization, Shrinking, Lookahead)
+
+
 def with_stages(rule: Any) -> Any:
     """Returns a rule that has the three stages as options."""
 
     class Rule(rule):
-        centralize = Setting[Any](Centralization)
-        shrink = Setting[Any](Shrinking)
-        lookahead = Setting[Any](Lookahead)
+        centred_rows = Setting[Any](Centralization)
+        shrinking = Setting[Any](Shrinking)
+        looking_ahead = Setting[Any](Lookahead)
 
-        def __init__(self, *args: Any, centralize: Any = None, shrink: Any = None, lookahead: Any = None, **options: Any) -> None:
-            self._more = {"centralize": centralize, "shrink": shrink, "lookahead": lookahead}
+        def __init__(self, *args: Any, **options: Any) -> None:
+            self._more = {kind.name: options.pop(kind.name, None) for kind in KINDS}
             super().__init__(*args, **options)
 
         def _new_stages(self, given: Mapping[str, Any]) -> list[Stage]:
-            more = [kind(rule.__name__, self._more[kind.name]) for kind in (Centralization, Shrinking, Lookahead)]
+            more = [kind(rule.__name__, self._more[kind.name]) for kind in KINDS]
             return [more[0], *super()._new_stages(given), *more[1:]]
 
     Rule.__name__ = Rule.__qualname__ = rule.__name__
@@ -146,11 +149,12 @@ def looking_step(w: Any, g: Any, state: Any, k: int) -> Any:
 
 
 ALONE: dict[str, tuple[dict[str, Any], Callable[..., Any]]] = {
-    "centralize": ({"centralize": True}, centred_step),
-    "shrink": ({"shrink": 0.3}, shrunk_step),
-    "lookahead": ({"lookahead": 3}, looking_step),
+    "centred_rows": ({"centred_rows": True}, centred_step),
+    "shrinking": ({"shrinking": 0.3}, shrunk_step),
+    "looking_ahead": ({"looking_ahead": 3}, looking_step),
 }
-ALL: dict[str, Any] = {"centralize": True, "shrink": 0.3, "lookahead": 2, "clip_norm": 1.0, "clip_adaptive": 0.5, "ema": 0.9}
+STAGES: dict[str, Any] = {"centred_rows": True, "shrinking": 0.3, "looking_ahead": 2}
+ALL: dict[str, Any] = {**STAGES, "clip_norm": 1.0, "clip_adaptive": 0.5, "ema": 0.9}
 
 
 @pytest.mark.parametrize("name", ALONE)
@@ -173,10 +177,10 @@ def test_captured_steps_have_the_bits_of_eager_ones(rule: str, dtype: str) -> No
 def test_a_captured_step_follows_a_value_that_changes() -> None:
     found = []
     for captured in (False, True):
-        opt = with_stages(optim.SGD)([pb.Parameter(p) for p in weights()], lr=RATE, shrink=0.3)
+        opt = with_stages(optim.SGD)([pb.Parameter(p) for p in weights()], lr=RATE, shrinking=0.3)
         step: Callable[..., Any] = pb.capture(lambda gs, opt=opt: opt.step(gs)) if captured else opt.step
         for k in range(STEPS):
-            opt.shrink = 0.3 if k < STEPS // 2 else None
+            opt.shrinking = 0.3 if k < STEPS // 2 else None
             step([pb.tensor(g) for g in weights(k + 1)])
         found.append([host(p) for p in opt.parameters])
     for a, b in zip(*found):
@@ -203,9 +207,9 @@ def test_a_preview_says_what_a_step_adds_and_changes_nothing(rule: str, dtype: s
 def test_states_and_copies_have_what_a_stage_keeps() -> None:
     opt, _ = trained(optim.Adam, 3, **ALL)
     state = opt.state_dict()
-    assert [state[name] for name in ("centralize", "shrink", "lookahead")] == [True, 0.3, 2]
+    assert {name: state[name] for name in STAGES} == STAGES
     assert "slow" in opt.slots(opt.parameters[0])
-    other = with_stages(optim.Adam)([pb.Parameter(p) for p in opt.parameters], lr=0.5, lookahead=5, ema=0.5)
+    other = with_stages(optim.Adam)([pb.Parameter(p) for p in opt.parameters], lr=0.5, looking_ahead=5, ema=0.5)
     other.load_state_dict(state)
     runs = [opt, other, copy.deepcopy(opt)]
     for k in range(3):
@@ -214,7 +218,7 @@ def test_states_and_copies_have_what_a_stage_keeps() -> None:
     for run in runs[1:]:
         for p, q in zip(opt.parameters, run.parameters):
             np.testing.assert_array_equal(host(p), host(q))
-    stage = pickle.loads(pickle.dumps(opt._stages["lookahead"]))
+    stage = pickle.loads(pickle.dumps(opt._stages["looking_ahead"]))
     assert (stage.value, stage.acts) == (2, True)
 
 
@@ -257,13 +261,48 @@ def test_a_step_that_a_loss_scaler_leaves_out_changes_no_slot_of_a_stage() -> No
 
 def test_bounds_hold_after_a_stage() -> None:
     p = pb.Parameter(np.array([0.2, 1.9]), constraint=constraints.Box(0.1, 2.0))
-    opt = with_stages(optim.SGD)([p], lr=1.0, shrink=5.0)
+    opt = with_stages(optim.SGD)([p], lr=1.0, shrinking=5.0)
     opt.step([pb.tensor(np.array([0.0, 0.0]))])
     np.testing.assert_array_equal(host(p), [0.1, 0.1])
 
 
-def test_a_stage_without_memory_cannot_be_turned_on() -> None:
-    opt = with_stages(optim.SGD)([pb.Parameter([1.0])], lr=RATE)
-    assert refusal(lambda: setattr(opt, "lookahead", 3)).startswith(
-        "SGD: lookahead=3; this optimizer was made without lookahead=, and has no memory for it."
-    )
+def test_a_stage_that_keeps_arrays_is_not_turned_on_or_off_later() -> None:
+    plain = with_stages(optim.SGD)([pb.Parameter([1.0])], lr=RATE)
+    looking = with_stages(optim.SGD)([pb.Parameter([1.0])], lr=RATE, looking_ahead=2)
+    plain.looking_ahead, looking.looking_ahead = None, 3
+    words = "looking_ahead={}: an optimizer keeps slow for it from its first step on, so it cannot be turned {} later."
+    assert refusal(lambda: setattr(plain, "looking_ahead", 3)).startswith(words.format(3, "on"))
+    assert refusal(lambda: setattr(looking, "looking_ahead", None)).startswith(words.format(None, "off"))
+    assert (plain.looking_ahead, looking.looking_ahead) == (None, 3)
+    assert "looking_ahead=3" in repr(looking)
+
+
+def test_a_rule_with_two_kinds_of_weights_takes_no_stage_that_changes_them() -> None:
+    text = refusal(lambda: with_stages(optim.ScheduleFreeSGD)([pb.Parameter([1.0])], lr=RATE, shrinking=0.1))
+    assert text.startswith("ScheduleFreeSGD: shrinking changes the weights")
+
+
+@pytest.mark.parametrize("options", [{"clip_adaptive": 1e6}, {"centred_rows": True}, {}], ids=["adaptive", "centred", "plain"])
+@pytest.mark.parametrize("rule", [*Kinds.by_name.values(), optim.Muon], ids=[*Kinds.by_name, "muon"])
+def test_the_scale_of_a_loss_is_undone_after_a_stage(rule: Any, options: dict[str, Any]) -> None:
+    """A stage that changes gradients makes the joint norm out of date, but not the factor of the gradients."""
+    made = [with_stages(rule)([pb.Parameter(p) for p in weights()[:1]], lr=RATE, **options) for _ in range(2)]
+    made[0].step([pb.tensor(g) for g in weights(5)[:1]])
+    amp.LossScaler(1024.0).step(made[1], [pb.tensor(1024.0 * g) for g in weights(5)[:1]])
+    np.testing.assert_allclose(host(made[1].parameters[0]), host(made[0].parameters[0]), rtol=1e-13)
+
+
+def test_counts_of_steps_are_exact_for_weights_of_half_precision() -> None:
+    """bfloat16 holds no odd number above 256."""
+    found = []
+
+    class Counting(Shrinking):
+        def after(self, i: int, value: Any, end: Any) -> Any:
+            found.append(float(end.number(i, c.STEP)))
+            return value
+
+    opt = with_stages(optim.SGD)([pb.Parameter([1.0], dtype="bfloat16")], lr=RATE, shrinking=0.1)
+    opt._stages["shrinking"].__class__ = Counting
+    for _ in range(259):
+        opt.step([pb.tensor([0.0], dtype="bfloat16")])
+    assert found[-3:] == [257.0, 258.0, 259.0]

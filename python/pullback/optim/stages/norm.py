@@ -27,5 +27,5 @@ class NormClipping(Limit):
             launches.clip_norm(memory.kernels, step.grads, step.table, memory.members, None, check=memory.check_device)
             step.normed = True
 
-    def found(self, rule: str, state: Mapping[str, Any], sets: Any) -> float | None:
-        return self.checked(rule, one_positive(self.name, sets[:, c.CLIP_NORM]))
+    def found(self, state: Mapping[str, Any], sets: Any) -> float | None:
+        return self.checked("load_state_dict", one_positive(self.name, sets[:, c.CLIP_NORM]))

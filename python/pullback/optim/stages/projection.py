@@ -91,12 +91,12 @@ class Projection:
         return self._before[i]
 
     def number(self, i: int, setting: int) -> Tensor:
-        """Returns a setting (sets.py) of parameter i in this step, which broadcasts with its weights: of shape (), or (members, 1,
-        …). The rate is that of the schedule.
+        """Returns a setting (sets.py) of parameter i in this step, such as c.STEP, which is 1 in the first step, or c.RATE, the
+        rate by its schedule. It is float64 and broadcasts with the weights: its shape is (), or (members, 1, …).
         """
-        value, members = self._before[i], self._memory.members
+        members, axes = self._memory.members, self._before[i].ndim - 1
         column = self._now[i * members : (i + 1) * members, setting]
-        return in_dtype(Tensor(column.reshape((-1, *[1] * (value.ndim - 1)) if self._memory.lead else ())), value.dtype)
+        return Tensor(column.reshape((-1, *[1] * axes) if self._memory.lead else ()))
 
     def slot(self, name: str, i: int) -> Tensor:
         """Returns the array that a stage keeps for parameter i, of its shape."""

@@ -15,7 +15,8 @@ from ...tensors.creation import asarray
 from ...tensors.tensor import Tensor
 from ...tree import in_order
 from ..memory import OptimizerMemory
-from ..optimizer import Optimizer, Params
+from ..optimizer import Optimizer
+from ..options import Params
 from ..sparsity import Sparsity, as_sparsity, checked_share
 
 SCOPES = ("tensor", "global")

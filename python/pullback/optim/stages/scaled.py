@@ -38,7 +38,7 @@ class GradientScale(Stage):
     def write(self, table: SetTable) -> None:
         table.write_all(c.GRADIENT_SCALE, self.value)
 
-    def found(self, rule: str, state: Mapping[str, Any], sets: Any) -> float:
+    def found(self, state: Mapping[str, Any], sets: Any) -> float:
         return one_positive(self.name, sets[:, c.GRADIENT_SCALE])
 
 

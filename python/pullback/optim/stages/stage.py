@@ -40,8 +40,9 @@ class Step:
 
 
 class Stage:
-    """An option of all optimizers, the value of which is an attribute of the optimizer, and what it does in each step before and
-    after the rule. An optimizer of one of the parameters has the same stages, so a stage keeps nothing of the optimizer.
+    """An option of all optimizers, with one value for all parameters, which is an attribute of the optimizer, and what it does in
+    each step before and after the rule. An optimizer of one of the parameters has the same stages, so a stage keeps nothing of the
+    optimizer.
 
     A subclass sets `name`: of the option, of the attribute, and of the entry in a state. Its docstring is that of the attribute.
 
@@ -51,8 +52,8 @@ class Stage:
     """
 
     name: ClassVar[str]
-    slots: ClassVar[tuple[str, ...]] = ()  # the names of arrays that the stage keeps for each parameter, zeros at first
     neutral: ClassVar[Any] = None  # the value with which the stage does nothing
+    slots: ClassVar[tuple[str, ...]] = ()  # the names of arrays that the stage keeps for each parameter, zeros at first
     on_device: ClassVar[bool] = False  # steps read the value from the device's memory, so it may change between replays
     in_sets: ClassVar[bool] = False  # states hold the value in the sets, and not in an entry of its own
 
@@ -66,8 +67,14 @@ class Stage:
         raise NotImplementedError
 
     def set(self, value: Any, table: SetTable) -> None:
-        """Changes the value between two steps."""
-        self.value, self.acts = value, value != self.neutral
+        """Changes the value between two steps. Raises PullbackError if that turns a stage on or off whose arrays would be old."""
+        acts = value != self.neutral
+        if self.slots and acts != self.acts:
+            raise PullbackError(
+                f"{self.name}={value!r}: an optimizer keeps {', '.join(self.slots)} for it from its first step on, so it cannot be "
+                f"turned {'on' if acts else 'off'} later. Make an optimizer {'with' if acts else 'without'} it."
+            )
+        self.value, self.acts = value, acts
         self.write(table)
 
     def write(self, table: SetTable) -> None:
@@ -81,11 +88,17 @@ class Stage:
         return self.acts if self.on_device else self.value
 
     def before(self, step: Step) -> None:
-        """Changes the gradients or the sets of a step before the rule."""
+        """Changes the gradients or the sets of a step before the rule.
+
+        Gradients may be multiplied by a gradient_scale or a LossScaler, which has decided already whether they are finite. So a
+        stage does not enlarge them.
+        """
 
     def after(self, i: int, value: Any, end: Any) -> Any:
         """Returns the new weights of parameter i, a tensor, for those that the rule has computed. Constraints follow. `end` is the
         Projection of the step, which has the weights before it, numbers of the set, and the slots of this stage.
+
+        The result is rounded to the dtype of `value`: float32 for half precision with masters, without them half precision.
         """
         return value
 
@@ -93,11 +106,11 @@ class Stage:
 
     def saved(self) -> dict[str, Any]:
         """Returns the entry in the state of an optimizer: the value, if the option is on and the value is not in the sets."""
-        return {} if self.in_sets or self.value is None else {self.name: self.value}
+        return {} if self.in_sets or not self.acts else {self.name: self.value}
 
-    def found(self, rule: str, state: Mapping[str, Any], sets: Any) -> Any:
+    def found(self, state: Mapping[str, Any], sets: Any) -> Any:
         """Returns the value in a state, the sets of which these are. Raises PullbackError."""
-        return self.checked(rule, state.get(self.name))
+        return self.checked("load_state_dict", state.get(self.name, self.neutral))
 
 
 class Limit(Stage):
