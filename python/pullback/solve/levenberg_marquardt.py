@@ -132,6 +132,9 @@ class LevenbergMarquardt:
         lower the cost is tried again with more damping, up to `trials` times; if none does, the Parameters are as before, bit for
         bit, and the next step begins with that damping. The arguments may differ from step to step, as with mini-batches.
 
+        The residuals are computed several times in a step. Running statistics, such as those of nn.BatchNorm1d, are moved once, by
+        the first evaluation; other state that residual_fn changes is changed by each.
+
         Raises ArgumentError for residuals that are not finite, UnconnectedError if they do not depend on the Parameters, and
         LinAlgError if no damping makes the system solvable.
         """

@@ -14,6 +14,7 @@ from ..ops.shape import reshape
 from ..replays.capture import capture as captured
 from ..tensors.creation import asarray
 from ..tensors.tensor import Tensor
+from ..transforms.checkpoint import Repeated
 from ..transforms.jacobian import jacobian
 from ..transforms.jvp import jvp
 from ..transforms.vjp import vjp
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 class Recordings:
     """The residuals of one function of the Parameters as a vector, and with their Jacobian of shape (m, P).
 
-    Where the rows of a batch are independent, the Jacobian is computed row by row at the cost of a gradient (`rowwise`).
+    Where the rows of a batch are independent, the Jacobian is computed row by row at the cost of a gradient (`rowwise`). The first
+    evaluation of a step is that of `values`; all others leave the running statistics of layers as they are.
     """
 
     def __init__(self, lm: LevenbergMarquardt, f: Callable[..., Any]) -> None:
@@ -43,7 +45,7 @@ class Recordings:
         def values(*args: Any) -> Tensor:
             return reshape(vmap(one)(*args), (-1,)) if lm.per_example else one(*args)
 
-        self.plain = values
+        self.plain = _repeated(values)
         self._by_rows: bool | None = False if lm.per_example else None  # None: not known yet
         whole = jacobian(lambda parameters, *args: (one(*args),) * 2, has_aux=True)
 
@@ -70,8 +72,10 @@ class Recordings:
             return jvp(slope, (self._parameters,), (split,))[1]
 
         self._record: Callable[..., Any] = captured if lm.capture else lambda function: function
-        self._jacobian, self.values, self._both = both, self._record(values), self._record(both)
-        self.second = self._record(second)  # the second derivative of the residuals along delta
+        self.values, self.again = self._record(values), self._record(self.plain)
+        self._jacobian = _repeated(both)
+        self._both = self._record(self._jacobian)
+        self.second = self._record(_repeated(second))  # the second derivative of the residuals along delta
 
     def both(self, *args: Any) -> tuple[Tensor, Tensor]:
         """Returns the Jacobian and the residuals."""
@@ -80,6 +84,16 @@ class Recordings:
         if first and not self._by_rows:  # the recording contains the attempt to find independent rows
             self._both = self._record(self._jacobian)
         return found
+
+
+def _repeated(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that computes what this one does, and leaves the running statistics of layers as they are."""
+
+    def call(*args: Any) -> Any:
+        with Repeated():
+            return function(*args)
+
+    return call
 
 
 def _check_residuals(lm: LevenbergMarquardt, r: Any) -> None:
@@ -131,7 +145,7 @@ class LinearModel:
 
     def residuals(self) -> Tensor:
         """Returns the residuals at the Parameters as they are now."""
-        return self.recorded.values(*self.args)
+        return self.recorded.again(*self.args)
 
     def step(self, damping: float) -> Any:
         """Returns the change of the Parameters as one array. Raises LinAlgError."""

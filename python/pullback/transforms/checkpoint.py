@@ -265,16 +265,30 @@ def _set_modes(modes: Sequence[tuple[Any, bool]]) -> None:
 
 
 class _Thread(threading.local):
-    again: bool = False  # True while a checkpoint computes its function again
+    again: bool = False  # True while a function is computed again
 
 
 thread: Final = _Thread()
 
 
+class Repeated(Kept):
+    """While entered, a function runs again on the arguments that it had: what `only_once` decorates is left out."""
+
+    def __init__(self) -> None:
+        self._before = thread.again
+
+    def _begin(self) -> None:
+        thread.again = True
+
+    def _end(self) -> None:
+        thread.again = self._before
+
+
 def only_once(update: Callable[P, R]) -> Callable[P, R | None]:
     """Decorates a function that updates statistics in place, which the result of the computation around it does not depend on.
 
-    When a checkpoint computes its function again, the call is left out and returns None. What it reads may change in between.
+    When a checkpoint computes its function again, and in the block of a `Repeated`, the call is left out and returns None. What it
+    reads may change in between.
     """
 
     @wraps(update)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import Any
 
@@ -123,3 +124,36 @@ def test_least_squares_of_a_tree_of_unknowns() -> None:
     np.testing.assert_allclose(found[0].cost, found[2].cost, rtol=1e-6)
     np.testing.assert_array_equal(found[0].jac.numpy(), found[1].jac.numpy())
     assert found[0].jac.shape == (40, 40)
+
+
+class Instances(nn.Module):
+    """Instance norm of each feature over three positions, of which the first is returned."""
+
+    def __init__(self, features: int) -> None:
+        self.mean, self.variance = nn.Buffer(pb.zeros(features)), nn.Buffer(pb.ones(features))
+
+    def forward(self, x: pb.Tensor) -> pb.Tensor:
+        x = pb.expand_dims(x, axis=-1) * pb.tensor([1.0, 2.0, -1.0]) + pb.tensor([0.0, 0.5, 0.25])
+        return nn.functional.instance_norm(x, self.mean, self.variance, use_input_stats=self.training)[..., 0]
+
+
+@pytest.mark.parametrize("options", [{}, {"solver": "qr"}, {"solver": "cg"}, {"capture": True}, {"geodesic": True}], ids=str)
+@pytest.mark.parametrize("rows", [6, 40])
+def test_a_step_moves_running_statistics_once(options: dict[str, Any], rows: int) -> None:
+    """Each evaluation of the residuals moved them. They are those of one forward pass at the Parameters before the step."""
+    rng = np.random.default_rng(0)
+    x, y = pb.tensor(rng.standard_normal((rows, 3))), pb.tensor(rng.standard_normal((rows, 1)))
+    norm = nn.BatchNorm1d(4)
+    net = nn.Sequential(nn.Linear(3, 4), norm, nn.Tanh(), Instances(4), nn.Linear(4, 1)).to(pb.float64)
+    lm = pb.solve.LevenbergMarquardt(net, **options)
+    residuals = lambda x, y: net(x) - y
+    for step in range(1, 4):
+        twin = copy.deepcopy(net)
+        assert lm.step(residuals, x, y).trials
+        twin(x)
+        assert int(norm.num_batches_tracked.numpy()) == step
+        for p, q in zip(net.buffers(), twin.buffers()):
+            np.testing.assert_allclose(p.numpy(), q.numpy(), rtol=1e-13)
+    net.eval()
+    lm.step(residuals, x, y)
+    assert int(norm.num_batches_tracked.numpy()) == 3
