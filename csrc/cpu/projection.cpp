@@ -2,6 +2,7 @@
 #include "families/projection.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "cpu/pool.h"
 #include "cpu/reduce.h"
@@ -16,13 +17,35 @@ using namespace cpu;
 
 constexpr int64_t kGrain = 16 * 1024;  // the fewest elements per thread
 
-template <class C> void rescale(const ProjectedEntry& entry, int64_t n, const C* __restrict x, C* __restrict y) {
-  C top = 0;
-  for (int64_t k = 0; k < n; ++k) top = m::select(m::abs(x[k]) > top, m::abs(x[k]), top);
-  const C scale = scale_to_one(top);
+// Returns the largest absolute value that is a number.
+template <class C> C largest_size(int64_t n, const C* __restrict x) {
+  constexpr int64_t kLanes = 64 / sizeof(C);  // several maxima, because a single one would wait for each comparison
+  C tops[kLanes] = {}, top = 0;
+  int64_t k = 0;
+  for (; k + kLanes <= n; k += kLanes)
+    for (int64_t lane = 0; lane < kLanes; ++lane)
+      tops[lane] = m::select(m::abs(x[k + lane]) > tops[lane], m::abs(x[k + lane]), tops[lane]);
+  for (; k < n; ++k) top = m::select(m::abs(x[k]) > top, m::abs(x[k]), top);
+  for (const C each : tops) top = m::select(each > top, each, top);
+  return top;
+}
+
+// Returns the sum of the squares of x times a power of two. Squares of float are exact in float64, where they neither overflow nor
+// lose digits.
+double scaled_squares(int64_t n, const float* x, float scale, float*) {
+  return sum_of_squares<float>(n, x) * (double(scale) * double(scale));
+}
+double scaled_squares(int64_t n, const double* __restrict x, double scale, double* __restrict y) {
   for (int64_t k = 0; k < n; ++k) y[k] = x[k] * scale;
-  const Rescaling<C> rescaled(entry.limit(), scale, sum_of_squares<C>(n, y), entry.most(), entry.shortened());
+  return sum_of_squares<double>(n, y);
+}
+
+// Returns false if the vector stays as it is.
+template <class C> bool rescale(const ProjectedEntry& entry, int64_t n, const C* __restrict x, C* __restrict y) {
+  const C scale = scale_to_one(largest_size(n, x));
+  const Rescaling<C> rescaled(entry.limit(), scale, scaled_squares(n, x, scale, y), entry.most(), entry.shortened());
   for (int64_t k = 0; k < n; ++k) y[k] = rescaled(x[k]);
+  return !rescaled.keeps;
 }
 
 // mask: null, or the first byte of the vector's mask; the bytes are `step` apart.
@@ -59,31 +82,36 @@ template <class F> void visit_float(DType dtype, const F& f) {
 
 constexpr int64_t kBundle = 16;  // a cache line of float elements
 
+int64_t per_outer(const ProjectedEntry& entry) { return (entry.inner() + kBundle - 1) / kBundle; }
+int64_t bundles_of(const ProjectedEntry& entry) { return entry.outer() * per_outer(entry); }
+
 // Bundles of up to kBundle neighbouring vectors of one tensor, whose elements lie in the same cache lines if the vectors are strided.
 template <class C> class Bundles {
  public:
   explicit Bundles(const ProjectedEntry& entry) : entry_(entry), n_(entry.length()), step_(entry.inner()) {
     const int64_t room = n_ * std::min(kBundle, step_);
-    x_ = scratch_.take<C>(room), y_ = scratch_.take<C>(room), more_ = scratch_.take<C>(room);
+    in_place_ = step_ == 1 && entry.weights().dtype == storage_of(compute_of<C>);
+    staged_ = in_place_ ? nullptr : scratch_.take<C>(room);
+    y_ = scratch_.take<C>(room), more_ = entry.delta().data || entry.average().data ? scratch_.take<C>(room) : nullptr;
     delta_ = entry.delta().data ? scratch_.take<C>(room) : nullptr;
   }
-  static int64_t count(const ProjectedEntry& entry) { return entry.outer() * per_outer(entry); }
 
   void project(int64_t bundle) {
     const int64_t each = per_outer(entry_), inner = bundle % each * kBundle;
     first_ = bundle / each * n_ * step_ + inner;
     width_ = std::min(kBundle, step_ - inner);
-    read(entry_.weights(), x_);
+    if (!in_place_) read(entry_.weights(), staged_);
+    x_ = in_place_ ? entry_.weights().as<C>() + first_ : staged_;
+    bool changes = false;
     for (int64_t v = 0; v < width_; ++v) {
       const C* const x = x_ + v * n_;
-      if (entry_.limit() == Limit::simplex) make_distribution(n_, x, mask(v), step_, y_ + v * n_);
-      else rescale(entry_, n_, x, y_ + v * n_);
+      if (entry_.limit() == Limit::simplex) make_distribution(n_, x, mask(v), step_, y_ + v * n_), changes = true;
+      else changes |= rescale(entry_, n_, x, y_ + v * n_);
     }
-    finish();
+    if (changes) finish();  // Otherwise the update's kernel has written all that follows from the weights.
   }
 
  private:
-  static int64_t per_outer(const ProjectedEntry& entry) { return (entry.inner() + kBundle - 1) / kBundle; }
   const char* mask(int64_t v) const { return entry_.mask().data ? entry_.mask().data + first_ + v : nullptr; }
 
   void finish() {
@@ -140,26 +168,38 @@ template <class C> class Bundles {
   const ProjectedEntry entry_;
   const int64_t n_, step_;  // the elements of a vector, and their distance
   Scratch scratch_;
-  C *x_, *y_, *more_, *delta_;
+  bool in_place_;  // the weights are read where they are
+  const C* x_;
+  C *staged_, *y_, *more_, *delta_;
   int64_t first_, width_;  // of the bundle: the position of its first element, and the number of vectors
 };
 
-template <class C> void project_all(const ProjectedEntry& entry) {
-  const int64_t size = entry.length() * std::min(kBundle, entry.inner());
-  parallel_for(Bundles<C>::count(entry), std::max<int64_t>(1, kGrain / size), [&](int64_t begin, int64_t end) {
-    Bundles<C> bundles(entry);
-    for (int64_t bundle = begin; bundle < end; ++bundle) bundles.project(bundle);
-  });
+template <class C> void project_bundles(const ProjectedEntry& entry, int64_t begin, int64_t end) {
+  Bundles<C> bundles(entry);
+  for (; begin < end; ++begin) bundles.project(begin);
 }
 
 }  // namespace
 
 void project(const Launch& launch) {
-  for (int64_t t = 0; t < launch.ints[0]; ++t) {
+  const int64_t entries = launch.ints[0];
+  std::vector<int64_t> first(entries + 1);  // the number of the first bundle of each entry
+  int64_t elements = 0;
+  for (int64_t t = 0; t < entries; ++t) {
     const ProjectedEntry entry(launch, t);
-    if (compute_type(entry.weights().dtype) == Compute::f32) project_all<float>(entry);
-    else project_all<double>(entry);
+    first[t + 1] = first[t] + bundles_of(entry);
+    elements += entry.weights().size();
   }
+  const int64_t all = first[entries], each = elements / std::max<int64_t>(1, all);
+  parallel_for(all, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, each)), [&](int64_t begin, int64_t end) {
+    for (int64_t t = std::upper_bound(first.begin(), first.end(), begin) - first.begin() - 1; begin < end; ++t) {
+      const int64_t stop = std::min(end, first[t + 1]);
+      const ProjectedEntry entry(launch, t);
+      if (compute_type(entry.weights().dtype) == Compute::f32) project_bundles<float>(entry, begin - first[t], stop - first[t]);
+      else project_bundles<double>(entry, begin - first[t], stop - first[t]);
+      begin = stop;
+    }
+  });
 }
 
 // For each vector one addition less than there are terms.
