@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cpu/nontemporal.h"
 #include "cpu/pieces.h"
 #include "cpu/pool.h"
 #include "cpu/reduce.h"
@@ -164,8 +165,9 @@ void clear(Compute compute, int64_t n, const uint8_t* mask, void* elements) {
 }
 
 // Updates the elements [first, last) of one member of entry t, whose elements begin at `start`. gradients: see UpdateStep.
+// nontemporal: deltas are written so.
 void update_entry(const Launch& launch, const PreparedSet& prepared, int64_t t, int64_t start, int64_t first, int64_t last,
-                  const char* gradients) {
+                  const char* gradients, bool nontemporal) {
   const auto& op = static_cast<const HostUpdate&>(*static_cast<const Update*>(launch.table));
   const Entry entry(launch, t);
   const bool preview = launch.ints[2];
@@ -173,11 +175,12 @@ void update_entry(const Launch& launch, const PreparedSet& prepared, int64_t t, 
   const Compute compute = compute_type(dtype);
   const bool direct = dtype == storage_of(compute);
   const int64_t size = item_size(dtype), wide = compute_size(compute);
-  alignas(64) char staged[2][kBlockBytes], change[kBlockBytes], copies[kMaxSlots + 1][kBlockBytes];
+  alignas(64) char staged[2][kBlockBytes], change[kBlockBytes], copies[kMaxSlots + 1][kBlockBytes], moved[kBlockBytes];
   const DType given = entry.gradient().dtype;
   Reader gradient(gradients ? flat_view(gradients, given, last - first) : entry.gradient(), compute);
   const int64_t offset = gradients ? start + first : 0;
   const bool added_as_is = op.adds && entry.random_bits() < 0;
+  nontemporal = nontemporal && entry.delta().data;
   for (int64_t i = start + first; i < start + last; i += kBlock) {
     const int64_t n = std::min(kBlock, start + last - i);
     const auto at = [i](const View& view, int64_t bytes) { return view.data ? view.data + i * bytes : nullptr; };
@@ -190,7 +193,7 @@ void update_entry(const Launch& launch, const PreparedSet& prepared, int64_t t, 
     After after{prepared,
                 added_as_is ? const_cast<void*>(g) : change,
                 p,
-                at(entry.delta(), size),
+                nontemporal ? moved : at(entry.delta(), size),
                 nullptr,
                 nullptr,
                 entry.random_bits(),
@@ -203,11 +206,20 @@ void update_entry(const Launch& launch, const PreparedSet& prepared, int64_t t, 
     for (int k = 0; k < op.slots; ++k) slots[k] = changed(at(entry.slot(k), wide), wide, k);
     if (!added_as_is) op.loop[int(compute)](n, prepared.element, direct ? p : staged[0], g, slots, change);
     apply(dtype, n, after);
+    if (nontemporal) store_nontemporal(at(entry.delta(), size), moved, n * size);
     if (low && !preview) store(compute, entry.low().dtype, p, n, low, 2);
     if (!after.mask) continue;
     for (int k = 0; k < op.slots; ++k) clear(compute, n, after.mask, slots[k]);
     if (after.average) clear(compute, n, after.mask, after.average);
   }
+  if (nontemporal) nontemporal_fence();
+}
+
+int64_t bytes_of_deltas(const Launch& launch) {
+  int64_t bytes = 0;
+  for (int64_t t = 0; t < launch.ints[0]; ++t)
+    if (const View& delta = Entry(launch, t).delta(); delta.data) bytes += delta.bytes();
+  return bytes;
 }
 
 void update(const Launch& launch) {
@@ -293,6 +305,12 @@ std::vector<HostUpdate> host_updates() {
 
 namespace pb::cpu {
 
+UpdateStep::UpdateStep(const Launch& launch)
+    : launch_(launch),
+      skips_(kernels::skips(launch)),
+      nontemporal_(kernels::bytes_of_deltas(launch) >= kNontemporalBytes),
+      sets_(launch, !launch.ints[2] && !skips_) {}
+
 bool is_update(const Launch& launch) { return launch.kernel->run == kernels::update; }
 
 void UpdateStep::run(int64_t t, int64_t begin, int64_t end, const char* gradients) const {
@@ -303,7 +321,7 @@ void UpdateStep::run(int64_t t, int64_t begin, int64_t end, const char* gradient
     const int64_t member = i / size, stop = std::min(end, (member + 1) * size);
     const int64_t start = member * size;
     kernels::update_entry(launch_, sets_[t * members + member], t, start, i - start, stop - start,
-                          gradients ? gradients + (i - begin) * bytes : nullptr);
+                          gradients ? gradients + (i - begin) * bytes : nullptr, nontemporal_);
     i = stop;
   }
 }

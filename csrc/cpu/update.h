@@ -44,14 +44,13 @@ bool is_update(const Launch& launch);
 // A step of an update. The constructor begins it and advances the sets.
 class UpdateStep {
  public:
-  explicit UpdateStep(const Launch& launch)
-      : launch_(launch), skips_(kernels::skips(launch)), sets_(launch, !launch.ints[2] && !skips_) {}
+  explicit UpdateStep(const Launch& launch);
   // Updates the elements [begin, end) of entry t. gradients: those of these elements, if they are not in the launch's memory.
   void run(int64_t t, int64_t begin, int64_t end, const char* gradients = nullptr) const;
 
  private:
   const Launch& launch_;
-  const bool skips_;
+  const bool skips_, nontemporal_;  // deltas are larger than the caches
   const PreparedSets sets_;
 };
 
