@@ -107,6 +107,7 @@ def left_behind() -> dict[str, Any]:
         "listeners": listeners.stack, "record": listeners.record, "phase": door.state.phase, "scope": door.scope_now(),
         "profiles": door.profiling, "ledger": door.state.ledger, "recording": capturing.thread.recording,
         "draws": drawn.before, "alike": drawn.alike, "modes": door.state.modes, "mode": DROPOUT.training, "again": thread.again,
+        "replaced": door.state.replaced,
         "lock": _stream._lock._is_owned(),  # type: ignore[attr-defined]
     }
     return {name: value for name, value in state.items() if value}

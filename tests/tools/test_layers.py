@@ -34,6 +34,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("tensors.simulated", "tensors.gpu", "tensors.gpu_libraries"),
     ("tensors.leases",),
     ("tensors.devices", "tensors.dtypes", "tensors.transfers", "launch.door", "autodiff.stand_in", "tensors.capsules"),
+    ("launch.mode",),
     ("tensors.attached", "tensors.escape", "tensors.exchange", "autodiff.returned", "autodiff.shape_run"),
     ("tensors.tensor", "tensors.storage", "interop.namespace_info"),
     ("tensors.creation", "tensors.nested", "backends"),

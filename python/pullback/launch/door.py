@@ -54,6 +54,7 @@ Modes = dict[int, tuple[Any, bool]]  # Modules and whether they were in training
 class _Door(threading.local):
     def __init__(self) -> None:
         self.attention = _Attention()
+        self.replaced: Modes = {}  # modes that Modules have in this thread only
 
     phase: int = FORWARD
     scope: int = 0

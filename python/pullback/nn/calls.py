@@ -160,7 +160,7 @@ def _settings(module: Any) -> dict[str, Any]:
     found = {"training": module.training}
     for name, value in vars(module).items():
         parts = value if isinstance(value, tuple) else (value,)
-        if name not in ("_path", "_places") and all([isinstance(x, (str, int, float, type(None))) for x in parts]):
+        if name not in ("training", "_path", "_places") and all([isinstance(x, (str, int, float, type(None))) for x in parts]):
             found[name] = value
         elif isinstance(value, FunctionType):
             found[name] = value.__code__  # of a lambda, which each model makes anew

@@ -18,6 +18,7 @@ from ..interop.gate import explain_arguments
 from ..interop.unknown_names import HintingABC, attach_hints
 from ..interop.wrong_calls import explain_not_callable, misfit, refused_by
 from ..launch import capturing, door
+from ..launch.mode import Mode
 from ..ops._shapes import flag
 from ..printable import printable
 from ..tensors import devices, dtypes
@@ -79,9 +80,21 @@ def _path_after(deep: list[Module], path: str) -> str:
     return path
 
 
+class ModuleClass(HintingABC):
+    """Metaclass of Module. The mode of new instances is set in the body of a class."""
+
+    training: bool
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        if name != "training":
+            super().__setattr__(name, value)
+        elif value is not cls.training:  # a dataclass sets the default once more
+            raise PullbackError(f"{cls.__name__}.training of the class is that of new instances. Call net.train() or net.eval().")
+
+
 @explain_arguments
 @attach_hints
-class Module(metaclass=HintingABC):
+class Module(metaclass=ModuleClass):
     """Base class of layers and networks. In `__init__`, set Parameters, Modules, or lists, tuples and dicts of them as attributes
     (there is no base `__init__` to call), and write `forward`. A transform of a layer, such as `pb.checkpoint(layer)`, may stand in
     the place of the layer, and so may a transform of a layer's method. A lambda or a `functools.partial` hides the layer in it.
@@ -93,12 +106,19 @@ class Module(metaclass=HintingABC):
     Parameters are named by their path, such as `"encoder.layers.0.weight"`. A Parameter without a name gets its path as its name.
     """
 
-    training: bool = True
+    training: bool = Mode(True)  # type: ignore[assignment]
     _path: str = ""  # from the outermost Module, for profiles
     _places: Mapping[str, Mapping[str, int]] = MappingProxyType({})  # serials of Parameters in containers, by attribute and path
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
-        return capturing.made(object.__new__(cls))
+        made = object.__new__(cls)
+        vars(made)["training"] = cls.training  # from the start, so that a captured function finds each mode in one place
+        return capturing.made(made)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if isinstance(default := vars(cls).get("training"), bool):
+            type.__setattr__(cls, "training", Mode(default))
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         """Returns what a copy or a pickle is made of, which includes the mode and the settings.
@@ -109,6 +129,8 @@ class Module(metaclass=HintingABC):
         if capturing.thread.recording is not None:
             capturing.thread.recording.copies(self)
         made_of: Any = super().__reduce_ex__(protocol)
+        if id(self) in door.state.replaced and isinstance(made_of[2], dict):
+            made_of = (*made_of[:2], {**made_of[2], "training": self.training}, *made_of[3:])
         deep = [module for _, module, level in walk_levels(self, "", DEEP) if level == DEEP]
         if not deep or not isinstance(made_of[2], dict):
             return made_of

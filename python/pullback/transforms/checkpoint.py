@@ -229,36 +229,27 @@ class Noted(Kept):
 
 
 class Rewound(Kept):
-    """Sets these generators and Modules to these states and modes while entered, and restores the present ones afterwards.
+    """While entered, generators and Modules have these states and modes in this thread, and in no other.
 
     The draws differ from example to example only in `batches`, which ran the first time, and in batches that begin inside.
     """
 
     def __init__(self, states: dict[Any, Any], modes: door.Modes, batches: Sequence[Batch]) -> None:
-        self._states, self._modes, self._batches = states, list(modes.values()), batches
+        self._states, self._modes, self._batches = states, modes, batches
         self._outside = drawn.before, drawn.alike, drawn.memories, drawn.again
-        self._modes_now, self._again = [(module, module.training) for module, _ in self._modes], thread.again
+        self._replaced, self._again = door.state.replaced, thread.again
 
     def _begin(self) -> None:
         drawn.before, drawn.alike = (), tuple([batch for batch in _running() if batch not in self._batches])
         drawn.memories = {}
         thread.again = True
         drawn.again = {**drawn.again, **{generator: generator.repeated(state) for generator, state in self._states.items()}}
-        if (recording := capturing.thread.recording) is not None:
-            for module, _ in self._modes:
-                recording.sets(module, "training")  # replays are valid in each mode: the first run's modes are set here
-        _set_modes(self._modes)
+        door.state.replaced = {**door.state.replaced, **self._modes}
 
     def _end(self) -> None:
         drawn.before, drawn.alike, drawn.memories, drawn.again = self._outside
         thread.again = self._again
-        _set_modes(self._modes_now)
-
-
-def _set_modes(modes: Sequence[tuple[Any, bool]]) -> None:
-    for module, mode in modes:
-        if module.training != mode:
-            module.training = mode
+        door.state.replaced = self._replaced
 
 
 # ---- updates that do not affect the result

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from ...function_wrapper import FunctionWrapper, innermost
 from ...launch import capturing
+from ...launch.mode import Mode
 from ...tensors.attached import attached
 from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor
@@ -342,16 +343,17 @@ class Reading:
         entry = looked_up(kind, name)
         if isinstance(entry, MemberDescriptorType) and kind is not value:
             return Location(SLOT, value, (entry,)), slot(entry, value)
-        of_class = kind is value or hasattr(type(entry), "__set__")  # of a property: what it runs is seen as a function
+        own = entry is NOTHING or not hasattr(type(entry), "__get__") or (isinstance(entry, Mode) and kind is not value)
+        # What a property runs is seen as a function.
+        of_class = kind is value or (hasattr(type(entry), "__set__") and not own)
         place, attributes = Location(ATTRIBUTE, value, (name,)), None if of_class else attributes_of(value)
-        plain = entry is NOTHING or not hasattr(type(entry), "__get__")
         if attributes is None:
             if is_of_library(kind):  # nobody changes these
-                return (None, entry) if plain else None
+                return (None, entry) if own else None
             place = Location(ENTRY, kind, (name,))
         elif name in attributes:
             return place, attributes[name]
-        if plain:
+        if own:
             return place, entry
         if methods:
             self._know(entry)
