@@ -93,6 +93,18 @@ def test_a_simd_level_above_the_machines_is_refused() -> None:
     assert "PULLBACK_SIMD" in done.stderr
 
 
+@pytest.mark.parametrize("missing", ["_cpu_v2", "_level"])
+def test_a_simd_level_that_is_not_installed_is_an_error(missing: str) -> None:
+    """Without the error, every op would run in NumPy, and nothing would be recorded."""
+    if not native.simd_level().startswith("x86-64-v"):
+        pytest.skip(f"no level of x86-64 runs here: {native.simd_level()}")
+    without = f"import sys; sys.modules['pullback.{missing}'] = None; import pullback"
+    done = run(without, PULLBACK_SIMD="v2", PULLBACK_BACKEND="")
+    reason = "there is no module _cpu_v2" if missing == "_cpu_v2" else "this installation has no native kernels"
+    assert f"ImportError: PULLBACK_SIMD asks for the kernels of x86-64-v2, but {reason}. Compile them" in done.stderr
+    assert run(without, PULLBACK_SIMD="v2", PULLBACK_BACKEND="reference").returncode == 0
+
+
 def test_import_never_needs_a_gpu() -> None:
     code = "import pullback as pb; why = pb.cuda.why_not(); print(pb.cuda.is_available(), why is None or ' ' in why)"
     done = run(code, CUDA_VISIBLE_DEVICES="", PULLBACK_DEVICE="")

@@ -25,15 +25,26 @@ def _load(name: str) -> tuple[Any, str | None]:
 def _choose() -> tuple[Any, str | None]:
     """Returns the module of the highest level that is built and supported here, or (None, the reason). Raises ImportError."""
     wanted = variables.simd_level()  # read first, so that an invalid level raises even if no module was built
+    module, reason = _find(wanted)
+    if module is None and wanted is not None:
+        raise variables.invalid(
+            f"PULLBACK_SIMD asks for the kernels of x86-64-v{wanted}, but {reason}. Compile them (README, Installation) or unset it."
+        )
+    return module, reason
+
+
+def _find(wanted: int | None) -> tuple[Any, str | None]:
+    """Returns what `_choose` does. wanted: the level, or None for the highest one."""
     detector, reason = _load("_level")
     if detector is None:
         return None, reason
     supported = detector.level()
+    if wanted is not None and wanted > supported:
+        here = f"v{supported}" if supported else "no such level"
+        raise variables.invalid(f"PULLBACK_SIMD asks for x86-64-v{wanted}, but this processor has {here}. Unset it.")
     if not supported:
         module, reason = _load("_cpu_generic")
         return module, reason
-    if wanted is not None and wanted > supported:
-        raise variables.invalid(f"PULLBACK_SIMD asks for x86-64-v{wanted}, but this processor has v{supported}. Unset it.")
     reasons: list[str] = []
     for level in LEVELS if wanted is None else (wanted,):
         if level <= supported:
