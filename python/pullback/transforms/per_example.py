@@ -76,7 +76,9 @@ class PerExampleGradient(FunctionWrapper[..., Any]):
 def _check_memory(args: tuple[Any, ...], axes: Sequence[int | None]) -> None:
     """Raises OutOfMemoryError if there is no room for a gradient for each example."""
     shared = [x for x, axis in zip(args, axes) if axis is None for x in flatten(x)[0] if isinstance(x, Tensor)]
-    counts = [np.shape(x)[0] for x, axis in zip(args, axes) if axis == 0 for x in flatten(x)[0] if np.ndim(x)]
+    leaves = [x for x, axis in zip(args, axes) if axis == 0 for x in flatten(x)[0]]
+    shapes = [x.shape if isinstance(x, Tensor) else np.shape(x) for x in leaves]  # NumPy would copy a tensor to the host
+    counts = [shape[0] for shape in shapes if shape]
     if shared and counts:
         check_memory(
             "per_example_grad", f"the gradients of {max(counts):,} examples", max(counts) * sum([x.nbytes for x in shared]),
