@@ -66,11 +66,22 @@ bool same_items(PyObject* container, PyObject* snapshot) {
   if (PyDict_Check(container)) {
     if (PyDict_GET_SIZE(container) * 3 != size) return false;
     Py_ssize_t next = 0, k = 0;
-    for (PyObject *key, *value; PyDict_Next(container, &next, &key, &value); k += 3) {
+    const auto same = [&](PyObject* key, PyObject* value) {
       PyObject* before = PyTuple_GET_ITEM(items, k);
-      if (key != before && !(PyUnicode_CheckExact(key) || PyLong_CheckExact(key) ? same_value(key, before) : false))
-        return false;
-      if (!holds(value, int(PyLong_AsLong(PyTuple_GET_ITEM(items, k + 1))), PyTuple_GET_ITEM(items, k + 2))) return false;
+      if (key != before && !((PyUnicode_CheckExact(key) || PyLong_CheckExact(key)) && same_value(key, before))) return false;
+      k += 3;
+      return holds(value, int(PyLong_AsLong(PyTuple_GET_ITEM(items, k - 2))), PyTuple_GET_ITEM(items, k - 1));
+    };
+    if (PyODict_Check(container)) {  // its order stands beside the dict
+      const Owned keys(PyODict_Type.tp_iter(container));
+      for (;;) {
+        const Owned key(PyIter_Next(keys.object));
+        if (!key.object) return k == size;
+        if (k == size || !same(key.object, PyDict_GetItemWithError(container, key.object))) return false;
+      }
+    }
+    for (PyObject *key, *value; PyDict_Next(container, &next, &key, &value);) {
+      if (!same(key, value)) return false;
     }
     return true;
   }

@@ -6,7 +6,6 @@ pages on `torch.compile`. `benchmarks/footguns.py` runs the traps that several l
 
 from __future__ import annotations
 
-import functools
 import gc
 import sys
 import types
@@ -164,11 +163,6 @@ def test_items_of_lists_and_dicts() -> None:
 def test_a_list_that_is_looped_over() -> None:
     gains = [Settings(2.0)]
     follows(lambda x: sum(x * s.p for s in gains), lambda: gains.append(Settings(3.0)), lambda: setattr(gains[0], "p", 5.0))
-
-
-def test_the_order_of_a_dict() -> None:
-    gains = {"a": 2.0, "b": 3.0}
-    follows(lambda x: functools.reduce(lambda h, g: h * g + 1, gains.values(), x), lambda: gains.update(a=gains.pop("a")))
 
 
 def test_an_item_of_a_large_list_by_a_constant_index() -> None:

@@ -9,6 +9,7 @@ import operator
 import sys
 import types
 import warnings
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -122,6 +123,41 @@ def test_attributes_that_a_getter_or_a_dataclass_names() -> None:
     follows(lambda x: x * operator.attrgetter("p")(cfg), lambda: setattr(cfg, "p", 4.0))
     follows(lambda x: x * dataclasses.asdict(gains)["p"], lambda: setattr(gains, "p", 3.0))
     follows(lambda x: x * dataclasses.astuple(gains)[0], lambda: setattr(gains, "p", 4.0))
+
+
+class Ordered(collections.OrderedDict[str, float]):
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("a comparison runs a method of the user's")
+
+
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict, collections.defaultdict, collections.UserDict, Ordered])
+def test_the_order_of_a_dict(kind: Any) -> None:
+    gains = kind()
+    gains.update(a=2.0, b=3.0)
+    shown, values, settings = types.MappingProxyType(gains), gains.values(), Settings([gains])
+
+    def turn() -> None:
+        gains["a"] = gains.pop("a")
+
+    def move() -> None:
+        gains.move_to_end("a") if isinstance(gains, collections.OrderedDict) else turn()
+
+    def composed(x: Any, gains: Iterable[float]) -> Any:
+        return functools.reduce(lambda h, g: h * g + 1, gains, x)
+
+    follows(lambda x: composed(x, gains.values()), turn, turn, move)
+    follows(lambda x: composed(x, settings.p[0].values()), turn, turn, move)
+    follows(lambda x: composed(x, shown.values()), turn, turn, move)
+    follows(lambda x: composed(x, values), turn, turn, move)
+
+
+class Queue(collections.deque[float]):
+    pass
+
+
+def test_items_of_a_queue_of_a_derived_class() -> None:
+    gains = Queue([2.0, 3.0])
+    follows(lambda x: functools.reduce(lambda h, g: h * g + 1, gains, x), lambda: gains.rotate(1), lambda: gains.append(2.0))
 
 
 def test_items_of_wrapped_containers() -> None:

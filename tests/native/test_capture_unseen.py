@@ -6,7 +6,6 @@ import array
 import os
 import sys
 import time
-import types
 import weakref
 from pathlib import Path
 from typing import Any
@@ -73,12 +72,16 @@ def test_contents_of_a_large_list_cannot_be_seen() -> None:
     unseen(lambda x: x * sum(gains), lambda: gains.__setitem__(500, 2.0))
 
 
-def test_items_of_arrays_of_bytes_and_proxies_cannot_be_seen() -> None:
-    numbers, raw, items = array.array("d", [2.0]), bytearray([2]), {"p": 2.0}
-    proxy = types.MappingProxyType(items)
+def test_items_of_arrays_of_bytes_cannot_be_seen() -> None:
+    numbers, raw = array.array("d", [2.0]), bytearray([2])
     unseen(lambda x: x * numbers[0], lambda: numbers.__setitem__(0, 3.0))
     unseen(lambda x: x * raw[0], lambda: raw.__setitem__(0, 3))
-    unseen(lambda x: x * proxy["p"], lambda: items.update(p=3.0))
+
+
+def test_a_special_method_that_a_class_gets_cannot_be_seen() -> None:
+    settings = Settings(2.0)
+    unseen(lambda x: x * (2 if settings else 3), lambda: setattr(Settings, "__bool__", lambda self: False))
+    del Settings.__bool__
 
 
 def test_a_new_global_that_hides_a_builtin_cannot_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ class ShapeRun(Kept):
     def sets(self, owner: Any, name: str) -> None:
         """Does nothing: no recording is kept that could become invalid."""
 
-    def copies(self, module: Any) -> None:
+    def fact(self, owner: Any, name: str) -> None:
         """Does nothing: no recording is kept that could become invalid."""
 
     def note(self, tensor: Any) -> None:

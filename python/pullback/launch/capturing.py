@@ -67,8 +67,8 @@ class Recording(Protocol):
         """Receives that pullback sets an attribute of this object for a time, so that its present value is no condition."""
         ...
 
-    def copies(self, module: Any) -> None:
-        """Adds the condition that the attributes of this Module, which is copied, are what they are now."""
+    def fact(self, owner: Any, name: str) -> None:
+        """Adds the condition that an attribute of this object, which pullback reads for the user, is what it is now."""
         ...
 
     def note(self, tensor: Any) -> None:

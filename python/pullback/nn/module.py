@@ -126,8 +126,10 @@ class Module(metaclass=ModuleClass):
         A pickle calls itself for each level. The Modules that are far inside are therefore written before those around them.
         """
         door.note_mode(self)
-        if capturing.thread.recording is not None:
-            capturing.thread.recording.copies(self)
+        if (recording := capturing.thread.recording) is not None:
+            for name in vars(self):
+                if name not in ("_path", "_places"):  # for profiles and messages
+                    recording.fact(self, name)
         made_of: Any = super().__reduce_ex__(protocol)
         if id(self) in door.state.replaced and isinstance(made_of[2], dict):
             made_of = (*made_of[:2], {**made_of[2], "training": self.training}, *made_of[3:])
@@ -383,7 +385,8 @@ class Module(metaclass=ModuleClass):
 
 
 def _give_name(p: Parameter, path: str, module: Any) -> None:
-    if p.name is None or (isinstance(p.name, Path) and f".{path}".endswith(f".{p.name}")):
+    name = p.storage.name
+    if name is None or (isinstance(name, Path) and f".{path}".endswith(f".{name}")):
         p.name = Path(path)
         p.storage.paths = WeakMethod(module._every_path)
 

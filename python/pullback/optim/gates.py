@@ -64,11 +64,11 @@ def update_each(opt: Any, tape: Tape, loss: Tensor) -> None:
 
     def update(position: int, g: Tensor) -> None:
         p = parameters[position]
-        before = p.version
+        before = p.storage.version
         try:
             _update_one(opt, position, g)
         finally:
-            if p.version != before:  # A constraint may raise after the update.
+            if p.storage.version != before:  # A constraint may raise after the update.
                 waiting.discard(position)
 
     try:

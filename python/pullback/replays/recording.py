@@ -97,11 +97,10 @@ class Recording(Kept):
         """Makes the recording valid for each value of an attribute, because the run itself sets it for a time."""
         self._set[id(owner), name] = owner
 
-    def copies(self, module: Any) -> None:
-        """Makes the recording valid only while the attributes of a Module that it copies are what they are."""
-        for name in vars(module) if module not in self.made else ():
-            if name not in ("_path", "_places"):  # for profiles and messages
-                self.watch.read(module, name)
+    def fact(self, owner: Any, name: str) -> None:
+        """Makes the recording valid only while an attribute is what it is."""
+        if owner not in self.made:
+            self.watch.read(owner, name)
 
     def note(self, tensor: Any) -> None:
         """Notes a tensor that Python has made, perhaps over an array that each replay reads in place."""

@@ -86,6 +86,8 @@ class Parameter(Tensor):
 
     @property
     def name(self) -> str | None:
+        if capturing.thread.recording is not None:
+            capturing.thread.recording.fact(self, "name")
         return self.storage.name
 
     @name.setter
@@ -95,6 +97,8 @@ class Parameter(Tensor):
     @property
     def version(self) -> int:
         """The number of changes in place so far."""
+        if capturing.thread.recording is not None:
+            capturing.thread.recording.fact(self, "version")
         return self.storage.version
 
     def assign(self, value: ArrayLike) -> Self:
@@ -124,7 +128,7 @@ class Parameter(Tensor):
     def label(self) -> str:
         """Returns the Parameter's name for messages."""
         kind = type(self).__name__
-        return f'{kind} "{self.name}"' if self.name else f"an unnamed {kind} of shape {self.shape}"
+        return f'{kind} "{self.storage.name}"' if self.storage.name else f"an unnamed {kind} of shape {self.shape}"
 
     def _title(self) -> str:
         return f'{type(self).__name__} "{self.name}" ' if self.name else type(self).__name__
@@ -133,7 +137,7 @@ class Parameter(Tensor):
         return printable(repr(self))
 
     def __copy__(self) -> Parameter:
-        copy = Parameter(self.array, self.name, self.trainable, self.constraint)
+        copy = Parameter(self.array, self.storage.name, self.trainable, self.constraint)
         copy.__class__ = type(self)  # a copy of a Buffer is a Buffer
         copy.storage.kind = self.storage.kind
         return copy

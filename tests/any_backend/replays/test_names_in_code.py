@@ -251,17 +251,6 @@ def test_the_names_of_long_programs_are_found_too() -> None:
     assert loads == {("g", 0), ("self", 0), ("self", 301), *[("self", k) for k in range(1, 301)]}
 
 
-def test_the_chain_that_a_function_returns_is_known() -> None:
-    def returned(body: str) -> str | None:
-        chain = names_in(code_of(f"def f(self, k):\n {body}")).returned
-        return text(chain) if chain else None
-
-    assert returned("return self.a.b") == "self.a.b"
-    assert returned("c = self.a\n return c") == "self.a"
-    for body in ("return self.a + 1", "if k: return self.a\n return self.b", "return self.a()", "pass", "return k(self.a)"):
-        assert returned(body) is None, body
-
-
 @pytest.mark.parametrize("module", [argparse, ast, asyncio.base_events, dataclasses, inspect, tarfile, typing])
 def test_every_code_object_has_names(module: Any) -> None:
     for code in codes(compile(inspect.getsource(module), "source", "exec")):

@@ -8,7 +8,7 @@ allows one, so a recording keeps no model alive, and an object that is gone is a
 from __future__ import annotations
 
 import sys
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 from weakref import ref
@@ -38,7 +38,9 @@ class Location(NamedTuple):
 
 def is_container(value: Any) -> bool:
     """True if a value is compared by its items. A subclass may iterate in Python, which a comparison must not run."""
-    return isinstance(value, (dict, list, tuple)) or type(value) in (set, frozenset, deque)
+    return isinstance(value, (dict, list, tuple)) or (
+        isinstance(value, (set, frozenset, deque)) and type(value).__iter__ in (set.__iter__, frozenset.__iter__, deque.__iter__)
+    )
 
 
 def frozen(value: Any, around: tuple[Any, ...] = ()) -> tuple[int, Any]:
@@ -58,7 +60,8 @@ def frozen(value: Any, around: tuple[Any, ...] = ()) -> tuple[int, Any]:
         return SAME, value
     around = (*around, value)
     if isinstance(value, dict):
-        items = [part for key, x in dict.items(value) for part in (key, *frozen(x, around))]
+        pairs = OrderedDict.items(value) if isinstance(value, OrderedDict) else dict.items(value)  # no method of a derived class
+        items = [part for key, x in pairs for part in (key, *frozen(x, around))]
     else:
         items = [part for x in value for part in frozen(x, around)]
     return ITEMS, (kind, tuple(items))
@@ -99,6 +102,7 @@ class _Group:
     def __init__(self, read: int, holder: Any) -> None:
         self.read = read
         self.holder = _identity(holder)[1] if read in (ATTRIBUTE, CELL, SLOT, ENTRY) else holder
+        self.kind = ref(type(holder))
         self.facts: dict[tuple[Any, ...], Fact] = {}
 
     def is_of(self, holder: Any) -> bool:
@@ -175,11 +179,17 @@ class Table:
         group = self._groups.get((place.read, id(place.holder)))
         return group is not None and group.is_of(place.holder)
 
-    def drop_temporary(self) -> None:
-        """Drops the facts of objects that only this table has kept alive."""
-        for key, group in list(self._groups.items()):
-            if group.is_abandoned():
-                del self._groups[key], group
+    def drop_temporary(self, value_at: Callable[[Location], Any]) -> None:
+        """Drops the facts of objects that only this table has kept alive. What they have from their classes, these have."""
+        while abandoned := [key for key, group in self._groups.items() if group.is_abandoned()]:  # a group may hold other holders
+            for key in abandoned:
+                group = self._groups.pop(key)
+                kind = group.kind() if group.read == ATTRIBUTE else None
+                for path, fact in group.facts.items() if kind is not None else ():
+                    place = Location(ENTRY, kind, path)
+                    if (x := value_at(place)) is not NOTHING or fact.how == ABSENT:
+                        self.note(place, x, fact.label, fact.uses)
+                del group
 
     def changed(self) -> list[Fact]:
         """Returns the facts that no longer hold, and forgets the guesses among them."""

@@ -6,9 +6,9 @@ import functools
 import sys
 import sysconfig
 from collections import ChainMap, UserDict, UserList
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import FrameType, FunctionType, MethodType, ModuleType, WrapperDescriptorType
+from types import CodeType, FrameType, FunctionType, MethodType, ModuleType, WrapperDescriptorType
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +17,6 @@ from ...launch.made import MadeOutside
 from ...tensors.attached import attached
 from ...tensors.tensor import Tensor
 from .facts import ATTRIBUTE, CELL, ENTRY, ITEM, MOST, NAME, NOTHING, SLOT, Contents, Location
-from .names import ChainStep, names_in
 
 CLOSED: Final = (Tensor, np.ndarray, np.generic)  # classes whose attributes are not looked into
 _INSTALLED: Final = tuple(
@@ -59,8 +58,12 @@ def is_library(name: str, file: str | None) -> bool:
 
 
 @functools.lru_cache(1024)
+def _is_library(name: str) -> bool:
+    return is_library(name, getattr(sys.modules.get(name), "__file__", None))
+
+
 def is_of_library(kind: type) -> bool:
-    return is_library(kind.__module__, getattr(sys.modules.get(kind.__module__), "__file__", None))
+    return _is_library(kind.__module__)
 
 
 def content(cell: Any) -> Any:
@@ -114,16 +117,30 @@ def looked_up(kind: type, name: str) -> Any:
     return NOTHING
 
 
+def methods_with(code: CodeType, kind: type) -> Iterator[tuple[int, str, Any]]:
+    """Yields the methods and properties of a class that run this code: the number of the base that has it, its name and itself."""
+    for depth, holder in enumerate(kind.__mro__):
+        for name in [code.co_name] if is_of_library(holder) else list(vars(holder)):
+            entry = vars(holder).get(name)
+            if any([getattr(x, "__code__", None) is code for x in (entry, wrapped_in(entry))]):
+                yield depth, name, entry
+
+
 def is_closed(value: Any) -> bool:
     """True for an object whose attributes are read by chains only. pullback's own objects tell of changes themselves."""
-    ours = type(value).__module__.partition(".")[0] == "pullback" and not isinstance(value, attached.Module)
-    return ours or isinstance(value, (type, ModuleType, FunctionType, MadeOutside, *CLOSED))
+    if isinstance(value, (type, *CLOSED)):
+        return is_of_library(value if isinstance(value, type) else type(value))
+    return _is_ours(value, attached.Module) or isinstance(value, (ModuleType, FunctionType, MadeOutside))
 
 
 def is_plain(value: Any) -> bool:
     """True for an argument that has no attributes that could change."""
-    ours = type(value).__module__.partition(".")[0] == "pullback" and not isinstance(value, (attached.Module, MadeOutside))
-    return ours or value is None or isinstance(value, (bool, int, float, complex, str, bytes, Tensor, np.generic))
+    plain = value is None or isinstance(value, (bool, int, float, complex, str, bytes, Tensor, np.generic))
+    return (plain and is_of_library(type(value))) or _is_ours(value, (attached.Module, MadeOutside))
+
+
+def _is_ours(value: Any, but: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "pullback" and not isinstance(value, but)
 
 
 def has_variables(function: FunctionType, local: Mapping[str, Any]) -> bool:
@@ -135,15 +152,6 @@ def has_variables(function: FunctionType, local: Mapping[str, Any]) -> bool:
 def is_wrapper(value: Any) -> bool:
     """True for an object of `collections` that keeps its items in attributes: a UserDict, a UserList, a ChainMap."""
     return isinstance(value, (UserDict, UserList, ChainMap))
-
-
-def returned_by(value: Any, name: str) -> tuple[ChainStep, ...] | None:
-    """Returns the steps from an object to what a property returns, if that is one of the object's attributes."""
-    entry = looked_up(type(value), name)
-    if not isinstance(entry, property) or type(entry.fget) is not FunctionType:
-        return None
-    chain = names_in(entry.fget.__code__).returned
-    return chain.steps if chain is not None and chain.root == "argument" else None
 
 
 def wrapped_in(value: Any) -> Any:

@@ -55,8 +55,8 @@ class Names(NamedTuple):
     loads: frozenset[Chain]
     stores: frozenset[Chain]
     counters: frozenset[Chain]
-    returned: Chain | None  # what the code returns, if that is always the same chain
     attributes: frozenset[str]  # names of the attributes that it reads of objects which no chain tells
+    asked: frozenset[str]  # the names that it gives to getattr or hasattr
     is_constant: (
         bool  # True if each run reads the same chains, because none begins at an argument or a variable of another function
     )
@@ -81,8 +81,8 @@ def names_in(code: CodeType) -> Names:
             frozenset(loads | updates),
             frozenset(stores | updates),
             frozenset(counters),
-            reader.returned(),
             frozenset(reader.attributes),
+            frozenset(reader.asked),
             all([c.root in ("global", "import") for c in loads | stores | updates | counters]),
         )
     return names
@@ -144,7 +144,7 @@ class _Reader:
         self.functions: list[tuple[CodeType, dict[str, Chain]]] = []  # each with its roots: what its names are in this code
         self.cells: set[str] = set()
         self.attributes: set[str] = set()
-        self.results: list[object] = []  # what it returns, as far as that is known
+        self.asked: set[str] = set()
         # CPython 3.12 and later run a comprehension as a loop in the code itself, where its variables hide others of the same name.
         self.scopes: list[tuple[str, str]] = []  # (name, name without a double) of the variables of the comprehensions around
         self.ends: dict[str, int] = {}  # offset of the end of the loop, for each of the names without a double
@@ -182,11 +182,6 @@ class _Reader:
             elif n > 0:
                 self.attributes.update(chain.attributes())
         return result
-
-    def returned(self) -> Chain | None:
-        """Returns the chain that the code returns at its only end, or None."""
-        chain = self.results[0] if len(self.results) == 1 else None
-        return self.resolved(chain) if isinstance(chain, Chain) else None
 
     def resolved(self, chain: Chain) -> Chain | None:
         """Returns a chain with its aliases expanded. Returns None if it begins at another local variable."""
@@ -248,9 +243,6 @@ class _Reader:
             for _, unique in self.scopes:
                 self.ends.setdefault(unique, i.argval if op == "FOR_ITER" else i.offset)
             stack[-1:] = [None, stack[-1].then(_EACH) if isinstance(stack[-1], Chain) else None]
-        elif op in ("RETURN_VALUE", "RETURN_CONST"):
-            self.results.append(stack[-1] if op == "RETURN_VALUE" else None)
-            stack.clear()
         elif op == "IMPORT_NAME":  # a relative import is not followed
             level, names = stack[-2:]
             absolute = level == ChainStep("item", 0)
@@ -270,7 +262,10 @@ class _Reader:
         elif op in _CALLS:
             self.call(i.arg or 0)
         elif op != "GET_ITER":  # an iterator is followed as its iterable
-            self.attributes.update(stack[-1].key if op == "MATCH_CLASS" and isinstance(stack[-1], ChainStep) else ())
+            if op == "MATCH_CLASS":
+                self.attributes.update(("__match_args__",), stack[-1].key if isinstance(stack[-1], ChainStep) else ())
+            elif op.startswith("LOAD_SUPER"):
+                self.attributes.add(i.argval)
             stack.clear()
 
     def call(self, count: int) -> None:
@@ -281,6 +276,8 @@ class _Reader:
             if isinstance(roots, dict) and isinstance(x, Chain):
                 roots[".0"] = x
         function, owner, name = self.stack[-1 - count], self.stack[-max(count, 1)], self.stack[1 - max(count, 2)]
+        if count > 1 and function in _ATTRIBUTES and isinstance(name, ChainStep):
+            self.asked.add(name.key)
         if count > 1 and function in _ATTRIBUTES and isinstance(owner, Chain) and isinstance(name, ChainStep):
             self.uses["load", owner] -= 1
             self.stack[-1 - count :] = []

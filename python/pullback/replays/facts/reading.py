@@ -10,12 +10,13 @@ from __future__ import annotations
 import builtins
 import functools
 import gc
+import inspect
 import io
 import operator
 import sys
 from collections.abc import Iterable, Mapping
-from types import CodeType, FrameType, FunctionType, MemberDescriptorType, ModuleType
-from typing import Any, Final
+from types import CodeType, FrameType, FunctionType, MappingProxyType, MemberDescriptorType, ModuleType
+from typing import Any, Final, get_origin
 
 from ...function_wrapper import FunctionWrapper, innermost
 from ...launch import capturing
@@ -58,7 +59,7 @@ from .lookup import (
     item,
     items,
     looked_up,
-    returned_by,
+    methods_with,
     slot,
     value_at,
     wrapped_in,
@@ -70,6 +71,8 @@ _NUMBERS: Final = frozenset(
     ("all", "any", "argmax", "argmin", "dot", "item", "max", "mean", "min", "prod", "std", "sum", "tolist", "var")
 )
 _FORM: Final = ("dtype", "ndim", "shape", "size", "T")  # attributes of an array that do not depend on its elements
+_OF_A_DICT: Final = (MappingProxyType, *[type(f({})) for f in (dict.keys, dict.values, dict.items)])  # what shows its items
+_SUPER: Final = frozenset(["super"])
 OBJECTS: Final = 1000  # objects whose attributes are looked up by name alone
 
 
@@ -92,7 +95,9 @@ class Reading:
         self._made: list[Any] = []  # the objects whose `__init__` ran
         self._objects: dict[int, tuple[Any, str]] = {}  # by id, the objects that were met, with their labels
         self._names: set[str] = set()  # the attributes that the functions read of objects which no chain tells
+        self._asked: set[str] = set()  # those that an object may lack
         self.codes: list[CodeType] = []  # the code that was read
+        self.defines = False  # True if the body of a class ran
         self.generators = hosts.States()
         self.iterators: list[tuple[Location, str]] = []
         self.arrays = Arrays(copies)
@@ -104,6 +109,7 @@ class Reading:
         library = is_frame_of_library(frame)
         if (library and not is_frame_of_method(frame)) or frame.f_globals.get("__name__", "").startswith("namedtuple_"):
             return False
+        self.defines |= not code.co_flags & inspect.CO_OPTIMIZED
         names = names_in(code)
         if id(code) in self._read and names.is_constant:
             return True
@@ -113,14 +119,18 @@ class Reading:
         given = {name: local.get(name, NOTHING) for root, name in roots if root == "argument"}
         variables = [local.get(name, NOTHING) for root, name in roots if root == "free"]
         objects = [*[x for x in given.values() if not is_plain(x)], *variables]
-        if code.co_argcount and code.co_name != "<lambda>" and not library:
+        if code.co_argcount and not library:
             first = (local or frame.f_locals).get(code.co_varnames[0], NOTHING)
             if code.co_name == "__init__":
                 self._made.append(first)
-            elif not self._is_made(first):
-                self._object(first, type(first).__name__)
-                self._method(first, code)
-        if not library and not names.attributes <= self._names:
+            made = self._is_made(first)
+            self._object(type(first) if made else first, type(first).__name__)
+            for base in type(first).__mro__ if mentions(code, _SUPER) else ():
+                self._object(base, base.__name__)
+            self._method(first, code, made)
+        self._names -= names.asked - self._asked
+        self._asked |= names.asked
+        if not library:
             self._read_everywhere(names.attributes)
         before = self._read.setdefault(id(code), [])
         if any([len(others) == len(objects) and all([a is b for a, b in zip(objects, others)]) for others in before]):
@@ -151,14 +161,17 @@ class Reading:
         """Notes attributes of these names of all objects that were met, and of those that will be."""
         new = set(names) - self._names
         self._names |= new
-        for value, label in list(self._objects.values()):
+        for value, label in list(self._objects.values()) if new else ():
             for name in new:
                 self._named(value, name, label)
             self._inside(value, label)
 
     def _object(self, value: Any, label: str) -> None:
-        """Notes that the run may read the attributes of an object."""
-        if id(value) in self._objects or len(self._objects) == OBJECTS or is_closed(value):
+        """Notes that the run may read the attributes of an object, and of others of its class that the run makes."""
+        if id(value) in self._objects or is_closed(value):
+            return
+        self._object(type(value), type(value).__name__)
+        if len(self._objects) >= OBJECTS and not isinstance(value, type):
             return
         self._objects[id(value)] = value, label
         for name in list(self._names):
@@ -176,11 +189,13 @@ class Reading:
                     self._object(y, f"{label}.{name}")
 
     def _named(self, value: Any, name: str, label: str) -> None:
-        """Notes an attribute of an object, unless it is a method or is not there."""
-        place, x = self._attribute(value, name, label, methods=False) or (None, NOTHING)
-        if place is not None and (x is not NOTHING or place.read == SLOT):
-            label += f".{name}"
+        """Notes an attribute of an object unless it is not there, or a method, which its class has."""
+        label += f".{name}"
+        place, x = self._attribute(value, name, label, methods=isinstance(value, type)) or (None, NOTHING)
+        if place is not None and (x is not NOTHING or place.read == SLOT or name in self._asked):
             self._table.note(place, x, label, NAMED)
+            if name == "__match_args__" and isinstance(x, tuple):
+                self._read_everywhere(x)
             self._meet(None, x, label)
             self._items(x, label)
             if not _NUMBERS.isdisjoint(self._names):
@@ -210,14 +225,18 @@ class Reading:
                 place = Location(CELL, function, (code.co_freevars.index(name),))
                 self._follow(place, value_at(place), chain.steps, name, f" of {code.co_name}", use)
 
-    def _method(self, owner: Any, code: CodeType) -> None:
-        """Notes a method that runs, however it was called, as what its object's class has under its name."""
-        name = code.co_name
-        holder = next((base for base in type(owner).__mro__ if getattr(base.__dict__.get(name), "__code__", None) is code), None)
-        if holder is not None and looked_up(type(owner), name) is holder.__dict__[name]:
-            self._attribute(owner, name, f"{type(owner).__name__}.{name}")
-        elif holder is not None:  # it was called by super()
-            self._table.note(Location(ENTRY, holder, (name,)), holder.__dict__[name], f"{holder.__name__}.{name}", LOAD)
+    def _method(self, first: Any, code: CodeType, made: bool) -> None:
+        """Notes a method that runs, however it was called, as what the class of its object, or it itself, has under a name."""
+        kinds: list[type] = [type(first), *([first] if isinstance(first, type) else [])]
+        for kind in kinds:
+            for depth, name, entry in methods_with(code, kind):
+                found = looked_up(kind, name) is entry
+                if found and not made and kind is not first:
+                    self._attribute(first, name, f"{kind.__name__}.{name}")
+                    continue
+                self._know(entry)
+                for base in kind.__mro__[: 1 if found else depth + 1]:  # it was called by super() if it is not found
+                    self._table.note(Location(ENTRY, base, (name,)), looked_up(base, name), f"{base.__name__}.{name}", LOAD)
 
     def _is_made(self, value: Any) -> bool:
         """True if the run has made an object, so that what it does with it concerns nobody else."""
@@ -246,6 +265,8 @@ class Reading:
                 value = innermost(value) if isinstance(value, FunctionWrapper) else wrapped_in(value)
                 if value is None:
                     return
+                if isinstance(value, type):
+                    self._object(value, value.__name__)
         known = self._functions.setdefault(id(getattr(value, "__code__", None)), [])
         if type(value) is not FunctionType or any([value is f for f in known]):
             return
@@ -273,9 +294,7 @@ class Reading:
                 if kind == "each":
                     for k, x in enumerate(items(value)):
                         self._follow(None, x, steps[i + 1 :], f"{label}[{k}]", where, use)
-                else:
-                    self._rest(steps[i + 1 :])
-                return
+                    return
             if place is not None:
                 self._table.note(place, value, label + where, LOAD)
             numbers = kind == "each" and getattr(value, "ndim", 0) == 1  # a loop over rows gives views
@@ -284,11 +303,8 @@ class Reading:
             if kind != "attr" or value is NOTHING:
                 self._rest(steps[i:])
                 return
-            if (steps_inside := returned_by(value, key)) is not None:
-                self._follow(None, value, (*steps_inside, *steps[i + 1 :]), label, where, use)
-                return
             label += f".{key}"
-            found = self._attribute(value, key, label + where)
+            found = self._attribute(get_origin(value) or value, key, label + where)  # C[int] has the attributes of C
             if found is None:
                 self._rest(steps[i + 1 :])
                 return
@@ -304,9 +320,13 @@ class Reading:
                 every = f"the attributes of {label}{where}"
                 self._table.note(Location(ATTRIBUTE, value, (None,)), list(attributes), every, self._guesses)
             for name, x in attributes.items():
-                if module and isinstance(x, (attached.Module, Tensor)):
-                    continue
-                self._table.note(Location(ATTRIBUTE, value, (name,)), x, f"{label}.{name}{where}", self._guesses)
+                if not (module and isinstance(x, (attached.Module, Tensor))):
+                    self._table.note(Location(ATTRIBUTE, value, (name,)), x, f"{label}.{name}{where}", self._guesses)
+        kind = value if isinstance(value, type) else type(value)
+        for base in kind.__mro__ if self._guesses else ():
+            for name, x in vars(base).items() if not is_of_library(base) else ():
+                if not name.startswith(("__", "_abc_")) and not hasattr(type(x), "__get__"):
+                    self._table.note(Location(ENTRY, kind, (name,)), looked_up(kind, name), f"{kind.__name__}.{name}", GUESS)
         if place is None or is_container(value):
             self._whole(place, value, label + where, use)
         else:
@@ -314,9 +334,7 @@ class Reading:
 
     def _rest(self, steps: tuple[ChainStep, ...]) -> None:
         """Notes the attributes that a chain goes on with, whatever object it has come to."""
-        names = [key for kind, key in steps if kind == "attr"]
-        if not self._names.issuperset(names):
-            self._read_everywhere(names)
+        self._read_everywhere([key for kind, key in steps if kind == "attr"])
 
     def _whole(self, place: Location | None, value: Any, label: str, use: int = LOAD) -> None:
         """Notes all items of a container. An argument's own tuples come with the call."""
@@ -335,12 +353,17 @@ class Reading:
 
         A method, a property or another descriptor is noted if `methods` is true, and not looked into.
         """
-        if isinstance(value, CLOSED):
+        if isinstance(value, Parameter) and name in ("name", "version"):
+            return self._attribute(value.storage, name, label)
+        if isinstance(value, CLOSED) and is_of_library(type(value)):
             return None
         if isinstance(value, ModuleType):
             return Location(NAME, vars(value), (name,)), vars(value).get(name, NOTHING)
         kind = value if isinstance(value, type) else type(value)
         entry = looked_up(kind, name)
+        if entry is NOTHING and kind is value and not is_of_library(type(kind)):
+            self._table.note(Location(ENTRY, kind, (name,)), NOTHING, label, LOAD)
+            return self._attribute(type(kind), name, label, methods)
         if isinstance(entry, MemberDescriptorType) and kind is not value:
             return Location(SLOT, value, (entry,)), slot(entry, value)
         own = entry is NOTHING or not hasattr(type(entry), "__get__") or (isinstance(entry, Mode) and kind is not value)
@@ -361,11 +384,13 @@ class Reading:
         return None
 
     def _meet(self, place: Location | None, value: Any, label: str) -> None:
-        if value is NOTHING or isinstance(value, (Tensor, type(None), int, float, str)):
+        if value is NOTHING or (isinstance(value, (Tensor, type(None), int, float, str)) and is_of_library(type(value))):
             return
-        self._object(value, label)
+        self._object(get_origin(value) or value, label)
         if isinstance(value, attached.Module):
             return
+        if isinstance(value, _OF_A_DICT):
+            self._whole(None, gc.get_referents(value)[0], label)
         self._know(value)
         self.generators.meet(value, label)
         for name, x in vars(value).items() if is_wrapper(value) else ():

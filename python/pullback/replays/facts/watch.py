@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor
 from .behind import COPY, Behind, behind
 from .facts import ATTRIBUTE, Facts, Location, Table
+from .lookup import value_at
 from .reading import Reading
 
 
@@ -59,7 +61,9 @@ class Watch:
         def living() -> list[Tensor]:
             return [x for x in self._kernels.plan_tensors() if id(x) not in kept]
 
-        self._table.drop_temporary()
+        if self._reading.defines:
+            gc.collect()  # a class refers to itself
+        self._table.drop_temporary(value_at)
         self._reading.arrays.end(self._table, self.in_place)
         self.in_place.clear()
         found = behind(self._table, self._reading, living, lambda x: self._kernels.plan_maker(x.array), objects, arguments)
