@@ -6,20 +6,13 @@
 #include "cpu/copy.h"
 #include "cpu/index.h"
 #include "cpu/pool.h"
+#include "cpu/pool_windows.h"
 #include "cpu/rows.h"
-#include "cpu/vector.h"
-#include "families/pool.h"
 
 namespace pb::cpu {
 namespace {
 
-using kernels::PoolAxis;
-using kernels::PoolShape;
-
 constexpr int64_t kGrain = 16 * 1024;  // the fewest elements of windows per thread
-
-// Positions in a plane have the size of its elements, so that both fill as many lanes of a vector.
-template <class C> using Position = std::conditional_t<sizeof(C) == 4, int32_t, int64_t>;
 
 int64_t elements_of_row(const PoolShape& p) {
   const auto window = [](const PoolAxis& a) {
@@ -27,94 +20,6 @@ int64_t elements_of_row(const PoolShape& p) {
   };
   return std::max<int64_t>(1, p.w.out * window(p.h) * window(p.w));
 }
-
-// Calls f(stride) with the distance between windows, as a constant if it is 1 or 2, so that the loops over windows are vectorized.
-template <class F> void with_stride(int64_t stride, const F& f) {
-  if (stride == 1) f(std::integral_constant<int64_t, 1>());
-  else if (stride == 2) f(std::integral_constant<int64_t, 2>());
-  else f(stride);
-}
-
-// Calls f(tap, first, last) for each element of windows that is in the plane for the windows from `first` to before `last`. Elements
-// that are in the padding of all windows take no time: the next element of a window is one of the window before `first`.
-template <class F> void each_tap(const PoolAxis& w, const F& f) {
-  for (int64_t tap = w.out ? w.first_tap(w.out - 1) : w.size; tap < w.size;) {
-    const int64_t first = w.first_with(tap), last = w.last_with(tap);
-    if (first < last) f(tap++, first, last);
-    else tap = first ? std::max(tap + 1, w.first_tap(first - 1)) : w.size;
-  }
-}
-// Calls f in the opposite order.
-template <class F> void each_tap_from_last(const PoolAxis& w, const F& f) {
-  for (int64_t tap = (w.out ? w.last_tap(0) : 0) - 1; tap >= 0;) {
-    const int64_t first = w.first_with(tap), last = w.last_with(tap);
-    if (first < last) f(tap--, first, last);
-    else tap = last < w.out ? std::min(tap, w.last_tap(last)) - 1 : -1;
-  }
-}
-
-template <class C, size_t... K> Vector<C> even_lanes(Vector<C> a, Vector<C> b, std::index_sequence<K...>) {
-  return pick_lanes<int(2 * K)...>(a, b);
-}
-// Returns x[0], x[stride], x[2 stride], .... Stride 2 reads one element more.
-template <class C, class Stride> Vector<C> strided(const C* x, Stride stride) {
-  if constexpr (std::is_same_v<Stride, std::integral_constant<int64_t, 1>>) return load_vector(x);
-  else if constexpr (std::is_same_v<Stride, std::integral_constant<int64_t, 2>>)
-    return even_lanes<C>(load_vector(x), load_vector(x + kWidth<C>), std::make_index_sequence<kWidth<C>>());
-  Vector<C> v;
-  for (int k = 0; k < kWidth<C>; ++k) v[k] = x[k * stride];
-  return v;
-}
-
-// Reads elements of full vectors of windows, some of which may lie beside the row or its plane.
-template <class C> class VectorRows {
- public:
-  using Ints = typename Register<C>::Ints;
-
-  // all: the elements of all planes. Windows with sizes, strides or dilations that are much larger than the plane are not read so.
-  VectorRows(const PoolShape& p, const C* all, Scratch& scratch)
-      : w_(p.w), all_(all), size_(p.planes * p.h.in * p.w.in), windows_(whole<C>(p.w.out)) {
-    const int64_t most = 4 * w_.in + 4096;
-    if (w_.adaptive || w_.size > most || w_.dilation > most || w_.stride > most || w_.padding > most || w_.out > most) return;
-    length_ = windows_ * w_.stride + (w_.size - 1) * w_.dilation;
-    if (length_ > 4 * most || w_.size * windows_ > 16 * most) return;
-    row_ = scratch.take<C>(length_);
-    inside_ = scratch.take<Position<C>>(w_.size, windows_);
-    for (int64_t tap = 0; tap < w_.size; ++tap) {
-      const int64_t first = w_.first_with(tap), last = w_.last_with(tap);
-      for (int64_t j = 0; j < windows_; ++j) inside_[tap * windows_ + j] = j >= first && j < last ? -1 : 0;
-    }
-  }
-
-  explicit operator bool() const { return row_; }
-
-  // Calls f(tap, x, inside) for each element of the windows [j, j + kWidth), which in the lanes that are `inside` are in the plane.
-  template <class F> void each_tap(const C* row, int64_t j, const F& f) const {
-    const C* first = first_of(row) + j * w_.stride;
-    with_stride(w_.stride, [&](auto stride) {
-      for (int64_t tap = 0; tap < w_.size; ++tap) {
-        Ints inside;
-        std::memcpy(&inside, inside_ + tap * windows_ + j, sizeof inside);
-        f(tap, strided(first + tap * w_.dilation, stride), inside);
-      }
-    });
-  }
-
- private:
-  // Returns the first element of window 0: in place, unless vectors would read beside all planes.
-  const C* first_of(const C* row) const {
-    const int64_t first = row - all_ - w_.padding;
-    if (first >= 0 && first + length_ <= size_) return all_ + first;
-    for (int64_t k = 0; k < length_; ++k) row_[k] = first + k >= 0 && first + k < size_ ? all_[first + k] : C(0);
-    return row_;
-  }
-
-  const PoolAxis& w_;
-  const C* all_;
-  int64_t size_, windows_, length_ = 0;
-  C* row_ = nullptr;
-  Position<C>* inside_ = nullptr;  // -1 for windows whose element number `tap` is in the plane, otherwise 0
-};
 
 // Finds the positions of the maxima of rows of windows. The maxima are read at these positions: compilers may compare by an
 // instruction that flushes a denormal maximum to zero in some lanes, and not in others.
@@ -129,7 +34,8 @@ template <class C> class Maxima {
 
   // Returns the positions in the plane of the maxima of row i of windows.
   const Position<C>* of_row(int64_t i, const C* plane) const {
-    if (rows_)
+    if (p_.w.out == 1) at_[0] = of_window(i, 0, plane);  // in a vector it would be alone
+    else if (rows_)
       for (int64_t j = 0; j < p_.w.out; j += kWidth<C>) of_vector(i, j, plane);
     else of_row_of_any(i, plane);
     return at_;
@@ -142,6 +48,19 @@ template <class C> class Maxima {
   // Returns the position of element number `tap` of window 0.
   int64_t place(int64_t row, int64_t tap) const { return row + tap * p_.w.dilation - p_.w.padding; }
 
+  Position<C> of_window(int64_t i, int64_t j, const C* plane) const {
+    C top = m::lowest<C>();
+    int64_t at = -1;
+    const int64_t first = p_.w.first_tap(j), last = p_.w.last_tap(j), start = j * p_.w.stride;
+    each_row_inside(i, [&](int64_t row) {
+      for (int64_t tap = first; tap < last; ++tap) {
+        const int64_t here = place(row, tap) + start;
+        const C x = plane[here];
+        if (x > top || x != x || at < 0) top = x, at = here;
+      }
+    });
+    return Position<C>(at);
+  }
   void of_vector(int64_t i, int64_t j, const C* plane) const {
     Vector<C> top = broadcast(m::lowest<C>());
     Ints at = Ints{} - 1;
@@ -298,11 +217,6 @@ template <class C> class Means {
     store_vector(sum_ + j, sum);
   }
   void add_row(const C* x) const {
-    if (p_.w.adaptive) {
-      for (int64_t j = 0; j < p_.w.out; ++j)
-        for (int64_t at = p_.w.begin(j); at < p_.w.end(j); ++at) sum_[j] += x[at];
-      return;
-    }
     each_tap(p_.w, [&](int64_t tap, int64_t first, int64_t last) {
       for (int64_t j = first; j < last; ++j) sum_[j] += x[tap - p_.w.padding + j * p_.w.stride];
     });
@@ -314,11 +228,43 @@ template <class C> class Means {
   C* sum_;
 };
 
+// True if most lanes of a vector would have no window.
+template <class C> bool is_short(const PoolAxis& w) { return w.adaptive || w.out <= kWidth<C> / 4; }
+
+// Computes the means of windows of several planes at once, because each sum has to wait for its additions.
+template <class C> void means_of_planes(const PoolShape& p, const C* x, C* y) {
+  constexpr int64_t kPlanes = 8;
+  const int64_t plane = p.h.in * p.w.in, windows = p.h.out * p.w.out;
+  each_plane(p, [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; k += kPlanes) {
+      const int64_t n = std::min(kPlanes, end - k);
+      for (int64_t i = 0; i < p.h.out; ++i)
+        for (int64_t j = 0; j < p.w.out; ++j) {
+          C sums[kPlanes] = {};
+          for (int64_t row = p.h.begin(i); row < p.h.end(i); ++row)
+            for (int64_t at = row * p.w.in + p.w.begin(j), last = row * p.w.in + p.w.end(j); at < last; ++at) {
+              const C* const first = x + k * plane + at;
+              if (n == kPlanes)
+                for (int64_t l = 0; l < kPlanes; ++l) sums[l] += first[l * plane];
+              else
+                for (int64_t l = 0; l < n; ++l) sums[l] += first[l * plane];
+            }
+          const C divisor = C(p.divided_by(i, j));
+          for (int64_t l = 0; l < n; ++l) y[(k + l) * windows + i * p.w.out + j] = sums[l] / divisor;
+        }
+    }
+  });
+}
+
 template <class C> void avg_pool(const Launch& launch) {
   const PoolShape p(launch, launch.in(), launch.out(), false);
   Scratch scratch;
   const C* x = source<C>(launch.in(), scratch);
   C* y = target<C>(launch.out(), scratch);
+  if (is_short<C>(p.w)) {
+    means_of_planes(p, x, y);
+    return finish(launch.out(), y);
+  }
   each_row(p, [&](int64_t begin, int64_t end) {
     Scratch near;
     const Means<C> means(p, x, near);
