@@ -26,7 +26,7 @@ def memory_of(device: str) -> int:
 def check_memory(title: str, what: str, nbytes: int, device: str, remedy: str) -> None:
     """Raises OutOfMemoryError if the device cannot hold these bytes. The system would end the process when it is full."""
     if nbytes > LEAST_BYTES and nbytes > (most := memory_of(device)):
-        sizes = [f"{n / 2**30:,.3g} GiB" if n < 2**44 else f"{n / 2**40:,.3g} TiB" for n in (nbytes, most)]
+        sizes = [f"{n / 2**30:,.1f} GiB" if n < 2**40 else f"{n / 2**40:,.1f} TiB" for n in (nbytes, most)]
         raise OutOfMemoryError(f'{title}: {what} would take {sizes[0]}, and "{device}" has {sizes[1]}. {remedy}')
 
 
