@@ -101,7 +101,7 @@ def test_a_simd_level_that_is_not_installed_is_an_error(missing: str) -> None:
     without = f"import sys; sys.modules['pullback.{missing}'] = None; import pullback"
     done = run(without, PULLBACK_SIMD="v2", PULLBACK_BACKEND="")
     reason = "there is no module _cpu_v2" if missing == "_cpu_v2" else "this installation has no native kernels"
-    assert f"ImportError: PULLBACK_SIMD asks for the kernels of x86-64-v2, but {reason}. Compile them" in done.stderr
+    assert f"ImportError: PULLBACK_SIMD asks for kernels of x86-64-v2, but {reason}. Compile them" in done.stderr
     assert run(without, PULLBACK_SIMD="v2", PULLBACK_BACKEND="reference").returncode == 0
 
 

@@ -28,7 +28,7 @@ def _choose() -> tuple[Any, str | None]:
     module, reason = _find(wanted)
     if module is None and wanted is not None:
         raise variables.invalid(
-            f"PULLBACK_SIMD asks for the kernels of x86-64-v{wanted}, but {reason}. Compile them (README, Installation) or unset it."
+            f"PULLBACK_SIMD asks for kernels of x86-64-v{wanted}, but {reason}. Compile them (README, Installation) or unset it."
         )
     return module, reason
 
