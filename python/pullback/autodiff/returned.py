@@ -57,7 +57,7 @@ class Returned:
         self._numbers: dict[int, tuple[float, Cut]] = {}  # by identity, which holding the number keeps
         self._arrays: list[_Memory] = []
         self._read: dict[Site, list[Any]] = {}  # by site, the arrays of tensors that NumPy read there, in order
-        self._joined: dict[Site, list[Any]] = {}  # those that became one new array
+        self._joined: dict[Site, tuple[list[Any], bool]] = {}  # those that became one new array, and whether they filled it
         self._floats: list[tuple[float, Site]] = []  # the numbers that left, in order
         self._marked: dict[int, Cut] = {}  # by serial, the constants that came of what left
         self.warned = False
@@ -94,10 +94,11 @@ class Returned:
         if how == "np.asarray()" and x.size <= _LARGEST:
             values = self._read.setdefault(site, [])
             values.append(x.array)
-            if (x.ndim and len(values) > 1) or _inside("full"):
-                self._joined[site] = values
+            filled = _inside("full")
+            if (x.ndim and len(values) > 1) or filled:
+                self._joined[site] = values, filled
         elif how == "float()" and site in self._read:
-            self._joined[site] = self._read[site]
+            self._joined[site] = self._read[site], False
 
     def stored(self, target: Any, values: Any, cut: Cut) -> None:
         """Adds an array that values were written into."""
@@ -140,10 +141,10 @@ class Returned:
             overwritten = memory.values is not None and not np.isin(memory.values.astype(array.dtype), array).any()
             if not overwritten and not (memory.view and array.flags.writeable):
                 return memory.cut
-        for site, arrays in self._joined.items():
-            if _holds(array, arrays):
+        for site, (arrays, filled) in self._joined.items():
+            if _holds(array, arrays, filled):
                 return _JOINED, site
-        if 1 < array.size <= min(len(self._floats), _LARGEST) and array.dtype.kind == "f" and array.any():
+        if 1 < array.size <= min(len(self._floats), _LARGEST) and array.dtype.kind == "f" and not _is_common(array):
             last = np.array([number for number, _ in self._floats[-_LARGEST:]], array.dtype)
             windows = np.lib.stride_tricks.sliding_window_view(last, array.size)
             if (windows == array.reshape(-1)).all(axis=1).any():
@@ -198,9 +199,13 @@ def _owner(array: Any) -> Any:
     return array
 
 
-def _holds(array: Any, parts: Sequence[Any]) -> bool:
-    """True if the last elements of the parts are the array, in their order, with few others in between, or all that is in it."""
-    if array.dtype.kind != "f" or not array.any():
+def _holds(array: Any, parts: Sequence[Any], filled: bool) -> bool:
+    """True if the last elements of the parts are the array, in their order, with few others in between, or all that is in it.
+
+    Integers are in many constants, so they must be at least half of the array and stand side by side. filled: the parts are numbers
+    that arrays were filled with.
+    """
+    if array.dtype.kind != "f":
         return False
     wanted = np.concatenate([part.reshape(-1) for part in parts]).astype(array.dtype)
     rest = iter(array.reshape(-1)[::-1].tolist())
@@ -209,9 +214,20 @@ def _holds(array: Any, parts: Sequence[Any]) -> bool:
         if value not in rest:  # `in` consumes the iterator, so this finds a subsequence
             break
         found += 1
-    if found == wanted.size and array.size <= 4 * found:
-        return True
-    return 2 * found >= array.size or (found > 0 and bool(np.isin(array, wanted).all()))
+    matched = wanted[wanted.size - found :]
+    if _is_common(matched):
+        return False
+    if filled:
+        return bool(np.isin(array, wanted).all())
+    if (matched == np.rint(matched)).all():
+        windows = np.lib.stride_tricks.sliding_window_view(array.reshape(-1), found)
+        return 2 * found >= array.size and bool((windows == matched).all(axis=1).any())
+    return 2 * found >= array.size or (found == wanted.size and array.size <= 4 * found)
+
+
+def _is_common(values: Any) -> bool:
+    """True if the values are in masks, identity matrices and many other constants, so that they tell nothing."""
+    return bool(np.isin(values, (-1.0, 0.0, 1.0)).all())
 
 
 def _target(frame: FrameType) -> Any:

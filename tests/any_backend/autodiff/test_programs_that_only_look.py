@@ -187,6 +187,35 @@ def zeros_among_others(net: Any, opt: Any, x: Any, y: Any) -> None:
     opt.step(tape.gradient(loss, net.parameters()))
 
 
+def used(image: Any, constants: list[Any], look: Callable[[Any, Any], Any]) -> Any:
+    """Looks at the range of an image, uses constants, and checks the gradient."""
+    x = pb.tensor(image)
+    with pb.GradientTape() as tape:
+        tape.watch(x)
+        look(pb.min(x * 1.0), pb.max(x * 1.0))
+        loss = sum([pb.sum(pb.mean(x) * constant) for constant in constants], start=pb.sum(x))
+    slope = 1 + sum([np.sum(constant) for constant in constants]) / 4
+    np.testing.assert_allclose(host(tape.gradient(loss, x)), np.full(4, slope, np.float32), rtol=1e-6)
+
+
+LOOKS: dict[str, Callable[[Any, Any], Any]] = {
+    "array": lambda low, high: np.array([low, high]),
+    "array_of_floats": lambda low, high: np.array([float(low), float(high)]),
+    "rows": lambda low, high: np.array([pb.stack([low, high]), pb.stack([high, low])]),
+    "full": lambda low, high: (np.full(2, low), np.full(2, high)),
+}
+COMMON = [np.array([0.0, 1.0, 1.0, 0.0], "f4"), np.array([0.0, 1.0]), np.eye(2), np.ones(3), np.linspace(0, 1, 5), -np.eye(2)]
+RANGES: dict[str, tuple[list[float], list[Any]]] = {
+    "of_pixels": ([0.0, 0.25, 1.0, 0.5], COMMON),
+    "of_signs": ([-1.0, 0.25, 1.0, 0.5], [*COMMON, np.array([-1.0, 0.0, 1.0]), np.sign(np.arange(-2.0, 3.0))]),
+    "of_counts": ([1.0, 5.0, 2.0, 3.0], [*COMMON, np.arange(6.0), np.arange(1.0, 6.0), np.array([[1.0, 2.0, 1.0], [5.0, 0, 1]])]),
+    "up_to_one": ([0.37, 0.5, 1.0, 0.5], [*COMMON, np.array([0.5, 1.0]), np.linspace(0, 1, 3)]),
+}
+for name, (image, constants) in RANGES.items():
+    for way, look in LOOKS.items():
+        SILENT[f"the_range_{name}_in_{way}"] = lambda net, opt, x, y, a=(image, constants, look): used(*a)
+
+
 @silent
 def stop_gradient_of_what_left(net: Any, opt: Any, x: Any, y: Any) -> None:
     with pb.GradientTape() as tape:
@@ -210,5 +239,5 @@ def test_programs_that_only_look_are_silent(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         SILENT[name](net, opt, pb.tensor(rng.normal(size=(4, 4)).astype("f4")), rng.integers(0, 3, 4))
-    if name not in ("an_autoencoder_on_watched_data", "constants_of_the_same_value"):
+    if name not in ("an_autoencoder_on_watched_data", "constants_of_the_same_value") and "the_range" not in name:
         assert (host(net.weight) != before).any()

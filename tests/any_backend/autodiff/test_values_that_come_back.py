@@ -122,7 +122,7 @@ def numpy_fills(x: Any) -> Any:
 
 @program
 def numpy_fills_in_another_dtype(x: Any) -> Any:
-    return pb.sum(np.full(3, x[0], dtype=np.float64) * x)
+    return pb.sum(np.full(3, x[2], dtype=np.float64) * x)
 
 
 @program
