@@ -51,7 +51,10 @@ struct Arguments {
   int64_t length_of(const Signature::Axis& axis) const { return axis.name < 0 ? axis.length : lengths[axis.name]; }
 };
 
-void read_view(PyObject* object, View& v) {
+[[noreturn, gnu::cold]] void refuse_dtypes() { throw Refused{"arrays whose dtypes do not fit"}; }
+[[noreturn, gnu::cold]] void refuse_shapes() { throw Refused{"arrays whose shapes do not fit"}; }
+
+inline void read_view(PyObject* object, View& v) {
   if (!view_of(object, v)) view_or_refuse(object);
 }
 
@@ -97,18 +100,17 @@ inline void Arguments::set_dtype(const Signature& s, DType given) {
   if (!s.any && !is_float(dtype)) throw Refused{"not a float dtype"};
 }
 
-inline void Arguments::check(const Part& part, View& v) {
-  if (part.type == Signature::shared ? v.dtype != dtype : !has_own_type(part, v))
-    throw Refused{"arrays whose dtypes do not fit"};
+[[gnu::always_inline]] inline void Arguments::check(const Part& part, View& v) {
+  if (part.type == Signature::shared ? v.dtype != dtype : !has_own_type(part, v)) refuse_dtypes();
   const int before = part.dots ? ndim : 0;
   if (part.droppable && v.ndim == before + part.axes - 1) add_axis(v);
-  bool fits = before >= 0 && v.ndim == before + part.axes && (before == 0 || v.shape == dots || fits_dots(part, v));
+  if (before < 0 || v.ndim != before + part.axes || (before && v.shape != dots && !fits_dots(part, v))) refuse_shapes();
   const int64_t* length = v.shape + before;
-  for (const Signature::Axis *axis = part.axis, *end = axis + part.axes; fits && axis < end; ++axis, ++length) {
-    if (axis->first) lengths[axis->name] = *length;
-    else fits = *length == length_of(*axis);
+  for (int a = 0; a < part.axes; ++a) {
+    const Signature::Axis axis = part.axis[a];
+    if (axis.first) lengths[axis.name] = length[a];
+    else if (length[a] != length_of(axis)) refuse_shapes();
   }
-  if (!fits) throw Refused{"arrays whose shapes do not fit"};
 }
 
 bool Arguments::fits_dots(const Part& part, const View& v) {

@@ -32,6 +32,7 @@ class Reader {
     do read_part(out_.results, out_.result);
     while (take(","));
     if (*at_) fail("ends later");
+    if (names_.size() > kMostParts) fail("has too many names");
     find_lead();
     find_largest();
     find_first();
@@ -98,7 +99,6 @@ class Reader {
       part.axis[part.axes++] = {int8_t(number ? -1 : name_of(axis)), false, int16_t(number ? std::stoi(axis) : 0)};
       if (part.droppable) expect(")");
     }
-    if (names_.size() > kMostParts) fail("has too many names");
   }
 
   // Returns how many lengths an array has that differ from call to call; `...` counts as more than all names.

@@ -50,6 +50,7 @@ int main() {
   expect("(g[..., (1)]) -> y[...]", "has no array that gives ... and the dtype");
   expect("(int i[...], x[n]) -> y[n]", "has no array that gives ... and the dtype");
   expect("(a[n], b[n], c[n], d[n], e[n], f[n], g[n], h[n]) -> y[n]", "has too many operands");
+  expect("(x[a, b, c, d], y[e, f, g, h], length i) -> y[a]", "has too many names");
   expect_lead("(g[..., (1)], x[..., n], y[..., (1)]) -> gx[..., n]", 1, 2, 2);
   expect_lead("(x[...], int labels[..., n], int ignored) -> y[...]", 0, 1, 2);
   expect_lead("(g[n, (1)], logits[n, c], int labels[n]) -> glogits[n, c]", 1, 2, 2);
