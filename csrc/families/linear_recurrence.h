@@ -5,8 +5,8 @@
 
 namespace pb::kernels {
 
-// out: y, contiguous. in: a and b, floats of the dtype and the shape of y, of any strides.
-// ints: the axis; 1 to run from its end; 1 if a step multiplies by the coefficient of the step before it: y_t = a_{t-1} y_{t-1} + b_t.
+// out: y, contiguous. in: a and b, of any strides. The last of the ints is 1 if a step multiplies by the coefficient of the step before
+// it: y_t = a_{t-1} y_{t-1} + b_t.
 // The pullback to b is the recurrence in the other direction with the other one of the two coefficients.
 //
 // A step is one fused multiply-add, and the steps of a line follow one another, so the bits do not depend on the backend. Half precision

@@ -7,25 +7,14 @@
 
 namespace pb::kernels {
 
-// All operands have as many rows as x; an operand with one value per row has a last axis of length one. Inputs are floats of one
-// dtype, of any strides; outputs are contiguous.
-// softmax, log_softmax: out: y. in: x.         logsumexp: out: y, one value per row. in: x.
-// softmax_pullback, log_softmax_pullback: out: gx. in: g, y.
-// logsumexp_pullback: out: gx. in: g, x, y; g and y have one value per row.
+// The signatures in rows.cpp state operands, ints and reals. Inputs have any strides; outputs are contiguous.
 extern const Kernel softmax, log_softmax, logsumexp;
 extern const Kernel softmax_pullback, log_softmax_pullback, logsumexp_pullback;
-
-// reals[0]: eps. ints: 1 if there is a weight, and 1 if there is a bias, (n,) each.
-// layer_norm, rms_norm: out: y. in: x, weight, bias.
-// layer_norm_pullback, rms_norm_pullback: out: gx, gweight, gbias. in: g, x, weight. rms_norm_pullback has no gbias.
 extern const Kernel layer_norm, layer_norm_pullback, rms_norm, rms_norm_pullback;
 
-// variance: out: the mean squared distance from the mean, one value per row. in: x, whose rows are not empty.
-// deviation: out: the root of reals[0] times the variance, for numbers of any size. in: x, as for variance.
+// variance: the mean squared distance from the mean. deviation: the root of a factor times the variance, for numbers of any size.
 extern const Kernel variance, deviation;
 
-// cross_entropy: out: the loss of each row. in: logits (rows, classes), labels (rows,) of any integer dtype.
-// cross_entropy_pullback: out: glogits. in: g, logits, labels.
 // cross_entropy_with_gradient computes both at once, with the same bits. out: loss, glogits. in: g, logits, labels.
 // ints[0]: the label of rows that are ignored. reals[0]: the share of the target that is spread over all classes.
 // These kernels throw OutOfRange for a wrong label. On a GPU a later call throws it, and the loss and the gradient of such a row

@@ -4,8 +4,6 @@
 
 namespace pb::kernels {
 
-// squared_error: out: one number. in: x, target.
-// squared_error_pullback: out: gx. in: g, which is one number, x, target.
 // squared_error_with_gradient computes both at once, with the same bits. out: the number, gx. in: g, x, target.
 // Inputs are floats of one dtype, x and target of one shape and any strides; outputs are contiguous.
 extern const Kernel squared_error, squared_error_pullback, squared_error_with_gradient;
