@@ -1,23 +1,21 @@
 """Indexing: `t[...]` with NumPy's semantics, `t.at[...]`, nonzero.
 
-A basic index (ints, slices, None, ...) gives a view. An advanced index (arrays, masks) is converted to positions in the flattened
-tensor by indexing an array of positions. Every read is then one gather and every write one scatter, whatever the index is. Only a
-write to all elements of a mask, of values whose shape does not depend on their number, selects each element instead.
+A basic index (ints, slices, None, ...) gives a view. An advanced index (arrays, masks), and the index of a write, is converted to
+indices into one axis of the tensor, or of the tensor with its first axes joined. Every read is then one gather and every write one
+scatter, whatever the index is. Only a write to all elements of a mask, of values whose shape does not depend on their number,
+selects each element instead.
 """
 
 from __future__ import annotations
 
-import functools
-import math
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..autodiff.batching import Batched
 from ..autodiff.primitive import apply
-from ..errors import DTypeError, ShapeError, VmapError, room_for
+from ..errors import DTypeError, ShapeError, room_for
 from ..interop.unknown_names import attach_hints
 from ..launch import capturing, door
 from ..tensors import devices, dtypes
@@ -28,11 +26,12 @@ from ..typing import ArrayLike, IndexLike
 from .by_name import in_dtype, view
 from .conversion import copy
 from .elementwise import add, maximum, minimum, multiply, where
-from .gather import LARGEST_INT64, checked, gathered, within
+from .gather import LARGEST_INT64, gathered
 from .movement import stack
 from .promotion import check_numbers
 from .scatter import index_add, index_max, index_min, index_set
-from .shape import SLICE, broadcast_to, flatten, reshape
+from .selection import is_full, kind_of, reason_of, selected, shown
+from .shape import SLICE, broadcast_to, reshape
 
 
 def nonzero(x: ArrayLike, /) -> tuple[Tensor, ...]:
@@ -109,134 +108,8 @@ def getitem(x: Tensor, index: IndexLike, /) -> Tensor:
         try:
             return view(SLICE, x, key)
         except (IndexError, OverflowError) as error:  # an integer above int64 is an OverflowError
-            raise IndexError(f"index {_shown(key)} of a tensor of shape {x.shape}: {_reason(error)}.") from None
-    return gathered(*_places(x, key))
-
-
-def _places(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor, int]:
-    """Returns a tensor, and indices into one of its axes that select x[key]. The tensor is x or, if necessary, x reshaped."""
-    if len(key) == 1 and _kind(key[0]) in ("i", "u") and x.ndim:
-        return x, checked("index", key[0], x.shape[0], 0, x.device), 0
-    lead, axes, _ = _leading(x, key)
-    if lead and _kind(lead[-1]) in ("i", "u") and all([_is_full(item) for item in lead[:-1]]) and axes[-1] <= x.ndim:
-        axis = axes[-2]
-        return x, checked("index", lead[-1], x.shape[axis], axis, x.device), axis
-    if capturing.thread.recording is not None or any([isinstance(item, Batched) for item in key]):
-        return *_computed(x, key), 0
-    return flatten(x), Tensor(_positions(x, key)), 0
-
-
-def _computed(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-    """Returns x reshaped, and indices into its first axis that ops compute from arrays that differ by example or by replay.
-
-    The positions are those of the key with zeros in place of such arrays, plus each index times the stride of its axis.
-    """
-    key, axes, shape = _leading(x, key)
-    recording = capturing.thread.recording is not None
-    masks = [item for item in key if _kind(item) == "b"]
-    if any([recording or isinstance(item, Batched) for item in masks]):
-        capturing.refuse(_MASK, "Use pb.where(mask, x, 0), or x.at[mask].set(value).")
-        raise VmapError(
-            f"index {_shown(key)} of a tensor of shape {x.shape} under vmap: the number of elements that a mask selects differs "
-            f"from example to example. Use pb.where(mask, x, 0), or x.at[mask].set(value)."
-        )
-    varying = {axes[k]: k for k, item in enumerate(key) if _kind(item) in ("i", "u")}  # by their axes
-    fixed: list[Any] = [devices.move(item, "cpu") if devices.on_device(item) else item for item in key]
-    for k in varying.values():
-        fixed[k] = np.broadcast_to(0, key[k].shape)
-    first = _at(x, shape, fixed)  # the part of the positions that does not vary
-    for n in range(len(shape)):
-        if n not in varying:
-            first += _steps(shape, n, shape[n])[tuple(fixed)] * math.prod(shape[n + 1 :])
-    terms: list[Any] = []
-    for n, k in varying.items():
-        index = within(checked("index", key[k], shape[n], n, x.device), shape[n], 2 * math.prod(shape) + 1)
-        index = index * math.prod(shape[n + 1 :]) if n + 1 < len(shape) else index
-        if index.shape not in ((), first.shape):
-            numbers = np.arange(index.size).reshape(index.shape)  # of the elements of the array: which one each position uses
-            used = _steps(shape, n, index.size)[(*fixed[:k], numbers, *fixed[k + 1 :])]
-            index = gathered(flatten(index), Tensor(devices.move(used, x.device)), 0)
-        terms.append(index)
-    if bool((first != 0).any()) or first.shape not in [term.shape for term in terms]:
-        terms.append(Tensor(devices.move(first, x.device)))
-    return reshape(x, (math.prod(shape), *x.shape[len(shape) :])), functools.reduce(operator.add, terms)
-
-
-def _steps(shape: tuple[int, ...], axis: int, length: int) -> Any:
-    """Returns 0, 1, … along one axis, to which this length is given, of an array of the shape. It is a view of one row."""
-    row = np.arange(length).reshape(-1, *(1,) * (len(shape) - axis - 1))
-    return np.broadcast_to(row, (*shape[:axis], length, *shape[axis + 1 :]))
-
-
-_MASK = "a mask, whose result has a shape that depends on values,"
-
-
-def _leading(x: Tensor, key: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int], tuple[int, ...]]:
-    """Returns the key without full slices at its end, the axis of x at which each item begins, and the shape that the key indexes.
-
-    The shape is that of the first axes of x: the key leaves the remaining ones as they are. An invalid key is returned as it is.
-    """
-    lengths = [_axes_of(item) for item in key]
-    dots = [k for k, item in enumerate(key) if item is Ellipsis]
-    if dots:
-        lengths[dots[0]] = max(0, x.ndim - sum(lengths) + len(dots))
-    if len(dots) < 2 and sum(lengths) <= x.ndim:
-        while key and _is_full(key[-1]):
-            key = key[:-1]
-    axes = [sum(lengths[:k]) for k in range(len(key) + 1)]
-    return key, axes, x.shape[: axes[-1]]
-
-
-def _axes_of(item: Any) -> int:
-    """Returns the number of axes that an item of a key indexes: all axes of a mask (an array or a list of bools), or one."""
-    if isinstance(item, list) or _kind(item) == "b":
-        return np.ndim(item) if isinstance(item, list) else len(item.shape)
-    return 0 if item is None or isinstance(item, bool) else 1
-
-
-def _kind(item: Any) -> str:
-    """Returns the kind of an array's dtype, "" for an item without a dtype."""
-    return getattr(getattr(item, "dtype", None), "kind", "")
-
-
-def _shown(key: tuple[Any, ...]) -> str:
-    names = {type(Ellipsis): "...", type(None): "None"}
-    return "[" + ", ".join([names.get(type(k), str(k)) for k in key]) + "]"
-
-
-def _positions(x: Tensor, key: tuple[Any, ...]) -> Any:
-    """Returns the positions of the elements of x[key] in the flattened tensor. Raises IndexError, ShapeError."""
-    xp = devices.array_module(x.device)
-    key = tuple([np.asarray(item) if isinstance(item, list) else item for item in key])
-    if x.device != "cpu" and not any([devices.on_device(item) for item in key]):
-        _at(x, x.shape, key)  # raises for an invalid index, as a GPU would not
-    places = tuple([devices.move(item, x.device) if hasattr(item, "dtype") else item for item in key])
-    with devices.working(x.device), room_for(f"index: the positions of a tensor of shape {x.shape}"):
-        return xp.asarray(_indexed(x, xp.arange(x.array.size).reshape(x.shape), places))
-
-
-def _at(x: Tensor, shape: tuple[int, ...], key: Sequence[Any]) -> Any:
-    """Returns zeros of the shape that the key selects from the first axes of x, of this shape. Raises IndexError, ShapeError."""
-    return np.zeros(_indexed(x, np.broadcast_to(0, shape), tuple(key)).shape, np.int64)
-
-
-def _indexed(x: Tensor, array: Any, key: tuple[Any, ...]) -> Any:
-    """Returns array[key], with errors that tell the shape of x."""
-    try:
-        return array[key]
-    except (IndexError, OverflowError) as error:
-        raise IndexError(f"index of a tensor of shape {x.shape}: {_reason(error)}.") from None
-    except ValueError as error:
-        raise ShapeError(f"index of a tensor of shape {x.shape}: {error}.") from None
-
-
-def _reason(error: Exception) -> str:
-    return "an index exceeds int64" if isinstance(error, OverflowError) else str(error)
-
-
-def _is_full(item: Any) -> bool:
-    """True for the items `:` and `...` of a key."""
-    return item is Ellipsis or (isinstance(item, slice) and item == slice(None))
+            raise IndexError(f"index {shown(key)} of a tensor of shape {x.shape}: {reason_of(error)}.") from None
+    return gathered(*selected(x, key))
 
 
 def _neutral(x: Tensor, of_floats: float) -> Any:
@@ -252,6 +125,9 @@ _MASKED: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "max": lambda mask, values, x: where(mask, maximum(x, values), x),
     "min": lambda mask, values, x: where(mask, minimum(x, values), x),
 }
+
+# The ops that combine each selected element with its value, if no element is selected twice.
+_ALONE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"index_add": add, "index_max": maximum, "index_min": minimum}
 
 _RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "V": 2}  # of the kinds of dtypes: a list converts to its own kind and to higher ones
 
@@ -305,7 +181,8 @@ class At:
         y = self._masked(how, updates)
         if y is not None:
             return y
-        rows, indices, axis = _places(x, _key(self._index)[0])
+        key, basic = _key(self._index)
+        rows, indices, axis = selected(x, key)
         shape = (*rows.shape[:axis], *indices.shape, *rows.shape[axis + 1 :])
         try:
             updates = broadcast_to(updates, shape)
@@ -313,6 +190,8 @@ class At:
             raise ShapeError(
                 f"at[...].{how}: the index selects shape {shape}, the values have shape {updates.shape}. They must broadcast to it."
             ) from None
+        if basic and op.name in _ALONE and x.dtype.kind in "iu":  # kernels convert all integers to int64 and back
+            op, updates = index_set, _ALONE[op.name](gathered(rows, indices, axis), updates)
         return reshape(apply(op, (rows, updates, indices), (axis,)), x.shape)
 
     def _masked(self, how: str, values: Tensor) -> Tensor | None:
@@ -323,8 +202,8 @@ class At:
         """
         x = self._x
         items: Any = self._index if isinstance(self._index, tuple) else (self._index,)
-        masks = [k for k, item in enumerate(items) if _kind(item) == "b"]
-        if len(masks) != 1 or not all([k == masks[0] or _is_full(item) for k, item in enumerate(items)]):
+        masks = [k for k, item in enumerate(items) if kind_of(item) == "b"]
+        if len(masks) != 1 or not all([k == masks[0] or is_full(item) for k, item in enumerate(items)]):
             return None
         mask, before, after = as_tensor(items[masks[0]], device=x.device), items[: masks[0]], items[masks[0] + 1 :]
         axis = x.ndim - mask.ndim - len(after) if Ellipsis in before else len(before)

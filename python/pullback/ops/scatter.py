@@ -70,10 +70,15 @@ def _last_writes(g: Tensor, indices: Tensor, axis: int) -> Tensor:
     return gathered(g, indices, axis) * in_dtype(mask, g.dtype)
 
 
-def _share(g: Tensor, x: Tensor, updates: Tensor, indices: Any, axis: int, y: Tensor) -> Tensor:
-    """Returns the cotangent of each result divided by the number of elements of x and updates that attain it."""
-    writers = scatter_add(_hits(updates, gathered(y, indices, axis)), indices, y.shape, axis)
-    return g / (_hits(x, y) + writers)
+def _share(g: Tensor, x: Tensor, updates: Tensor, indices: Any, axis: int, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the cotangent of each update's result divided by the number of elements of x and updates that attain it.
+
+    And for each update, whether the element of x attains it, and whether the update does, as numbers.
+    """
+    result = gathered(y, indices, axis)
+    held, won = _hits(gathered(x, indices, axis), result), _hits(updates, result)
+    writers = gathered(scatter_add(won, indices, y.shape, axis), indices, axis)
+    return gathered(g, indices, axis) / (held + writers), held, won
 
 
 def _hits(x: Tensor, y: Tensor) -> Tensor:
@@ -81,12 +86,13 @@ def _hits(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _held(g: Tensor, x: Tensor, updates: Tensor, indices: Any, axis: int, y: Tensor) -> Tensor:
-    return _share(g, x, updates, indices, axis, y) * _hits(x, y)
+    share, held, _ = _share(g, x, updates, indices, axis, y)
+    return apply(index_set, (g, share * held, indices), (axis,))
 
 
 def _winners(g: Tensor, x: Tensor, updates: Tensor, indices: Any, axis: int, y: Tensor) -> Tensor:
-    share = gathered(_share(g, x, updates, indices, axis, y), indices, axis)
-    return share * _hits(updates, gathered(y, indices, axis))
+    share, _, won = _share(g, x, updates, indices, axis, y)
+    return share * won
 
 
 def _extreme(name: str, ufunc: str) -> Any:
