@@ -281,3 +281,25 @@ def test_a_function_that_makes_its_layers_in_the_first_call_is_replayed_afterwar
             x = normal(k, 2, 3, dtype=pb.float32)
             alike([ways[way](captured, x)], [ways[way](f, x)])
         assert (captured.stats().replays >= 3) is replays
+
+
+# ---- several steps
+
+
+@pytest.mark.parametrize("transform", transforms())
+def test_each_of_several_steps_is_transformed(transform: str) -> None:
+    w, x = pb.Parameter(normal(1, 4)), normal(0, 3, 4)
+    f = lambda x: pb.sin(x * w)
+    captured = pb.capture(f, steps=3)
+    for _ in range(2):
+        found = [transforms()[transform](g, x) for g in (captured, lambda x: pb.stack([f(x[i]) for i in range(3)]))]
+        alike(*found)
+
+
+def test_several_steps_of_each_example_take_options_and_what_all_share() -> None:
+    scale, x = pb.tensor([1.0, 2.0]), normal(0, 3, 4)
+    captured = pb.capture(lambda x, by=2.0: {"y": x * by, "name": "steps"}, steps=3)
+    found = pb.vmap(lambda x, s: captured(x * s, by=3.0)["y"], in_axes=(None, 0))(x, scale)
+    alike([found], [pb.stack([x * 3, x * 2 * 3])])
+    with pytest.raises(pb.ShapeError, match=r"steps=3: an argument has shape \(2, 4\); its first axis"):
+        pb.vmap(captured)(normal(0, 5, 2, 4))

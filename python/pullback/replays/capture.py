@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, Protocol, overload
 
+from ..autodiff.batching import Batched
 from ..autodiff.listeners import listeners
 from ..backends import kernels_on, modes, why_not
 from ..errors import CaptureError, PullbackError
@@ -327,11 +328,12 @@ class Captured(FunctionWrapper[P, R]):
             return run_step(self._function, args, options, counted)
         function = self._of_one_step() if listeners.stack else self._function
         given, spec = flatten((args, options))
-        leaves = [as_leaf(x) for x in given]
-        steps = length_of(self._name(), self._steps, [x.array for x in leaves if x.__class__ is Tensor]) or 0
+        leaves = [x if isinstance(x, Batched) else as_leaf(x) for x in given]
+        parted = [x.__class__ is Tensor or isinstance(x, Batched) for x in leaves]
+        steps = length_of(self._name(), self._steps, [x for x, steps in zip(leaves, parted) if steps]) or 0
         results = []
         for step in range(steps):
-            ones = [made_of(original, x[step]) if x.__class__ is Tensor else x for x, original in zip(leaves, given)]
+            ones = [made_of(old, x[step]) if steps else x for x, old, steps in zip(leaves, given, parted)]
             inner, named = unflatten(spec, ones)
             results.append(flatten(run_step(function, inner, named, counted)))
         columns = zip(*[ys for ys, _ in results])
