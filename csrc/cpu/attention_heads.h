@@ -117,7 +117,7 @@ template <class C> class Heads {
       for (int64_t j = 0; j < n; ++j) s[j] = m::select(added[j] == m::lowest<C>(), added[j], C(s[j] + added[j]));
     }
   }
-  // Returns the largest score. It ignores NaN, because the sum of exponentials is NaN anyway.
+  // Returns the largest score. It ignores NaN, because the sum of exponentials is NaN anyway. Reads s up to whole vectors.
   static C largest(int64_t n, const C* s) {
     constexpr int64_t kLanes = 4 * kWidth<C>;
     C top[kLanes];
@@ -125,14 +125,19 @@ template <class C> class Heads {
     int64_t j = 0;
     for (; j + kLanes <= n; j += kLanes)
       for (int64_t l = 0; l < kLanes; ++l) top[l] = kernels::largest::combine(s[j + l], top[l]);
-    for (; j < n; ++j) top[0] = kernels::largest::combine(s[j], top[0]);
+    for (; j < n; j += kWidth<C>)
+      for (int64_t l = 0; l < kWidth<C>; ++l)
+        top[l] = kernels::largest::combine(m::select(j + l < n, s[j + l], m::lowest<C>()), top[l]);
     return reduce_lanes<kernels::largest, kLanes>(top);
   }
   // Turns the scores of a query into exponentials, and those beyond n, up to `limit`, into zeros. Returns one over their sum.
   static C exponentials(int64_t n, int64_t limit, C* s) {
     C top = largest(n, s);
     top = m::select(top == m::lowest<C>(), C(0), top);
-    const C sum = Loop{n}.fold<sum_reduce>([=](int64_t j) { return s[j] = m::exp_nonpositive(C(s[j] - top)); });
+    const int64_t padded = whole<C>(n);  // a remainder would take as long as several vectors
+#pragma GCC ivdep
+    for (int64_t j = 0; j < padded; ++j) s[j] = m::exp_nonpositive(C(s[j] - top));
+    const C sum = Loop{n}.fold<sum_reduce>([=](int64_t j) { return s[j]; });
     std::fill(s + n, s + limit, C(0));
     const C scale = C(1) / sum;
     return m::select(sum == C(0), C(0), scale);
