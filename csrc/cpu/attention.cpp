@@ -176,6 +176,7 @@ template <class C> void add_tiles(const Attention& a, int64_t scores, int64_t re
     for (int64_t i = 0; i < results; ++i) add_product<C>(1, a.value_width, n, each);
   }
   work.add(each, a.all_heads());
+  add_padding<C>(a, work);
 }
 
 }  // namespace

@@ -189,6 +189,13 @@ inline int64_t work_per_task(const Attention& a) {
   return std::max<int64_t>(1, a.rows() * a.keys * (a.width + a.value_width + 16));
 }
 
+// Adds the exponentials of the padding of rows to whole vectors.
+template <class C> void add_padding(const Attention& a, Counts& work) {
+  int64_t padding = 0;
+  for (int64_t l = 0; l < a.queries; ++l) padding += whole<C>(a.visible(l)) - a.visible(l);
+  work.adds += a.all_heads() * padding, work.special += a.all_heads() * padding;
+}
+
 // Adds the work of a product in tiles of n columns, rounded up to whole vectors, with sums of k products each, for m rows.
 template <class C> void add_product(int64_t m, int64_t n, int64_t k, Counts& work) {
   work.fmas += m * whole<C>(n) * k, work.adds += m * whole<C>(n) * (kernels::order_blocks(k) - 1);

@@ -137,6 +137,7 @@ template <class C> void add_tiles(const Attention& a, bool gq, bool gk, bool gv,
   work.add(each, a.all_heads());
   const int64_t combined = (gk ? whole<C>(a.width) : 0) + (gv ? whole<C>(a.value_width) : 0);
   work.adds += tasks * (kernels::order_blocks(a.rows()) - 1) * a.seen_keys() * combined;
+  add_padding<C>(a, work);
 }
 
 }  // namespace
