@@ -229,6 +229,11 @@ void run_channel_norm_pullback(const Launch& launch) {
 
 void executed_channel_norm(const Launch&, Counts&) {}
 void executed_batch_norm(const Launch&, Counts&) {}
-void executed_channel_norm_pullback(const Launch&, Counts&) {}
+// The sums over a channel compute their terms again, and a weight of a channel multiplies in each of three passes.
+void executed_channel_norm_pullback(const Launch& launch, Counts& work) {
+  if (launch.ints[1]) return;
+  const int64_t size = launch.in().size();
+  work.adds += size, work.multiplies += size * (launch.ints[0] ? 3 : 1);
+}
 
 }  // namespace pb::kernels

@@ -249,8 +249,7 @@ template <class C> void means_of_planes(const PoolShape& p, const C* x, C* y) {
               else
                 for (int64_t l = 0; l < n; ++l) sums[l] += first[l * plane];
             }
-          const C divisor = C(p.divided_by(i, j));
-          for (int64_t l = 0; l < n; ++l) y[(k + l) * windows + i * p.w.out + j] = sums[l] / divisor;
+          for (int64_t l = 0; l < n; ++l) y[(k + l) * windows + i * p.w.out + j] = sums[l] / C(p.divided_by(i, j));
         }
     }
   });
@@ -340,13 +339,23 @@ void run_avg_unpool(const Launch& launch) {
   cpu::visit_row(launch.in(), [&](auto tag) { cpu::avg_unpool<decltype(tag)>(launch); });
 }
 
-// Sums begin with 0.
+// Sums begin with 0. Rows of windows are rounded up to full vectors, whose elements may be in the padding, and each window computes
+// its number of elements in floating point.
 void executed_avg_pool(const Launch& launch, Counts& work) {
-  work.adds += launch.out().size();
-  if (multiplies_sizes(PoolShape(launch, launch.in(), launch.out(), false))) work.multiplies += launch.out().size();
+  const PoolShape p(launch, launch.in(), launch.out(), false);
+  cpu::visit_row(launch.in(), [&](auto tag) {
+    using C = decltype(tag);
+    const bool few = cpu::is_short<C>(p.w);
+    if (few ? multiplies_sizes(p) : p.divisor == 0) work.multiplies += launch.out().size();
+    work.adds += launch.out().size();
+    if (few || !cpu::VectorRows<C>::fits(p.w)) return;
+    work.adds = 0;
+    for (int64_t i = 0; i < p.h.out; ++i)
+      work.adds += p.planes * (p.h.end(i) - p.h.begin(i)) * p.w.size * cpu::whole<C>(p.w.out);
+  });
 }
 void executed_avg_unpool(const Launch& launch, Counts& work) {
-  if (multiplies_sizes(PoolShape(launch, launch.out(), launch.in(), false))) work.multiplies += launch.in().size();
+  if (PoolShape(launch, launch.out(), launch.in(), false).divisor == 0) work.multiplies += launch.in().size();
 }
 
 }  // namespace pb::kernels

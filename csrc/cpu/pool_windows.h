@@ -42,14 +42,11 @@ template <class F> void each_tap_from_last(const PoolAxis& w, const F& f) {
   }
 }
 
-template <class C, size_t... K> Vector<C> even_lanes(Vector<C> a, Vector<C> b, std::index_sequence<K...>) {
-  return pick_lanes<int(2 * K)...>(a, b);
-}
 // Returns x[0], x[stride], x[2 stride], .... Stride 2 reads one element more.
 template <class C, class Stride> Vector<C> strided(const C* x, Stride stride) {
   if constexpr (std::is_same_v<Stride, std::integral_constant<int64_t, 1>>) return load_vector(x);
   else if constexpr (std::is_same_v<Stride, std::integral_constant<int64_t, 2>>)
-    return even_lanes<C>(load_vector(x), load_vector(x + kWidth<C>), std::make_index_sequence<kWidth<C>>());
+    return even_lanes<C>(load_vector(x), load_vector(x + kWidth<C>));
   Vector<C> v;
   for (int k = 0; k < kWidth<C>; ++k) v[k] = x[k * stride];
   return v;
@@ -60,13 +57,17 @@ template <class C> class VectorRows {
  public:
   using Ints = typename Register<C>::Ints;
 
-  // all: the elements of all planes. Windows with sizes, strides or dilations that are much larger than the plane are not read so.
+  // Windows with sizes, strides or dilations that are much larger than the plane are not read so.
+  static bool fits(const PoolAxis& w) {
+    const int64_t most = 4 * w.in + 4096;
+    if (w.adaptive || w.size > most || w.dilation > most || w.stride > most || w.padding > most || w.out > most) return false;
+    return length(w) <= 4 * most && w.size * whole<C>(w.out) <= 16 * most;
+  }
+  // all: the elements of all planes.
   VectorRows(const PoolShape& p, const C* all, Scratch& scratch)
       : w_(p.w), all_(all), size_(p.planes * p.h.in * p.w.in), windows_(whole<C>(p.w.out)) {
-    const int64_t most = 4 * w_.in + 4096;
-    if (w_.adaptive || w_.size > most || w_.dilation > most || w_.stride > most || w_.padding > most || w_.out > most) return;
-    length_ = windows_ * w_.stride + (w_.size - 1) * w_.dilation;
-    if (length_ > 4 * most || w_.size * windows_ > 16 * most) return;
+    if (!fits(w_)) return;
+    length_ = length(w_);
     row_ = scratch.take<C>(length_);
     inside_ = scratch.take<Position<C>>(w_.size, windows_);
     for (int64_t tap = 0; tap < w_.size; ++tap) {
@@ -90,6 +91,7 @@ template <class C> class VectorRows {
   }
 
  private:
+  static int64_t length(const PoolAxis& w) { return whole<C>(w.out) * w.stride + (w.size - 1) * w.dilation; }
   // Returns the first element of window 0: in place, unless vectors would read beside all planes.
   const C* first_of(const C* row) const {
     const int64_t first = row - all_ - w_.padding;

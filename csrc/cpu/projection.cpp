@@ -40,12 +40,10 @@ double scaled_squares(int64_t n, const double* __restrict x, double scale, doubl
   return sum_of_squares<double>(n, y);
 }
 
-// Returns false if the vector stays as it is.
-template <class C> bool rescale(const ProjectedEntry& entry, int64_t n, const C* __restrict x, C* __restrict y) {
+template <class C> void rescale(const ProjectedEntry& entry, int64_t n, const C* __restrict x, C* __restrict y) {
   const C scale = scale_to_one(largest_size(n, x));
   const Rescaling<C> rescaled(entry.limit(), scale, scaled_squares(n, x, scale, y), entry.most(), entry.shortened());
   for (int64_t k = 0; k < n; ++k) y[k] = rescaled(x[k]);
-  return !rescaled.keeps;
 }
 
 // mask: null, or the first byte of the vector's mask; the bytes are `step` apart.
@@ -102,13 +100,12 @@ template <class C> class Bundles {
     width_ = std::min(kBundle, step_ - inner);
     if (!in_place_) read(entry_.weights(), staged_);
     x_ = in_place_ ? entry_.weights().as<C>() + first_ : staged_;
-    bool changes = false;
     for (int64_t v = 0; v < width_; ++v) {
       const C* const x = x_ + v * n_;
-      if (entry_.limit() == Limit::simplex) make_distribution(n_, x, mask(v), step_, y_ + v * n_), changes = true;
-      else changes |= rescale(entry_, n_, x, y_ + v * n_);
+      if (entry_.limit() == Limit::simplex) make_distribution(n_, x, mask(v), step_, y_ + v * n_);
+      else rescale(entry_, n_, x, y_ + v * n_);
     }
-    if (changes) finish();  // Otherwise the update's kernel has written all that follows from the weights.
+    finish();
   }
 
  private:
@@ -202,9 +199,14 @@ void project(const Launch& launch) {
   });
 }
 
-// For each vector one addition less than there are terms.
+// For each vector one addition less than there are terms. The sum of squares of float is scaled in the place of its terms.
 void executed_project(const Launch& launch, Counts& work) {
-  for (int64_t t = 0; t < launch.ints[0]; ++t) work.adds -= ProjectedEntry(launch, t).vectors();
+  for (int64_t t = 0; t < launch.ints[0]; ++t) {
+    const ProjectedEntry entry(launch, t);
+    work.adds -= entry.vectors();
+    if (entry.limit() != Limit::simplex && compute_type(entry.weights().dtype) == Compute::f32)
+      work.multiplies += 2 * entry.vectors() - entry.weights().size();
+  }
 }
 
 }  // namespace pb::kernels

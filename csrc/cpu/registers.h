@@ -74,6 +74,15 @@ template <class T> inline __attribute__((always_inline)) Vector<T> interleave_hi
   return interleave<T, true>(a, b, std::make_index_sequence<kWidth<T>>());
 }
 
+// Returns a0 a2 a4 ... b0 b2 b4 ....
+template <class T, size_t... K>
+inline __attribute__((always_inline)) Vector<T> even_lanes(Vector<T> a, Vector<T> b, std::index_sequence<K...>) {
+  return pick_lanes<int(2 * K)...>(a, b);
+}
+template <class T> inline __attribute__((always_inline)) Vector<T> even_lanes(Vector<T> a, Vector<T> b) {
+  return even_lanes<T>(a, b, std::make_index_sequence<kWidth<T>>());
+}
+
 // Returns a b + c, rounded once if the SIMD level has an instruction for it. Level v2 has none, so its products have other bits.
 template <class T>
 inline __attribute__((always_inline)) Vector<T> multiply_add(Vector<T> a, Vector<T> b, Vector<T> c) {

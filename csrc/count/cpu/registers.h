@@ -86,6 +86,12 @@ template <class T> Vector<T> interleave_high(const Vector<T>& a, const Vector<T>
   return interleave<T>(a, b, kWidth<T> / 2);
 }
 
+template <class T> Vector<T> even_lanes(const Vector<T>& a, const Vector<T>& b) {
+  Vector<T> v;
+  for (int i = 0; i < kWidth<T>; ++i) v.lane[i] = 2 * i < kWidth<T> ? a.lane[2 * i] : b.lane[2 * i - kWidth<T>];
+  return v;
+}
+
 // Counts as one operation per lane, because every level from v3 on multiplies and adds in one instruction.
 template <class T> Vector<T> multiply_add(const Vector<T>& a, const Vector<T>& b, const Vector<T>& c) {
   Vector<T> v;
