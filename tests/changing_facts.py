@@ -301,6 +301,19 @@ PATH['a'] = NUMBER
 PATH.pop('b', None)
 PATH.update(c=NUMBER)
 PATH['a'] = PATH.pop('a')
+== ordered dict
+h * [*PATH.values()][0]
+functools.reduce(lambda h, w: h * w + 0.5, PATH.values(), h)
+(h + 1 if next(reversed(PATH)) == 'a' else h)
+composed(h, [lambda h, w=w: h * w + 0.25 for w in PATH.values()])
+--
+collections.OrderedDict(a=0.5, b=1.5)
+collections.OrderedDict(a=1.5, b=2, c=True)
+collections.OrderedDict(b=0.5, a=1.25)
+--
+PATH.move_to_end('a')
+PATH.move_to_end('b', last=False)
+PATH['a'] = NUMBER
 == large list
 h * PATH[70]
 h * PATH[0]
@@ -335,7 +348,8 @@ PATH.discard('b')
 # ---- parts
 
 
-UNHASHABLE: Final = ("namespace", "ordered dict", "module")  # are refused as arguments, and so are sets
+# What is refused as an argument, and so are sets.
+UNHASHABLE: Final = ("namespace", "ordered dict", "module", "derived list", "class of a derived dict")
 FUNCTIONS: Final = ("function", "object", "missing attribute", "layer")  # as class attributes they would become methods
 
 # A Module refuses a layer or a Parameter in an object in which it would not find it.
@@ -348,7 +362,9 @@ def fits(values: Values, holder: Holder, position: Position) -> bool:
         return holder.kind not in UNHASHABLE and values.kind not in ("set", "array read on the host")
     if values.kind in HIDDEN and position.kind in ("a forward", "a layer of a Sequential") and holder.kind in HIDING:
         return False
-    of_a_class = holder.kind in ("class attribute", "inherited attribute") or position.kind == "a class method"
+    of_a_class = "class " in holder.kind or holder.kind == "inherited attribute" or position.kind == "a class method"
+    if "(" in holder.tail and values.kind.startswith("large"):  # no chain names the item
+        return False
     return not (of_a_class and values.kind in FUNCTIONS)
 
 

@@ -117,6 +117,66 @@ def new$(v):
 B$.p = VALUE
 S$.p = VALUE
 s$.p = VALUE
+== class of made objects | ().p
+def new$(v):
+    class S$:
+        p = v
+    return S$
+--
+s$.p = VALUE
+== base class of made objects | (1).get()
+class B$:
+    p = None
+    def __init__(self, k):
+        self.k = k
+    def get(self):
+        return type(self).p if self.k else None
+class S$(B$):
+    pass
+def new$(v):
+    B$.p = v
+    return S$
+--
+B$.p = VALUE
+S$.p = VALUE
+S$.get = lambda self: B$.p
+== class of made dataclasses | .make().p
+@dataclasses.dataclass
+class S$:
+    k: int = 1
+    @classmethod
+    def make(cls):
+        return dataclasses.replace(cls(), k=2)
+def new$(v):
+    S$.p = v
+    return S$
+--
+s$.p = VALUE
+== class of a copy | .copied().p
+class S$(nn.Module):
+    def copied(self):
+        return copy.deepcopy(self)
+def new$(v):
+    S$.p = v
+    return S$()
+--
+S$.p = VALUE
+== derived list | .p
+class S$(list):
+    pass
+def new$(v):
+    s = S$()
+    s.p = v
+    return s
+== class of a derived dict | .p
+class S$(dict):
+    pass
+def new$(v):
+    S$.p = v
+    return S$(q=v)
+--
+S$.p = VALUE
+s$.p = VALUE
 == property | .p
 class S$:
     def __init__(self, p):

@@ -58,9 +58,15 @@ bool same_value(PyObject* a, PyObject* b) {
 
 bool holds(PyObject* value, int how, PyObject* expected);
 
-// True if a container has the items of a snapshot: (its type, (how, expected, …)), with a key before each `how` for a dict.
+// True if a container has the items of a snapshot: (its type, (how, expected, …)), with a key before each `how` for a dict. A container
+// with attributes of its own has them as a third part, (how, expected).
 bool same_items(PyObject* container, PyObject* snapshot) {
   if (reinterpret_cast<PyObject*>(Py_TYPE(container)) != PyTuple_GET_ITEM(snapshot, 0)) return false;
+  if (PyTuple_GET_SIZE(snapshot) > 2) {
+    const Owned attributes(PyObject_GenericGetDict(container, nullptr));
+    PyObject* before = PyTuple_GET_ITEM(snapshot, 2);
+    if (!holds(attributes.object, int(PyLong_AsLong(PyTuple_GET_ITEM(before, 0))), PyTuple_GET_ITEM(before, 1))) return false;
+  }
   PyObject* items = PyTuple_GET_ITEM(snapshot, 1);
   const Py_ssize_t size = PyTuple_GET_SIZE(items);
   if (PyDict_Check(container)) {

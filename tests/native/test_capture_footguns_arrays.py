@@ -59,7 +59,13 @@ def by_items(x: Any) -> Any:
     return x
 
 
-weighted = Weighted()
+class Shown:
+    @property
+    def nested(self) -> Any:
+        return NESTED
+
+
+weighted, shown = Weighted(), Shown()
 
 # What replays read in place. None of these is recorded again for other elements.
 TAKEN: dict[str, Callable[[Any], Any]] = {
@@ -118,6 +124,7 @@ READ: dict[str, Callable[[Any], Any]] = {
     "attribute": lambda x: x * max(OWNER.p),
     "in containers": lambda x: x * max(NESTED["a"][0]),
     "in containers by number": by_items,
+    "in containers of a property": lambda x: x * shown.nested["a"][0].max(),
     "Module": lambda x: weighted(x),
     "default": lambda x, w=W: x * max(w),
     "argument of another function": lambda x: (lambda w: x * max(w))(W),

@@ -223,7 +223,7 @@ holder = types.SimpleNamespace(c=c)
 def of_argument(y, x):
     return x * y.k * y.j
 """, module)
-    followed(module, READ[read], "C.k = 5.0", "c.j = 6.0", "c.k = 7.0")
+    followed(module, READ[read], "C.k = 5.0", "c.j = 6.0", "c.k = 7.0", f"c = holder.c = {DERIVED[base]}; c.j = 8.0")
 
 
 @pytest.mark.parametrize("body", [

@@ -48,7 +48,7 @@ def frozen(value: Any, around: tuple[Any, ...] = ()) -> tuple[int, Any]:
     kind = type(value)
     if value is NOTHING:
         return ABSENT, None
-    if kind in _NUMBERS or isinstance(value, np.generic):
+    if kind in _NUMBERS or (isinstance(value, np.generic) and kind.__module__ == "numpy"):
         return VALUE, value
     if kind is Contents:
         return VALUE, value.array
@@ -64,7 +64,8 @@ def frozen(value: Any, around: tuple[Any, ...] = ()) -> tuple[int, Any]:
         items = [part for key, x in pairs for part in (key, *frozen(x, around))]
     else:
         items = [part for x in value for part in frozen(x, around)]
-    return ITEMS, (kind, tuple(items))
+    attributes = getattr(value, "__dict__", None)  # of a derived class
+    return ITEMS, (kind, tuple(items), *([frozen(attributes, around)] if type(attributes) is dict else []))
 
 
 def _identity(value: Any) -> tuple[int, Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 import sysconfig
 from collections import ChainMap, UserDict, UserList
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType, MethodType, ModuleType, WrapperDescriptorType
+from types import CodeType, FrameType, FunctionType, MappingProxyType, MethodType, ModuleType, WrapperDescriptorType
 from typing import Any, Final
 
 import numpy as np
@@ -149,9 +150,14 @@ def has_variables(function: FunctionType, local: Mapping[str, Any]) -> bool:
     return all([content(cell) is local.get(name, NOTHING) for name, cell in cells])
 
 
-def is_wrapper(value: Any) -> bool:
-    """True for an object of `collections` that keeps its items in attributes: a UserDict, a UserList, a ChainMap."""
-    return isinstance(value, (UserDict, UserList, ChainMap))
+def containers_behind(value: Any) -> Iterator[tuple[Location, Any]]:
+    """Yields the containers whose items an object shows, with their places: those of a UserDict, and the dict of a view."""
+    if isinstance(value, (UserDict, UserList, ChainMap)):
+        for name, x in vars(value).items():
+            yield Location(ATTRIBUTE, value, (name,)), x
+    elif isinstance(value, (MappingProxyType, KeysView, ValuesView, ItemsView)) and type(value).__module__ == "builtins":
+        shown = gc.get_referents(value)[0]
+        yield Location(ITEM, shown, (None,)), shown
 
 
 def wrapped_in(value: Any) -> Any:

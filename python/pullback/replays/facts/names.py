@@ -103,6 +103,7 @@ def _begins(a: Chain, b: Chain) -> bool:
 _NAMES: WeakKeyDictionary[CodeType, Names] = WeakKeyDictionary()
 # What reads, and what may set attributes under names that it computes.
 GUESSING = frozenset(["getattr", "hasattr", "deepcopy", "asdict", "astuple", "attrgetter"])
+SUPER = frozenset(["super"])
 SETTING = frozenset(["setattr", "delattr", "vars", "__dict__"])
 _EACH, _UNKNOWN = ChainStep("each", None), Chain("local", "", ())
 _GLOBAL = ("GLOBAL", "NAME", "FROM_DICT_OR_GLOBALS")

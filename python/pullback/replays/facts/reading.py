@@ -15,7 +15,7 @@ import io
 import operator
 import sys
 from collections.abc import Iterable, Mapping
-from types import CodeType, FrameType, FunctionType, MappingProxyType, MemberDescriptorType, ModuleType
+from types import CodeType, FrameType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any, Final, get_origin
 
 from ...function_wrapper import FunctionWrapper, innermost
@@ -31,6 +31,7 @@ from .facts import (
     ATTRIBUTE,
     CELL,
     COUNT,
+    DEPTH,
     ENTRY,
     GUESS,
     ITEM,
@@ -47,6 +48,7 @@ from .facts import (
 from .lookup import (
     CLOSED,
     attributes_of,
+    containers_behind,
     has_variables,
     is_closed,
     is_frame_of_library,
@@ -55,7 +57,6 @@ from .lookup import (
     is_library,
     is_of_library,
     is_plain,
-    is_wrapper,
     item,
     items,
     looked_up,
@@ -64,15 +65,13 @@ from .lookup import (
     value_at,
     wrapped_in,
 )
-from .names import GUESSING, SETTING, Chain, ChainStep, mentions, names_in
+from .names import GUESSING, SETTING, SUPER, Chain, ChainStep, mentions, names_in
 
 # Methods of an array that compute numbers of its elements.
 _NUMBERS: Final = frozenset(
     ("all", "any", "argmax", "argmin", "dot", "item", "max", "mean", "min", "prod", "std", "sum", "tolist", "var")
 )
 _FORM: Final = ("dtype", "ndim", "shape", "size", "T")  # attributes of an array that do not depend on its elements
-_OF_A_DICT: Final = (MappingProxyType, *[type(f({})) for f in (dict.keys, dict.values, dict.items)])  # what shows its items
-_SUPER: Final = frozenset(["super"])
 OBJECTS: Final = 1000  # objects whose attributes are looked up by name alone
 
 
@@ -125,7 +124,7 @@ class Reading:
                 self._made.append(first)
             made = self._is_made(first)
             self._object(type(first) if made else first, type(first).__name__)
-            for base in type(first).__mro__ if mentions(code, _SUPER) else ():
+            for base in type(first).__mro__ if mentions(code, SUPER) else ():
                 self._object(base, base.__name__)
             self._method(first, code, made)
         self._names -= names.asked - self._asked
@@ -343,10 +342,12 @@ class Reading:
         self._table.note(place or Location(ITEM, value, (None,)), value, label, use)
         self._items(value, label)
 
-    def _items(self, value: Any, label: str) -> None:
-        """Meets the items of a container."""
-        for x in items(value) if is_container(value) else ():
-            self._meet(None, x, label)
+    def _items(self, value: Any, label: str, around: tuple[Any, ...] = ()) -> None:
+        """Meets the items of a container, and those of containers in it."""
+        if is_container(value) and len(around) < DEPTH and not any([value is outer for outer in around]):
+            for x in items(value):
+                self._meet(None, x, label)
+                self._items(x, label, (*around, value))
 
     def _attribute(self, value: Any, name: str, label: str, methods: bool = True) -> tuple[Location | None, Any] | None:
         """Returns where an attribute is found and what it is, without running anything; None if that is not possible.
@@ -389,14 +390,10 @@ class Reading:
         self._object(get_origin(value) or value, label)
         if isinstance(value, attached.Module):
             return
-        if isinstance(value, _OF_A_DICT):
-            self._whole(None, gc.get_referents(value)[0], label)
         self._know(value)
         self.generators.meet(value, label)
-        for name, x in vars(value).items() if is_wrapper(value) else ():
-            self._whole(Location(ATTRIBUTE, value, (name,)), x, f"{label}.{name}")
-            for k, y in enumerate(x if name == "maps" else ()):
-                self._whole(Location(ATTRIBUTE, value, (name, k)), y, f"{label}.{name}")
+        for behind, x in containers_behind(value):
+            self._whole(behind, x, label)
         self.arrays.meet(value, label, named=place is not None)
         if place is not None and hasattr(type(value), "__next__") and not isinstance(value, io.IOBase):
             self.iterators.append((place, label))
