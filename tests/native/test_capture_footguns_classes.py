@@ -247,6 +247,28 @@ def f(x):
             gc.collect()
 
 
+@pytest.mark.parametrize("kind", ["@dataclasses.dataclass(frozen=True)\nclass Cfg", "class Cfg"])
+def test_the_class_of_an_argument_that_is_compared_by_its_value(kind: str, module: dict[str, Any]) -> None:
+    exec(f"""
+{kind}:
+    g: float = 1.0
+    k = 2.0
+    def by(self, x):
+        return x * self.k
+    def __eq__(self, other):
+        return type(other) is Cfg
+    def __hash__(self):
+        return 1
+""", module)
+    cfg = module["Cfg"]
+    for f in (lambda x, cfg: x * cfg.k, lambda x, cfg: cfg.by(x), lambda x, cfg: x * getattr(cfg, "k", 0.0)):
+        captured = pb.capture(f)
+        for cfg.k in (2.0, 2.0, 5.0, 2.0):
+            gc.collect()
+            same(captured(X, cfg()), f(X, cfg()))
+        assert captured.stats().captures == 2
+
+
 def test_the_name_and_the_version_of_a_parameter() -> None:
     p = pb.Parameter([1.0, 2.0, 3.0])
     follows(lambda x: x * len(p.name or ""), lambda: setattr(p, "name", "abc"))

@@ -48,7 +48,7 @@ def frozen(value: Any, around: tuple[Any, ...] = ()) -> tuple[int, Any]:
     kind = type(value)
     if value is NOTHING:
         return ABSENT, None
-    if kind in _NUMBERS or (isinstance(value, np.generic) and kind.__module__ == "numpy"):
+    if kind in _NUMBERS or (issubclass(kind, np.generic) and kind.__module__ == "numpy"):
         return VALUE, value
     if kind is Contents:
         return VALUE, value.array

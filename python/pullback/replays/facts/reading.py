@@ -207,9 +207,10 @@ class Reading:
         if chain.root == "argument":
             value = given[name]
             if self._is_made(value):
+                self._object(type(value), type(value).__name__)
                 self._read_everywhere(chain.attributes())
                 return
-            if value is NOTHING or is_plain(value) or id(value) in self._by_value:
+            if value is NOTHING or is_plain(value):
                 return
             label, where = (type(value).__name__, "") if name == "self" else (name, f" of {code.co_name}")
             self._follow(None, value, chain.steps, label, where, use)
@@ -238,8 +239,8 @@ class Reading:
                     self._table.note(Location(ENTRY, base, (name,)), looked_up(base, name), f"{base.__name__}.{name}", LOAD)
 
     def _is_made(self, value: Any) -> bool:
-        """True if the run has made an object, so that what it does with it concerns nobody else."""
-        return capturing.makes(value) or any([value is made for made in self._made])
+        """True if the run has made an object, or a call may bring another one that is equal. What matters of it is its class."""
+        return id(value) in self._by_value or capturing.makes(value) or any([value is made for made in self._made])
 
     def _functions_of(self, code: CodeType, local: Mapping[str, Any]) -> list[FunctionType]:
         """Returns the functions with this code and these variables that were not made by the functions that ran."""
