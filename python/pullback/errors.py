@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from .duck import attribute
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
@@ -111,7 +113,7 @@ def an(value: object) -> str:
 
 def shown(value: object) -> str:
     """Returns the value for a message: its repr, but the type and the shape of an array, because the repr may be pages long."""
-    shape = getattr(value, "shape", ())
+    shape = attribute(value, "shape", ())
     if isinstance(shape, tuple) and shape:
         return f"{an(value)} of shape {shape}"
     if isinstance(value, int) and value.bit_length() > 256:  # Python refuses to write thousands of digits

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from .duck import has
 from .errors import DTypeError, PullbackError
 from .launch import capturing
 from .tensors import devices, dtypes
@@ -67,7 +68,7 @@ def _leaves(tree: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _has_state(x: Any) -> bool:
-    return hasattr(x, "state_dict") and not isinstance(x, type)
+    return has(x, "state_dict") and not isinstance(x, type)
 
 
 def _array_of(leaf: Any, name: str) -> tuple[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from .duck import attribute, has
 from .errors import FileFormatError, PullbackError
 from .safetensors_files import METADATA, read, tensors_of
 from .tensors import devices
@@ -74,7 +75,7 @@ def _take_apart(tree: Any, path: str, tensors: dict[str, Any], around: tuple[int
     """
     if isinstance(tree, str) or tree is None or type(tree) in (bool, int, float):
         return {"value": tree}
-    if isinstance(tree, (Tensor, np.ndarray, np.generic)) or hasattr(tree, "__dlpack__"):
+    if isinstance(tree, (Tensor, np.ndarray, np.generic)) or has(tree, "__dlpack__"):
         name = path or "tensor"
         while name in tensors or name == METADATA:  # A key that contains a dot can equal the path of another tensor.
             name += "_"
@@ -90,7 +91,7 @@ def _take_apart(tree: Any, path: str, tensors: dict[str, Any], around: tuple[int
         items = [(key, _take_apart(x, _join(path, key), tensors, around, versions)) for key, x in entries]
         return {"dict": items} if isinstance(tree, dict) else {type(tree).__name__: [x for _, x in items]}
     what = f'what is at "{path}"' if path else "what was given"
-    if hasattr(tree, "__array__"):  # such as a Series of pandas, whose index a tensor would not keep
+    if has(tree, "__array__"):  # such as a Series of pandas, whose index a tensor would not keep
         raise PullbackError(f"save: {what} is a {type(tree).__name__}, not an array or tensor. Save its array: np.asarray(x).")
     raise PullbackError(
         f"save: {what} is a {type(tree).__name__}; only tensors, arrays, numbers, strings and None can be saved, in "
@@ -114,7 +115,7 @@ def _array_of(x: Any, path: str) -> Any:
     if isinstance(x, Tensor):
         return np.array(devices.move(x.array, "cpu"), order="C")
     try:
-        array = asarray(x.detach() if getattr(x, "requires_grad", False) else x, device="cpu").array
+        array = asarray(x.detach() if attribute(x, "requires_grad", False) else x, device="cpu").array
     except PullbackError as error:
         what = f'the array at "{path}"' if path else "the array"
         raise type(error)(f"save: {what} cannot be saved: {str(error).removeprefix('save: tree: ')}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Final
 
+from .duck import has
 from .errors import PullbackError
 from .io import load, save
 from .launch import capturing
@@ -74,7 +75,7 @@ def _parts(caller: str, model: Any, opt: Any, loader: Any) -> dict[str, Any]:
     if loader is not None:
         parts["loader"] = loader
     for what, part in parts.items():
-        if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
+        if not (has(part, "state_dict") and has(part, "load_state_dict")):
             raise PullbackError(f"{caller}: the {what} is a {type(part).__name__}, which has no state_dict and load_state_dict.")
     inside = {id(p) for p in model.parameters()}
     for p in getattr(opt, "parameters", ()):

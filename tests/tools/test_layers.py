@@ -25,8 +25,8 @@ ROOMS = ("tensors", "autodiff", "launch", "interop")
 # From the bottom to the top. A module imports from its own layer and from those above it in this list.
 LAYERS: list[tuple[str, ...]] = [
     (
-        "errors", "exports", "typing", "function_wrapper", "printable", "regular_files", "interop.unknown_names", "interop.hints",
-        "interop.gate", "interop.wrong_calls",
+        "duck", "errors", "exports", "typing", "function_wrapper", "printable", "regular_files", "interop.unknown_names",
+        "interop.hints", "interop.gate", "interop.wrong_calls",
         "launch.refusal", "variables", "autodiff.site", "autodiff.listeners", "autodiff.kept",
         "launch.ledger", "launch.scopes",
     ),

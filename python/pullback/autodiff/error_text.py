@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from ..duck import attribute
 from ..errors import an
 from ..interop.wrong_calls import public_name
 from ..tensors.parameter import Parameter
@@ -142,7 +143,7 @@ def instead_of(x: Any) -> str:
     """Returns a sentence that says what to pass instead of x, which is not a tensor."""
     if isinstance(x, str):
         return "Give the tensor itself and not its name, such as net.weight, or net.parameters() for all Parameters of a Module."
-    parameters = getattr(x, "parameters", None)
+    parameters = attribute(x, "parameters", None)
     if parameters is not None:
         return f"Give its Parameters: {'module.parameters()' if callable(parameters) else 'opt.parameters'}."
     if callable(x):

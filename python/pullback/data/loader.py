@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeAlias, TypeVa
 
 import numpy as np
 
+from ..duck import has
 from ..errors import PullbackError, ShapeError
 from ..interop.unknown_names import attach_hints
 from ..launch import capturing, door
@@ -343,7 +344,7 @@ def _placed(a: Any, device: str | None, from_host: bool | None) -> Tensor | Sour
         return asarray(a, device=device)
     if isinstance(a, Tensor):
         a = asarray(a).array
-    if not devices.on_host(a) and (devices.on_device(a) or hasattr(a, "__cuda_array_interface__")):
+    if not devices.on_host(a) and (devices.on_device(a) or has(a, "__cuda_array_interface__")):
         raise PullbackError("Loader: from_host=True needs arrays in host memory, and one is on a GPU. Leave from_host out.")
     return Source(a)
 

@@ -8,6 +8,7 @@ from typing import Any, Final, Generic, TextIO, TypeVar
 
 import numpy as np
 
+from ..duck import attribute
 from ..errors import PullbackError, ShapeError
 from ..launch import capturing, door
 from ..ops._shapes import positive_integer
@@ -183,7 +184,7 @@ def _check(name: str, value: Any) -> None:
     """Raises an error for what is not a number, or an array whose last element can be shown."""
     if isinstance(value, (bool, int, float)):
         return
-    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    shape, dtype = attribute(value, "shape", None), attribute(value, "dtype", None)
     if shape is None or isinstance(value, np.character):
         text = " Text belongs in progress(..., desc=text)." if isinstance(value, (str, bytes)) else ""
         raise PullbackError(
@@ -291,5 +292,5 @@ def _samples_of(batch: Any) -> int:
             batch = next(iter(batch.values()))
         else:
             break
-    shape = getattr(batch, "shape", ())
+    shape = attribute(batch, "shape", ())
     return int(shape[0]) if isinstance(shape, tuple) and shape else 0

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..duck import has
 from ..errors import DTypeError, FileFormatError, PullbackError
 from ..regular_files import open_regular
 from ..tensors.creation import asarray
@@ -56,7 +57,7 @@ def check_array(x: Any, within: bool) -> None:
 
     NumPy would stack the fields of such rows, or read a dataset without end, because few datasets raise IndexError.
     """
-    if any([hasattr(x, name) for name in ("__array__", "__dlpack__", "__array_interface__", "__cuda_array_interface__")]):
+    if any([has(x, name) for name in ("__array__", "__dlpack__", "__array_interface__", "__cuda_array_interface__")]):
         return
     what = f"a {type(x).__name__}"
     if isinstance(x, Mapping):

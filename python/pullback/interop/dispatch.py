@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..autodiff.returned import report_store
+from ..duck import has
 from ..tensors.tensor import Tensor
 from . import numpy_signatures
 
@@ -104,8 +105,8 @@ def public(name: str, module: str = "numpy") -> Callable[..., Any] | None:
 
 def _foreign(x: Any) -> bool:
     """True if x is an array of another library, which may handle the ufunc itself."""
-    ours = isinstance(x, (Tensor, np.ndarray, np.generic)) or hasattr(x, "__cuda_array_interface__")
-    return not ours and hasattr(x, "__array_ufunc__")
+    ours = isinstance(x, (Tensor, np.ndarray, np.generic)) or has(x, "__cuda_array_interface__")
+    return not ours and has(x, "__array_ufunc__")
 
 
 def _as_arrays(tree: Any) -> Any:
@@ -177,7 +178,7 @@ def _translated(shown: str, func: Any, function: Any, args: Any, options: Any) -
             positional.append(value)
         elif name in ours:
             named[name] = value
-        elif not (value is default or (not hasattr(value, "shape") and value == default)):
+        elif not (value is default or (not has(value, "shape") and value == default)):
             named[name] = value  # _call raises an error that explains it
     return positional, named
 

@@ -11,6 +11,7 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS, Parameter, signature
 from types import FunctionType, MethodType
 from typing import Any, Final, TypeVar
 
+from ..duck import attribute
 from .wrong_calls import keyword_text, misfit, refused_by
 
 T = TypeVar("T")
@@ -120,7 +121,7 @@ def _check_arguments(cls: Any, args: tuple[Any, ...], options: Mapping[str, Any]
         if args:
             raise TypeError(f"{title}() takes no arguments: nothing is computed in place, and the tensor goes to {title}()(x).")
         raise TypeError(keyword_text(title, next(iter(options)), (), cls.__module__.startswith("pullback.")))
-    if hasattr(cls, "forward") and cls.__module__.startswith("pullback.") and args and len(getattr(args[0], "shape", ())) > 1:
+    if hasattr(cls, "forward") and cls.__module__.startswith("pullback.") and args and len(attribute(args[0], "shape", ())) > 1:
         raise TypeError(f"{title}: an array was given to make the layer. The layer is called with it: {title}(...)(x).")
     if isinstance(initialize, FunctionType) and initialize not in _GATES and not _fits(initialize, args, options):
         raise misfit(initialize, (cls, *args), options)

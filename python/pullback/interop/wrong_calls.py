@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..autodiff.site import current_frame, is_ours
+from ..duck import attribute, has
 from ..errors import ArgumentError, DTypeError, shown
 from .hints import hints
 from .unknown_names import SPACES
@@ -257,7 +258,7 @@ def flag(name: str, what: str, value: Any, instead: str = "") -> bool:
 def _meant(owner: str, name: str, value: Any, known: Sequence[Any], spelled: Mapping[str, str]) -> str:
     """Returns a sentence, after a space, about what to give in place of an option of another library or spelling, or nothing."""
     if not isinstance(value, str):
-        is_array = hasattr(value, "item") and not isinstance(value, Real) and getattr(value, "shape", None) == ()
+        is_array = has(value, "item") and not isinstance(value, Real) and attribute(value, "shape", None) == ()
         return f" It must be a Python number: give {name}.item()." if is_array else ""
     if hint := hints(f"values of {owner}.{name}").get(value):
         return f" {hint}"

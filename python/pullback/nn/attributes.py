@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..duck import has
 from ..errors import PullbackError, an
 from ..interop.wrong_calls import flag
 from ..tensors.parameter import Parameter
@@ -25,7 +26,7 @@ def check_attribute(module: Any, name: str, held: Any, value: Any) -> None:
         flag(type(module).__name__, name, value, "net.train() and net.eval() set it for all layers.")
     if name == "requires_grad" and not any([name in vars(kind) for kind in type(module).__mro__]):
         raise PullbackError(f"{title} would freeze nothing. Set net.trainable = False, which freezes all Parameters inside.")
-    is_layer = hasattr(value, "named_parameters")
+    is_layer = has(value, "named_parameters")
     if isfunction(getattr(type(module), name, None)) and (not callable(value) or (is_layer and name != "forward")):
         raise PullbackError(
             f"{title} is a method, which {an(value)} would replace. "

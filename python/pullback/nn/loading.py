@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..duck import has
 from ..errors import PullbackError, ShapeError
 from ..interop.wrong_calls import flag
 from ..launch import capturing
@@ -92,6 +93,6 @@ def _add_value(values: dict[str, Any], name: str, path: str, value: Any, shape: 
 def _array_of(name: str, value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.array
-    if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__") or hasattr(value, "__dlpack__"):
+    if isinstance(value, (np.ndarray, np.generic)) or has(value, "__array__") or has(value, "__dlpack__"):
         return asarray(value).array
     raise PullbackError(f'load_state_dict: "{name}" is a {type(value).__name__}; give a tensor or an array.')

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..duck import has
 from ..errors import ArgumentError, PullbackError
 from ..tensors import devices
 from ..tensors.nested import as_array, has_tensor
@@ -32,7 +33,7 @@ def refuse_negative_exponents(a: Any, b: Any) -> None:
 
 
 def _kind(x: Any) -> Any:
-    dtype = x.dtype if hasattr(x, "dtype") else _known(x).dtype
+    dtype = x.dtype if has(x, "dtype") else _known(x).dtype
     return getattr(dtype, "kind", None)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..duck import attribute
 from ..errors import ArgumentError, AxisError, DTypeError, PullbackError, ShapeError, check_room, shown
 from ..interop.wrong_calls import flag as flag  # for the modules that check arguments with the functions here
 from ..launch import capturing
@@ -58,7 +59,7 @@ def integer(name: str, argument: str, value: Any) -> int:
 
 def _of_two(name: str, second: Any) -> str:
     """Returns a sentence, after a space, for a function with an array or a list in the place of its axis, or nothing."""
-    if not isinstance(second, (list, tuple)) and not getattr(second, "shape", ()):
+    if not isinstance(second, (list, tuple)) and not attribute(second, "shape", ()):
         return ""
     if name in ("concat", "stack"):
         return f" The arrays come in one list: pb.{name}([a, b], axis=0)."

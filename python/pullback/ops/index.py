@@ -15,6 +15,7 @@ import numpy as np
 
 from ..autodiff.batching import Batched
 from ..autodiff.primitive import apply
+from ..duck import attribute, has
 from ..errors import DTypeError, ShapeError, room_for
 from ..interop.unknown_names import attach_hints
 from ..launch import capturing, door
@@ -69,7 +70,7 @@ def _plain(item: Any) -> Any:
         item = (item if item.storage is None else copy(item)).array
     elif isinstance(item, np.ndarray):
         item = steady(item)
-    elif hasattr(item, "__dlpack__") and not devices.on_device(item):  # an array of another library
+    elif has(item, "__dlpack__") and not devices.on_device(item):  # an array of another library
         item = as_tensor(item).array
     if isinstance(item, list):
         listed = as_indices(item)
@@ -78,9 +79,9 @@ def _plain(item: Any) -> Any:
         item = listed.astype(np.int64) if listed.size == 0 else listed
     if isinstance(item, np.bool_):
         return bool(item)
-    if getattr(item, "dtype", None) == np.uint64 and capturing.thread.recording is None:  # NumPy would let 2^63 be negative
+    if attribute(item, "dtype", None) == np.uint64 and capturing.thread.recording is None:  # NumPy would let 2^63 be negative
         item = item.clip(None, np.uint64(LARGEST_INT64)).astype(np.int64)
-    number = hasattr(item, "ndim") and item.ndim == 0 and item.dtype.kind in "iu" and capturing.thread.recording is None
+    number = has(item, "ndim") and item.ndim == 0 and item.dtype.kind in "iu" and capturing.thread.recording is None
     if isinstance(item, np.generic) or number:
         return int(devices.move(item, "cpu") if devices.on_device(item) else item) if item.dtype.kind in "iu" else item
     return item
@@ -93,9 +94,9 @@ def _key(index: Any) -> tuple[tuple[Any, ...], bool]:
     for item in items:
         if isinstance(item, bool) or not isinstance(item, _BASIC):
             basic = False
-            if not isinstance(item, (bool, list)) and getattr(getattr(item, "dtype", None), "kind", "") not in "iub":
+            if isinstance(item, dict) or (not isinstance(item, (bool, list)) and kind_of(item) not in "iub"):
                 raise DTypeError(
-                    f"index: {type(item).__name__} {getattr(item, 'dtype', '')} cannot index a tensor; use integers, slices, "
+                    f"index: {type(item).__name__} {attribute(item, 'dtype', '')} cannot index a tensor; use integers, slices, "
                     f"None, ..., or arrays of integers or bool."
                 )
     return items, basic

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..autodiff.primitive import Op, apply
 from ..backends.autocast import rounded
+from ..duck import attribute
 from ..errors import ShapeError
 from ..tensors.operand import own
 from ..tensors.ranges import arange
@@ -204,7 +205,7 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[int | Sequence[in
     """
     a, b = as_tensors("tensordot", a, b)
     given: Any = axes
-    if hasattr(given, "__index__") and not getattr(given, "shape", ()):
+    if hasattr(given, "__index__") and not attribute(given, "shape", ()):
         count = integer("tensordot", "axes", given)
         if not 0 <= count <= min(a.ndim, b.ndim):
             raise ShapeError(

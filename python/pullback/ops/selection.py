@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..autodiff.batching import Batched
+from ..duck import attribute
 from ..errors import ShapeError, VmapError, room_for
 from ..launch import capturing
 from ..tensors import devices
@@ -108,7 +109,7 @@ def _axes_of(item: Any) -> int:
 
 def kind_of(item: Any) -> str:
     """Returns the kind of an array's dtype, "" for an item without a dtype."""
-    return getattr(getattr(item, "dtype", None), "kind", "")
+    return getattr(attribute(item, "dtype", None), "kind", "")
 
 
 def shown(key: tuple[Any, ...]) -> str:
@@ -174,13 +175,15 @@ def _indexed(x: Tensor, array: Any, key: tuple[Any, ...]) -> Any:
     """Returns array[key], with errors that tell the shape of x."""
     try:
         return array[key]
-    except (IndexError, OverflowError) as error:
+    except (IndexError, OverflowError, KeyError) as error:
         raise IndexError(f"index of a tensor of shape {x.shape}: {reason_of(error)}.") from None
     except ValueError as error:
         raise ShapeError(f"index of a tensor of shape {x.shape}: {error}.") from None
 
 
 def reason_of(error: Exception) -> str:
+    if isinstance(error, KeyError):  # of a `__getattr__` that NumPy has called
+        return "only integers, slices, None, ... and arrays of integers or bool are indices"
     return "an index exceeds int64" if isinstance(error, OverflowError) else str(error)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..autodiff.stand_in import refuse_examples
 from ..backends import kernels_on
+from ..duck import attribute
 from ..errors import ShapeError, TapeError
 from ..launch import capturing, door
 from ..launch.refusal import Refused
@@ -51,7 +52,7 @@ def assign(p: Parameter, value: Any) -> Parameter:
             f"(pb.broadcast_to says so explicitly)."
         )
     capturing.keep(p)
-    write(p.array, devices.move(source, p.device), shares=getattr(value, "storage", None) is p.storage)
+    write(p.array, devices.move(source, p.device), shares=attribute(value, "storage", None) is p.storage)
     p.storage.changed()
     return p
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, ValuesView
 from numbers import Real
 from typing import Any, Final
 
+from ..duck import attribute, has
 from ..errors import DeviceError, DTypeError, PullbackError, ShapeError, an
 from ..tensors import dtypes
 from ..tensors.parameter import Parameter
@@ -28,8 +29,8 @@ def trainable(name: str, params: Any, group: str = "") -> list[Parameter]:
         if not isinstance(p, Parameter):
             # A Module or its method, a learning rate in the place of the Parameters, or the names of named_parameters()
             others = (
-                hasattr(p, "parameters")
-                or getattr(p, "__name__", "") == "parameters"
+                has(p, "parameters")
+                or attribute(p, "__name__", "") == "parameters"
                 or isinstance(p, str)
                 or (p is params and isinstance(p, Real))
             )
@@ -117,11 +118,11 @@ def refuse_bare(grads: Any, call: str) -> None:
                 else f"Compute the loss inside `with pb.GradientTape() as tape:`, and give tape.gradient(loss, {owner}.parameters)."
             )
         )
-    if hasattr(grads, "gradient"):
+    if has(grads, "gradient"):
         raise PullbackError(
             f"{name}: {an(grads)} was given, and not a list of gradients. Write {call}(tape.gradient(loss, {owner}.parameters))."
         )
-    if hasattr(grads, "shape"):
+    if has(grads, "shape"):
         raise PullbackError(
             f"{name}: a {type(grads).__name__} of shape {tuple(grads.shape)} was given, and not a list of gradients. A loss is "
             f"differentiated first: {call}(tape.gradient(loss, {owner}.parameters)). The gradient of one parameter comes in a "
@@ -203,6 +204,6 @@ class Form:
 
 def _is_list(grads: Any) -> bool:
     """True unless `grads` is or contains a dict or a dataclass: lists and tuples, also nested, are matched by their order."""
-    return not (isinstance(grads, dict) or hasattr(grads, "__dataclass_fields__")) and (
+    return not (isinstance(grads, dict) or has(grads, "__dataclass_fields__")) and (
         not isinstance(grads, (list, tuple)) or all([_is_list(g) for g in grads])
     )

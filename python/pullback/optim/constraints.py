@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..duck import attribute
 from ..errors import PullbackError, ShapeError
 from ..exports import exported as _exported
 from ..interop.gate import explain_arguments
@@ -269,7 +270,7 @@ def _number(constraint: Constraint, name: str, value: Any) -> float:
     """Returns a number as a float. Raises PullbackError."""
     number = value.item() if isinstance(value, (np.generic, np.ndarray, Tensor)) and value.shape == () else value
     if isinstance(number, bool) or not isinstance(number, Real) or math.isnan(number):
-        several = isinstance(value, (list, tuple)) or getattr(value, "shape", ()) != ()
+        several = isinstance(value, (list, tuple)) or attribute(value, "shape", ()) != ()
         remedy = ". For bounds of each weight give a function: constraint=lambda w: pb.clip(w, lo, hi)" if several else ""
         raise PullbackError(f"{type(constraint).__name__}: {name}={value!r}; it must be a number{remedy}.")
     return float(number)

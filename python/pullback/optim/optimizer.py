@@ -10,6 +10,7 @@ import numpy as np
 
 from ..autodiff.error_text import IF_MEANT, MINIMIZE_IF_MEANT
 from ..autodiff.tape import Tape
+from ..duck import attribute
 from ..errors import PullbackError, UnconnectedError
 from ..interop.gate import explain_arguments, list_options
 from ..interop.unknown_names import HintingABC, attach_hints
@@ -325,7 +326,7 @@ class Optimizer(Launcher, metaclass=HintingABC):
                     raise of_arguments(error, args) from None
                 raise
             target = loss if scaler is None else scaler.scale(loss)
-        viewed = getattr(loss, "storage", None) is not None
+        viewed = attribute(loss, "storage", None) is not None
         kept = snapshot(loss) if viewed else loss  # The loss may be a view of a Parameter, which the step changes.
         try:
             if gate == "op":

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..duck import has
 from ..errors import PullbackError, ShapeError
 from ..launch import capturing
 from ..tensors import devices
@@ -150,7 +151,7 @@ def from_torch(torch_opt: Any, params: Params, *, rule: str | type[Any] | None =
 
 def _state_of(given: Any) -> _State:
     """Returns the state of a torch optimizer, or of its state_dict. Raises PullbackError."""
-    asked = given if isinstance(given, Mapping) else given.state_dict() if hasattr(given, "state_dict") else None
+    asked = given if isinstance(given, Mapping) else given.state_dict() if has(given, "state_dict") else None
     state: Any = asked if isinstance(asked, Mapping) else {}
     groups = state.get("param_groups")
     if not (groups and isinstance(groups, (list, tuple)) and isinstance(entries := state.get("state"), Mapping)):

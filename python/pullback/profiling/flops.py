@@ -8,6 +8,7 @@ from typing import Any
 from ..autodiff.kept import Listening
 from ..autodiff.shape_run import ShapeRun
 from ..autodiff.tape import Tape
+from ..duck import has
 from ..errors import PullbackError
 from ..launch import capturing
 from ..tensors import dtypes, views
@@ -35,7 +36,7 @@ def flops(f: Callable[..., Any], *args: Any, argnums: int | Sequence[int] = (), 
     places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     if any([not -len(args) <= n < len(args) for n in places]):
         raise PullbackError(f"flops: argnums={argnums} names none of {len(args)} argument(s); count from 0.")
-    given = [asarray(x) if hasattr(x, "__array__") and not isinstance(x, Tensor) else x for x in args]
+    given = [asarray(x) if has(x, "__array__") and not isinstance(x, Tensor) else x for x in args]
     with _CountedRun(), Profile(detail="count", dry=True) as prof:
         f(*given, **options)
     if prof.backward.launches:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, Protocol, ov
 from ..autodiff.batching import Batched
 from ..autodiff.listeners import listeners
 from ..backends import kernels_on, modes, why_not
+from ..duck import has
 from ..errors import CaptureError, PullbackError
 from ..function_wrapper import FunctionWrapper, innermost
 from ..launch import capturing
@@ -140,7 +141,7 @@ class Captured(FunctionWrapper[P, R]):
     @overload
     def __call__(self, loader: Batches, /, *args: Any, **options: Any) -> R: ...
     def __call__(self, *args: Any, **options: Any) -> Any:
-        if args and hasattr(args[0], "take_for"):
+        if args and args[0].__class__ is not Tensor and has(args[0], "take_for"):
             taken, counted = args[0].take_for(self._steps)
             captured = self if args[0].reads_host else self._over(args[0])
             return captured._call((*taken, *args[1:]), options, counted)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import modes
+from ..duck import has
 from ..errors import CaptureError
 from ..tensors import devices
 from ..tensors.creation import asarray
@@ -58,7 +59,7 @@ def as_leaf(x: Any) -> Any:
 
 def is_array(x: Any) -> bool:
     """True for an array of NumPy or of another library, and not for a tensor."""
-    return not isinstance(x, Tensor) and (isinstance(x, np.ndarray) or any([hasattr(x, protocol) for protocol in _ARRAYS]))
+    return not isinstance(x, Tensor) and (isinstance(x, np.ndarray) or any([has(x, protocol) for protocol in _ARRAYS]))
 
 
 _ARRAYS = ("__dlpack__", "__cuda_array_interface__")  # attributes of arrays of other libraries

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..autodiff.primitive import OPS, Op, Rule
 from ..autodiff.tape import Tape
+from ..duck import has
 from ..function_wrapper import FunctionWrapper, innermost
 from ..tensors.tensor import Tensor
 from ..transforms.passage import Passage
@@ -89,7 +90,7 @@ class Holdings:
 
 def is_array(value: Any) -> bool:
     """True for arrays of NumPy and of a GPU library."""
-    return isinstance(value, np.ndarray) or (not isinstance(value, type) and hasattr(value, "__cuda_array_interface__"))
+    return isinstance(value, np.ndarray) or (not isinstance(value, type) and has(value, "__cuda_array_interface__"))
 
 
 def closed_over(function: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..duck import has
 from ..errors import ArgumentError, ShapeError
 from ..tensors.tensor import Tensor
 from ..tree import unflatten, with_nones
@@ -27,7 +28,7 @@ def read_bounds(bounds: Any, unknowns: Unknowns, solver: str) -> tuple[np.ndarra
     """Returns the flat lower and upper bounds in float64, or None if there are none. Raises ShapeError or ArgumentError."""
     if bounds is None:
         return None
-    if hasattr(bounds, "lb") and hasattr(bounds, "ub"):  # scipy.optimize.Bounds
+    if has(bounds, "lb") and has(bounds, "ub"):  # scipy.optimize.Bounds
         bounds = (bounds.lb, bounds.ub)
     if isinstance(bounds, (np.ndarray, Tensor)) and bounds.ndim:
         bounds = np.asarray(bounds.numpy() if isinstance(bounds, Tensor) else bounds).tolist()

@@ -11,6 +11,7 @@ import numpy as np
 from ..autodiff.batching import Batched
 from ..autodiff.kept import Heard
 from ..autodiff.tape import Tape
+from ..duck import has
 from ..errors import ArgumentError, DeviceError, DTypeError, ShapeError, UnconnectedError, VmapError
 from ..launch import capturing
 from ..ops.by_name import in_dtype
@@ -57,7 +58,7 @@ def flat(owner: str, value: Any) -> Tensor:
         raise DTypeError(f"{owner}: the function returned {value!r} and no residuals. Does it lack a return?")
     parts: list[Tensor] = []
     for leaf in leaves:
-        if not isinstance(leaf, Tensor) and not hasattr(leaf, "shape") and not isinstance(leaf, (int, float)):
+        if not isinstance(leaf, Tensor) and not has(leaf, "shape") and not isinstance(leaf, (int, float)):
             raise DTypeError(
                 f"{owner}: the function returned a {type(leaf).__name__}; residuals are real tensors, alone or in nested lists, "
                 f"tuples, dicts. Split complex residuals into their real and imaginary parts."

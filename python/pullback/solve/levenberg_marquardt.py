@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from ..autodiff.kept import Heard
+from ..duck import has
 from ..errors import ArgumentError, DeviceError, DTypeError, LinAlgError, PullbackError
 from ..interop.unknown_names import attach_hints
 from ..interop.wrong_calls import one_of
@@ -257,7 +258,7 @@ def _checked(name: str, value: Any) -> Any:
 
 def _parameters(owner: str, params: Any) -> list[Parameter]:
     """Returns the trainable Parameters, each once. Raises ArgumentError, DTypeError, DeviceError."""
-    given = params.parameters() if hasattr(params, "parameters") and not isinstance(params, Tensor) else params
+    given = params.parameters() if has(params, "parameters") and not isinstance(params, Tensor) else params
     leaves = in_order(list(given) if not isinstance(given, (dict, list, tuple, Tensor)) and hasattr(given, "__iter__") else given)
     for p in leaves:
         if not isinstance(p, Parameter):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..duck import attribute, has
 from ..errors import ArgumentError, DeviceError, DTypeError, PullbackError, ShapeError
 from ..interop.wrong_calls import argument_named
 from ..ops.movement import concat
@@ -26,13 +27,13 @@ def in_one_dtype(leaves: list[Any]) -> list[Any]:
     Arrays of other libraries, which have DLPack or `__array__`, become tensors.
     """
     leaves = [own(x) if _is_foreign(x) else x for x in leaves]
-    found = [x.dtype for x in leaves if hasattr(x, "dtype") and dtypes.is_float(x.dtype)]
+    found = [x.dtype for x in leaves if has(x, "dtype") and dtypes.is_float(x.dtype)]
     return [asarray(x, dtype=found[0] if found else dtypes.float64) if isinstance(x, float) else x for x in leaves]
 
 
 def _is_foreign(x: Any) -> bool:
     """True for an array that is neither a tensor nor NumPy's."""
-    return not isinstance(x, (Tensor, np.ndarray, np.generic)) and (hasattr(x, "__dlpack__") or hasattr(x, "__array__"))
+    return not isinstance(x, (Tensor, np.ndarray, np.generic)) and (has(x, "__dlpack__") or has(x, "__array__"))
 
 
 class Unknowns:
@@ -51,7 +52,7 @@ class Unknowns:
 
     def __init__(self, params: Any, what: str) -> None:
         self.what = what
-        self.is_module = not isinstance(params, Tensor) and callable(getattr(params, "parameters", None))
+        self.is_module = not isinstance(params, Tensor) and callable(attribute(params, "parameters", None))
         leaves, self.spec, names = self._leaves(params)
         held = [x if isinstance(x, Parameter) else self._slot(x, name) for x, name in zip(leaves, names)]
         self.tree = params if self.is_module else unflatten(self.spec, held)

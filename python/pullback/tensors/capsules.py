@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..duck import attribute
 from ..errors import ArgumentError, DTypeError
 from . import dtypes
 
@@ -32,7 +33,7 @@ def device_type(obj: Any) -> int:
     Raises ArgumentError if its own library does not export it, and for a tensor of torch whose numbers are those of its memory,
     negated, such as the imaginary part of a conjugate: torch exports the memory only.
     """
-    if (is_negated := getattr(obj, "is_neg", None)) is not None and is_negated():
+    if (is_negated := attribute(obj, "is_neg", None)) is not None and is_negated():
         raise ArgumentError(
             f"a {type(obj).__name__} of torch is a view of its numbers' negatives, which torch does not export. Call "
             f".resolve_neg() on it, and give the result."
@@ -61,7 +62,7 @@ def taken(obj: Any, take: Callable[[Any], Any]) -> Any:
 def not_exported(obj: Any, error: Exception) -> ArgumentError:
     """Returns the error for an object that its own library refuses to export."""
     kind = f"a {type(obj).__name__} of {type(obj).__module__.partition('.')[0]}"
-    if getattr(obj, "requires_grad", False):
+    if attribute(obj, "requires_grad", False):
         return ArgumentError(
             f"{kind} requires grad, and gradients do not pass from one library to the other. Call .detach() on it, and give the "
             f"result. A tape of pullback, or pb.grad, differentiates what is computed from it here."

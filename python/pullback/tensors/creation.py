@@ -10,6 +10,7 @@ import numpy as np
 
 from ..autodiff.listeners import listeners
 from ..autodiff.returned import mark_return
+from ..duck import has
 from ..errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, ShapeError, check_room, shown
 from ..interop.wrong_calls import argument_named, flag
 from ..launch import capturing, door
@@ -117,7 +118,7 @@ def can_change(obj: Any, array: Any) -> bool:
         return False
     if not devices.on_host(array):
         return not devices.on_host(obj)  # a host array was copied to the device
-    if not any([hasattr(obj, protocol) for protocol in _PROTOCOLS]):
+    if not any([has(obj, protocol) for protocol in _PROTOCOLS]):
         return False
     owner = array
     while isinstance(owner, np.ndarray):
@@ -187,7 +188,7 @@ def _shares(moved: Any, array: Any, obj: Any) -> bool:
         return moved is array  # `obj` became `array` without a copy
     if isinstance(obj, np.ndarray):
         return np.may_share_memory(moved, obj)
-    return hasattr(obj, "__dlpack__") and np.may_share_memory(moved, array)
+    return has(obj, "__dlpack__") and np.may_share_memory(moved, array)
 
 
 def _to_array(obj: Any, dtype: Any) -> Any:
@@ -198,11 +199,11 @@ def _to_array(obj: Any, dtype: Any) -> Any:
         return obj if type(obj) is np.ndarray else np.asarray(nested.unmasked(obj))
     if isinstance(obj, np.generic):
         return np.asarray(obj)
-    if hasattr(obj, "__dlpack__"):
+    if has(obj, "__dlpack__"):
         return _from_dlpack(obj)
-    if hasattr(obj, "__cuda_array_interface__"):
+    if has(obj, "__cuda_array_interface__"):
         return devices.taken_over(obj)
-    if hasattr(obj, "__array__"):
+    if has(obj, "__array__"):
         return np.asarray(obj)
     return nested.as_array(obj, dtype)
 

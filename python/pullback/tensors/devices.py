@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from .. import variables
+from ..duck import has
 from ..errors import DeviceError
 from ..interop.unknown_names import attach_hints
 from ..launch import capturing, door
@@ -205,7 +206,7 @@ def taken_over(obj: Any) -> Any:
     """
     check_device("cuda")
     found = gpu.need()
-    kind, number = obj.__dlpack_device__() if hasattr(obj, "__dlpack__") else (None, 0)
+    kind, number = obj.__dlpack_device__() if has(obj, "__dlpack__") else (None, 0)
     if isinstance(obj, found.array_type):
         found.wait_for_caller(int(obj.device.id))
         array = obj

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from ..duck import has
 from ..errors import DTypeError
 from ..launch import door
 from ..typing import ArrayLike, DTypeLike, SupportsArray
@@ -137,7 +138,7 @@ def result_type(*operands: ArrayLike | DTypeLike) -> np.dtype[Any]:
 
 def _dtype_of(x: Any) -> np.dtype[Any]:
     """Returns the dtype of a tensor or an array, and a dtype itself."""
-    return x.dtype if hasattr(x, "dtype") and not isinstance(x, type) else as_dtype(x)
+    return x.dtype if has(x, "dtype") and not isinstance(x, type) else as_dtype(x)
 
 
 def with_number(dtype: np.dtype[Any], number: float) -> np.dtype[Any]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..duck import attribute
 from ..errors import DTypeError, ShapeError, shown
 from ..function_wrapper import FunctionWrapper
 from . import dtypes
@@ -54,22 +55,27 @@ def _kind_of_number(of_item: type) -> type | None:
     return next((kind for kind in (bool, int, float) if issubclass(of_item, kind)), None)
 
 
+_GIVE = "give a tensor, an array, a real number, or nested lists of these."
+
+
 def as_array(obj: Any, dtype: Any) -> Any:
     """Returns an array made from nested lists of numbers and arrays."""
     plain = _as_lists(obj)
     try:
         array = np.array(plain)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, LookupError) as error:  # LookupError: from a `__getattr__` that NumPy calls
+        if isinstance(error, LookupError) or any([isinstance(x, dict) for x in _flat(plain)]):
+            raise DTypeError(f"{_not_numbers(obj, plain)}: {_GIVE}") from None
         raise ShapeError(f"the nested lists do not have equal lengths{_unequal(obj) or f' ({error})'}.") from error
     except RuntimeError as error:
-        refused = [x for x in _flat(plain) if getattr(x, "requires_grad", False)]
+        refused = [x for x in _flat(plain) if attribute(x, "requires_grad", False)]
         raise not_exported(refused[0], error) if refused else error from None
     if array.size and (array.dtype.hasobject or (array.dtype == dtypes.float64 and abs(array).max() >= 2.0**63)):
         leaves = _flat(plain)  # NumPy makes objects of large integers, and floats of a mix of large and small ones
         if all([isinstance(x, (int, np.integer, *((float,) if array.dtype.hasobject else ()))) for x in leaves]):
             return _of_large(plain, leaves, dtype)
     if array.dtype.hasobject or array.dtype.kind not in "fiub":
-        raise DTypeError(f"{_not_numbers(obj, plain)}: give a tensor, an array, a real number, or nested lists of these.")
+        raise DTypeError(f"{_not_numbers(obj, plain)}: {_GIVE}")
     if dtype is not None:
         return _fitting(array, dtype)
     if array.dtype != dtypes.float64:
@@ -127,7 +133,7 @@ def _unequal(obj: Any) -> str:
 def _not_numbers(obj: Any, plain: Any) -> str:
     if obj is None:
         return "None is not made of numbers (a function without a return gives None)"
-    if callable(getattr(obj, "parameters", None)):
+    if callable(attribute(obj, "parameters", None)):
         return f"a {type(obj).__name__} is not made of numbers, but its Parameters are, module.parameters()"
     if isinstance(obj, (FunctionType, BuiltinFunctionType, MethodType, FunctionWrapper)):
         return "a function is not made of numbers, but what it returns may be, so call it"

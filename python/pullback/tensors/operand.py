@@ -9,6 +9,7 @@ import numpy as np
 
 from ..autodiff.listeners import listeners
 from ..backends import native
+from ..duck import has
 from ..errors import ArgumentError, DTypeError, PullbackError
 from ..interop.wrong_calls import with_title
 from ..launch import capturing
@@ -100,7 +101,7 @@ def steady(x: Any) -> Any:
         return snapshot(x) if can_change(x, x) else x
     if isinstance(x, np.ndarray):  # a subclass of ndarray
         return x.copy()
-    return kept(x) if hasattr(x, "__dlpack__") else x
+    return kept(x) if has(x, "__dlpack__") else x
 
 
 def own(x: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..autodiff.listeners import new_serial
 from ..autodiff.stand_in import refuse_examples
+from ..duck import has
 from ..errors import PullbackError
 from ..interop.wrong_calls import flag
 from ..launch import capturing
@@ -152,5 +153,5 @@ def _copied(obj: Any, dtype: Any, device: str | None) -> Tensor:
     if capturing.thread.recording is None:
         return asarray(obj, dtype=dtype, device=device, copy=True)
     # The host converts what has no dtype, and to bfloat16, because kernels round float64 to float32 before.
-    by_kernel = hasattr(obj, "dtype") and dtype is not None and dtypes.as_dtype(dtype).name != "bfloat16"
+    by_kernel = has(obj, "dtype") and dtype is not None and dtypes.as_dtype(dtype).name != "bfloat16"
     return asarray(asarray(obj, dtype=None if by_kernel else dtype, device=device), dtype=dtype, copy=True)

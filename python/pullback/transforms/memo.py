@@ -11,6 +11,7 @@ from ..autodiff.kept import Heard
 from ..autodiff.listeners import listeners
 from ..autodiff.tape import Tape
 from ..backends import modes
+from ..duck import has
 from ..errors import PullbackError
 from ..function_wrapper import FunctionWrapper
 from ..launch import capturing
@@ -82,7 +83,7 @@ class Memo(FunctionWrapper[P, R]):
 
     def _run(self, args: Any, options: Any, leaves: Sequence[Any], spec: Any) -> _Entry:
         for x in leaves:
-            if hasattr(x, "__array__") and not isinstance(x, Tensor):
+            if has(x, "__array__") and not isinstance(x, Tensor):
                 raise PullbackError(
                     f"memo: {called(self._function)} was given a {type(x).__name__}, which can change without a trace. Give a "
                     f"tensor: pb.tensor(x), made once and kept."

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
+from ..duck import attribute, has
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..ops._shapes import flag, integer
 from ..ops.movement import stack
@@ -61,8 +62,8 @@ def scan(
     reverse = flag("scan", "reverse", reverse)
     leaves, spec = flatten(xs)
     first, form = flatten(init)
-    carry = unflatten(form, [own(x) if hasattr(x, "shape") else x for x in first])
-    n = _length(xs, leaves, length, any([getattr(x, "shape", ()) for x in first]))
+    carry = unflatten(form, [own(x) if has(x, "shape") else x for x in first])
+    n = _length(xs, leaves, length, any([attribute(x, "shape", ()) for x in first]))
     columns = [_slices(own(x)) for x in leaves]
     steps = [(i, unflatten(spec, [column[i] for column in columns])) for i in range(n)]
     if reverse:
@@ -82,7 +83,7 @@ def scan(
         carry, found = run(carry, steps[start : start + size])
         ys += found
     last, form = flatten(carry)
-    carry = unflatten(form, [own(x) if hasattr(x, "shape") or isinstance(x, (int, float)) else x for x in last])
+    carry = unflatten(form, [own(x) if has(x, "shape") or isinstance(x, (int, float)) else x for x in last])
     return carry, _stacked(ys[::-1] if reverse else ys, called(f))
 
 
@@ -163,7 +164,7 @@ def _keeps(a: Tensor, b: Any, where: str, i: int) -> None:
     if isinstance(b, str):
         raise DTypeError(f"scan: {where} went from a tensor to {b!r} in step {i}. It must stay a tensor.")
     dtype = b.dtype if isinstance(b, Tensor) else result_type(a, b)
-    if a.shape != getattr(b, "shape", ()):
+    if a.shape != attribute(b, "shape", ()):
         raise ShapeError(
             f"scan: {where} went from shape {a.shape} to {getattr(b, 'shape', ())} in step {i}. It must keep its shape."
         )
@@ -183,10 +184,10 @@ def _stacked(ys: list[Any], name: str) -> Any:
 
 
 def _column(column: Sequence[Any], name: str) -> Any:
-    others = [y for y in column if not (isinstance(y, (Tensor, int, float)) or hasattr(y, "dtype"))]
+    others = [y for y in column if not (isinstance(y, (Tensor, int, float)) or has(y, "dtype"))]
     if others:
         raise DTypeError(f"scan: {name} returned a {type(others[0]).__name__} in y. Return tensors, numbers, or None.")
-    shapes = [getattr(y, "shape", ()) for y in column]
+    shapes = [attribute(y, "shape", ()) for y in column]
     for i, shape in enumerate(shapes):
         if shape != shapes[0]:
             raise ShapeError(

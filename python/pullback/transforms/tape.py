@@ -9,6 +9,7 @@ from ..autodiff.kept import Without
 from ..autodiff.listeners import listeners
 from ..autodiff.request import check_not_consumed, open_calls, ready, refuse_outside
 from ..autodiff.tape import Aggregation, Tape, Unconnected
+from ..duck import has
 from ..errors import TapeError, an
 from ..interop.gate import ungated
 from ..interop.unknown_names import attach_hints
@@ -63,7 +64,7 @@ class GradientTape(Tape):
         Raises TapeError if `t` is not on this tape.
         """
         refuse_outside(self, "on_gradient")
-        if not hasattr(t, "serial") or not callable(fn):
+        if not has(t, "serial") or not callable(fn):
             raise TapeError(f"on_gradient: takes a tensor and a function, not {an(t)} and {an(fn)}: tape.on_gradient(t, print).")
         if not self.knows(t):
             raise TapeError(

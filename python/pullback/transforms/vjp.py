@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeVar, overload
 import numpy as np
 
 from ..autodiff.tape import Tape
+from ..duck import attribute
 from ..errors import ArgumentError, DTypeError, PullbackError, ShapeError, TapeError
 from ..function_wrapper import FunctionWrapper
 from ..interop.gate import explained
@@ -254,7 +255,7 @@ def variables_of(leaves: Sequence[Any], args: Sequence[Any], title: str, positio
 
 
 def _variable(x: Any, title: str) -> Tensor:
-    if not isinstance(x, Tensor) and callable(getattr(x, "parameters", None)):
+    if not isinstance(x, Tensor) and callable(attribute(x, "parameters", None)):
         raise TapeError(
             f"is a {type(x).__name__}, and only tensors have derivatives. Give its Parameters, module.parameters(); f may use "
             f"the module itself."

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..autodiff.batching import Batch, Batched, belongs
+from ..duck import has
 from ..errors import ShapeError, VmapError
 from ..function_wrapper import FunctionWrapper, Unhidden
 from ..ops._shapes import normalize_axis
@@ -106,7 +107,7 @@ def _input_axes(title: str, in_axes: Any, args: tuple[Any, ...], options: dict[s
                 f"example draws different numbers from it."
             )
         found = prefix_leaves(entry, spec, leaves, f"{title}: in_axes")
-        axes += [axis if hasattr(x, "shape") else None for x, axis in zip(leaves, found)]
+        axes += [axis if has(x, "shape") else None for x, axis in zip(leaves, found)]
     return axes
 
 
