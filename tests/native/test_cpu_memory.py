@@ -283,9 +283,15 @@ def test_zeros_are_tried_again_once_the_cache_is_empty(native: None, monkeypatch
 
 # ---- memory of OpenBLAS
 
-# In each child the libraries have taken no memory for matrices yet, and `extra` MiB more than there are in use is the limit.
+# In each child the libraries have taken no memory for matrices yet, and `extra` MiB more than there are in use is the limit. The
+# text of a deep list has made the stack long enough before: Linux ends a process whose stack cannot grow.
 CHILDREN = """
-import os
+import os, sys
+deep = []
+for _ in range(3000):
+    deep = [deep]
+sys.setrecursionlimit(10_000)
+repr(deep)
 many = pb.tensor(np.stack([np.eye(200)] * 32))
 one = pb.tensor(np.eye(600))
 calls = {{
