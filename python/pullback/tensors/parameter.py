@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import copyreg
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -138,14 +140,37 @@ class Parameter(Tensor):
         return printable(repr(self))
 
     def __copy__(self) -> Parameter:
-        copy = Parameter(self.array, self.storage.name, self.trainable, self.constraint)
-        copy.__class__ = type(self)  # a copy of a Buffer is a Buffer
-        copy.storage.kind = self.storage.kind
-        return copy
+        return remade(type(self), self.array, self.storage.name, self.trainable, self.constraint, added(self))
 
     def __deepcopy__(self, memo: Any) -> Parameter:
-        memo[id(self)] = copy = self.__copy__()
-        return copy
+        memo[id(self)] = made = remade(type(self), self.array, self.storage.name, self.trainable, self.constraint, {})
+        _set(made, copy.deepcopy(added(self), memo))
+        return made
+
+
+def added(p: Parameter) -> dict[str, Any]:
+    """Returns the attributes that a subclass of the user's has added."""
+    names = set(_slots(type(p))) - set(_slots(Parameter))
+    return {**{name: getattr(p, name) for name in names if hasattr(p, name)}, **getattr(p, "__dict__", {})}
+
+
+def remade(
+    kind: type[Parameter], value: Any, name: str | None, trainable: bool, constraint: Any, attributes: dict[str, Any]
+) -> Parameter:
+    """Returns a Parameter of this class with a copy of the value. The `__init__` of a subclass does not run, as in any copy."""
+    made = object.__new__(kind)
+    Parameter.__init__(made, value, name, trainable, constraint)
+    _set(made, attributes)
+    return made
+
+
+def _set(p: Parameter, attributes: dict[str, Any]) -> None:
+    for name, value in attributes.items():
+        object.__setattr__(p, name, value)
+
+
+def _slots(kind: type) -> list[str]:
+    return copyreg._slotnames(kind)  # type: ignore[attr-defined]  # what the module `copy` calls
 
 
 def _copied(obj: Any, dtype: Any, device: str | None) -> Tensor:

@@ -14,7 +14,7 @@ from ..errors import DeviceError
 from . import devices, dtypes
 from .creation import asarray
 from .escape import report_escape
-from .parameter import Parameter
+from .parameter import Parameter, added, remade
 from .tensor import Tensor
 
 
@@ -23,6 +23,8 @@ def reduced(x: Tensor) -> tuple[Any, ...]:
     report_escape(x, "pickling")
     data = devices.move(x.array, "cpu").tobytes()
     facts = (x.name, x.trainable, x.constraint) if isinstance(x, Parameter) else ()
+    if isinstance(x, Parameter) and (more := added(x)):
+        facts = (*facts, more)
     return rebuilt, (type(x), data, str(x.dtype), x.shape, x.device, *facts)
 
 
@@ -39,7 +41,5 @@ def rebuilt(kind: Any, data: bytes, dtype: str, shape: tuple[int, ...], device: 
         value = asarray(array, device="cpu")
     if not facts:
         return value
-    found = Parameter(value, *facts)
-    found.__class__ = kind  # restores the class of a Buffer
-    found.storage.kind = kind.__name__
-    return found
+    name, trainable, constraint, *more = facts
+    return remade(kind, value, name, trainable, constraint, more[0] if more else {})
