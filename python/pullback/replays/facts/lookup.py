@@ -7,10 +7,10 @@ import gc
 import sys
 import sysconfig
 from collections import ChainMap, UserDict, UserList
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, MappingProxyType, MethodType, ModuleType, WrapperDescriptorType
-from typing import Any, Final
+from typing import Any, Final, get_origin
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ...tensors.tensor import Tensor
 from .facts import ATTRIBUTE, CELL, ENTRY, ITEM, MOST, NAME, NOTHING, SLOT, Contents, Location
 
 CLOSED: Final = (Tensor, np.ndarray, np.generic)  # classes whose attributes are not looked into
+_OF_A_DICT: Final = (MappingProxyType, *[type(view({})) for view in (dict.keys, dict.values, dict.items)])
 _INSTALLED: Final = tuple(
     {str(Path(__file__).parents[2]), *[sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]}
 )
@@ -91,6 +92,11 @@ def item(value: Any, key: Any) -> tuple[Any] | None:
         return (NOTHING,)
 
 
+def unaliased(value: Any) -> Any:
+    """Returns the class of an alias such as C[int], which has the attributes of C, and any other object itself."""
+    return get_origin(value) or value if type(value).__module__ in ("types", "typing") else value
+
+
 def slot(entry: Any, value: Any) -> Any:
     try:
         return entry.__get__(value, type(value))
@@ -123,7 +129,8 @@ def methods_with(code: CodeType, kind: type) -> Iterator[tuple[int, str, Any]]:
     for depth, holder in enumerate(kind.__mro__):
         for name in [code.co_name] if is_of_library(holder) else list(vars(holder)):
             entry = vars(holder).get(name)
-            if any([getattr(x, "__code__", None) is code for x in (entry, wrapped_in(entry))]):
+            function = entry if type(entry) is FunctionType else wrapped_in(entry) or entry
+            if getattr(function, "__code__", None) is code:
                 yield depth, name, entry
 
 
@@ -155,7 +162,7 @@ def containers_behind(value: Any) -> Iterator[tuple[Location, Any]]:
     if isinstance(value, (UserDict, UserList, ChainMap)):
         for name, x in vars(value).items():
             yield Location(ATTRIBUTE, value, (name,)), x
-    elif isinstance(value, (MappingProxyType, KeysView, ValuesView, ItemsView)) and type(value).__module__ == "builtins":
+    elif isinstance(value, _OF_A_DICT):
         shown = gc.get_referents(value)[0]
         yield Location(ITEM, shown, (None,)), shown
 

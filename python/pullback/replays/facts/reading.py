@@ -16,7 +16,7 @@ import operator
 import sys
 from collections.abc import Iterable, Mapping
 from types import CodeType, FrameType, FunctionType, MemberDescriptorType, ModuleType
-from typing import Any, Final, get_origin
+from typing import Any, Final
 
 from ...function_wrapper import FunctionWrapper, innermost
 from ...launch import capturing
@@ -62,6 +62,7 @@ from .lookup import (
     looked_up,
     methods_with,
     slot,
+    unaliased,
     value_at,
     wrapped_in,
 )
@@ -197,8 +198,7 @@ class Reading:
                 self._read_everywhere(x)
             self._meet(None, x, label)
             self._items(x, label)
-            if not _NUMBERS.isdisjoint(self._names):
-                self.arrays.meet(x, label, computes=True)
+            self.arrays.meet(x, label, computes=not _NUMBERS.isdisjoint(self._names))
 
     # ---- roots
 
@@ -304,7 +304,7 @@ class Reading:
                 self._rest(steps[i:])
                 return
             label += f".{key}"
-            found = self._attribute(get_origin(value) or value, key, label + where)  # C[int] has the attributes of C
+            found = self._attribute(unaliased(value), key, label + where)
             if found is None:
                 self._rest(steps[i + 1 :])
                 return
@@ -388,7 +388,7 @@ class Reading:
     def _meet(self, place: Location | None, value: Any, label: str) -> None:
         if value is NOTHING or (isinstance(value, (Tensor, type(None), int, float, str)) and is_of_library(type(value))):
             return
-        self._object(get_origin(value) or value, label)
+        self._object(unaliased(value), label)
         if isinstance(value, attached.Module):
             return
         self._know(value)
