@@ -17,6 +17,7 @@ from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from . import paths
 from .buffer import Buffer
+from .lent import check, claim, release
 from .module import Module
 from .walk import every_path, walk_modules
 
@@ -31,9 +32,10 @@ def functional_call(module: Module, parameters: Mapping[str, ArrayLike], /, *arg
     The result is a function of the given tensors: `pb.grad`, `pb.vmap` (over the models of `nn.stack`, for example) and
     `pb.capture` see them as arguments. The module has its Parameters again afterwards, also after an error. In training mode the
     running values of a BatchNorm change as in any call; to differentiate by a dict of `state_dict()`, leave its Buffers out, which
-    may be integers. While the call runs, no other thread may use the module. Raises PullbackError for a path that does not exist,
-    ShapeError.
+    may be integers. While the call runs, no other thread may use the module, and its call is a PullbackError there. Raises
+    PullbackError for a path that does not exist, ShapeError.
     """
+    check(module)
     with _replaced(module, _by_identity(module, parameters)):
         return module(*args, **options)
 
@@ -72,8 +74,10 @@ def _replaced(module: Module, values: Mapping[int, Tensor]) -> Generator[None]:
     them. `_places`, by which a Module notices Parameters that got lost in a container, is put aside meanwhile.
     """
     before: list[tuple[dict[str, Any], str, Any]] = []
+    mine: list[int] = []
     try:
         for part in module.modules():
+            claim(part, mine)
             here = vars(part)
             for name, value in list(here.items()):
                 if (new := _with(value, values)) is not value:
@@ -89,6 +93,7 @@ def _replaced(module: Module, values: Mapping[int, Tensor]) -> Generator[None]:
     finally:
         for here, name, value in reversed(before):
             here[name] = value
+        release(mine)
 
 
 def _with(value: Any, values: Mapping[int, Tensor]) -> Any:

@@ -32,6 +32,7 @@ from ..typing import ArrayLike, DTypeLike, P, R
 from . import paths
 from .attributes import check_attribute
 from .buffer import Buffer
+from .lent import check, lent
 from .loading import load
 from .walk import DEEP, every_path, give_paths, leaf_at, listing, module_of, tensors_in, walk_levels, walk_modules
 
@@ -195,6 +196,8 @@ class Module(metaclass=ModuleClass):
         for x in args:
             if (x.__class__ is np.ndarray or made) and was_float64_array(x) and not _thread.inside:
                 return module._called_with_float64(args, options)
+        if lent:
+            check(module)
         if not door.profiling:
             try:
                 return module.forward(*args, **options)

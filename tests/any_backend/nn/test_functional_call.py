@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 import pullback as pb
 from conftest import host, normal
 from pullback import nn, optim
+from pullback.nn.lent import lent
 
 
 class Tied(nn.Module):
@@ -253,6 +256,48 @@ def test_buffers_of_integers_are_refused_by_their_names() -> None:
     assert (
         pb.grad(lambda p: pb.sum(nn.functional_call(net, p, pb.ones((3, 2)))))(dict(net.named_parameters()))["bias"].numpy()[0] == 3
     )
+
+
+# ---- threads
+
+
+class Asked(nn.Module):
+    """Calls a function in another thread, and keeps what it returns or raises."""
+
+    def __init__(self, ask: Callable[[], Any]) -> None:
+        self.layer, self.ask, self.answers = nn.Linear(2, 2), ask, list[Any]()
+
+    def forward(self, x: Any) -> Any:
+        def run() -> None:
+            try:
+                self.answers.append(self.ask())
+            except pb.PullbackError as error:
+                self.answers.append(error)
+
+        if self.ask is not None:
+            other = threading.Thread(target=run)
+            other.start()
+            other.join()
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("way", ["call", "layer", "functional_call"])
+def test_another_thread_cannot_use_the_module_meanwhile(way: str) -> None:
+    x, given = pb.ones(2), {"layer.bias": pb.ones(2)}
+    ways: dict[str, Callable[[], Any]] = {
+        "call": lambda: net(x), "layer": lambda: net.layer(x), "functional_call": lambda: nn.functional_call(net, given, x),
+    }
+    net: Any = Asked(ways[way])
+    nn.functional_call(net, given, x)
+    assert "nn.functional_call uses it in another thread" in str(net.answers[0])
+    net.ask = None
+    for use in ways.values():  # in this thread it may, also inside
+        net.answers.append(use())
+        nn.functional_call(net, given, x)
+    assert not lent
+    with pytest.raises(pb.PullbackError, match="no Parameter 'bias'"):
+        nn.functional_call(net, {"bias": 1.0}, x)
+    assert not lent
 
 
 # ---- lsuv
