@@ -19,7 +19,7 @@ from types import CodeType, FrameType, FunctionType, MemberDescriptorType, Modul
 from typing import Any, Final
 
 from ...function_wrapper import FunctionWrapper, innermost
-from ...launch import capturing
+from ...launch import capturing, door
 from ...launch.mode import Mode
 from ...tensors.attached import attached
 from ...tensors.parameter import Parameter
@@ -317,8 +317,7 @@ class Reading:
         if self._guesses and not is_closed(value) and (attributes := attributes_of(value)) is not None:
             module = isinstance(value, attached.Module)  # it tells of new Parameters and Modules itself, and gets a mode and a path
             if not module:
-                every = f"the attributes of {label}{where}"
-                self._table.note(Location(ATTRIBUTE, value, (None,)), list(attributes), every, self._guesses)
+                self._table.note(Location(ATTRIBUTE, value, (None,)), [*attributes], f"attributes of {label}{where}", self._guesses)
             for name, x in attributes.items():
                 if not (module and isinstance(x, (attached.Module, Tensor))):
                     self._table.note(Location(ATTRIBUTE, value, (name,)), x, f"{label}.{name}{where}", self._guesses)
@@ -357,7 +356,8 @@ class Reading:
         """
         if isinstance(value, Parameter) and name in ("name", "version"):
             return self._attribute(value.storage, name, label)
-        if isinstance(value, CLOSED) and is_of_library(type(value)):
+        replaced = name == "training" and id(value) in door.state.replaced  # by a checkpoint, with the mode of its forward pass
+        if replaced or (isinstance(value, CLOSED) and is_of_library(type(value))):
             return None
         if isinstance(value, ModuleType):
             return Location(NAME, vars(value), (name,)), vars(value).get(name, NOTHING)
