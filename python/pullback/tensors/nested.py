@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array as TypedArray
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Final
 
@@ -78,7 +79,7 @@ def as_array(obj: Any, dtype: Any) -> Any:
         raise DTypeError(f"{_not_numbers(obj, plain)}: {_GIVE}")
     if dtype is not None:
         return _fitting(array, dtype)
-    if array.dtype != dtypes.float64:
+    if array.dtype != dtypes.float64 or isinstance(obj, (TypedArray, memoryview)):  # these have a dtype, as arrays have
         return array
     with np.errstate(over="ignore"):  # numbers that are too large become infinite, as in an op
         return array.astype(dtypes.result_type(*_leaves(plain)) if _has_arrays(plain) else dtypes.DEFAULT)

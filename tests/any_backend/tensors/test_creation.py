@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from array import array
 from typing import Any
 
 import ml_dtypes
@@ -136,3 +137,19 @@ def test_floats_outside_an_integer_dtype_wrap_around_on_every_way(backend: Any, 
     same = host(pb.astype(pb.tensor(ends), dtype)).tolist()  # what C leaves open is the same in every function
     assert backend.run(OPS["truncate"], (ends,), (np.dtype(dtype),)).tolist() == same
     assert [pb.sum(pb.tensor(end), dtype=dtype).item() for end in ends] == same
+
+
+@pytest.mark.parametrize("make", [pb.tensor, pb.asarray, pb.Parameter], ids=["tensor", "asarray", "Parameter"])
+@pytest.mark.parametrize(
+    ("given", "dtype"),
+    [
+        (array("d", [1 / 3, 2.0]), "float64"), (memoryview(np.array([1 / 3, 2.0])), "float64"),
+        (array("f", [1 / 3, 2.0]), "float32"),
+        (memoryview(np.array([[1 / 3], [2.0]], "float32")), "float32"), ([1 / 3, 2.0], "float32"),
+    ],
+)
+def test_what_has_a_dtype_keeps_it(given: Any, dtype: str, make: Any) -> None:
+    made = make(given)
+    assert made.dtype == dtype
+    np.testing.assert_array_equal(host(made), np.asarray(given, dtype))
+    assert make(given, dtype="float32").dtype == "float32"
