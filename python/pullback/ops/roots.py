@@ -13,7 +13,7 @@ from ._shapes import Shape
 from .batch_rules import pull_leading
 from .by_name import aligned, all_on, repeated, reshaped, unbroadcast
 from .declare import normal, op
-from .elementwise import abs as absolute, equal, greater, less, logical_and, logical_or, mask_nan_gradient, not_equal, where
+from .elementwise import abs as absolute, equal, greater, less, logical_and, logical_or, mask_nan_gradient, where
 from .kinds import REDUCE, Kind
 from .row_references import length_reference
 from .rows import fused
@@ -84,9 +84,8 @@ def pull_length(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
     limits, zero = finfo(y.dtype), equal(y, 0)
     size = where(zero, 1.0, y)
     slope = g / size
-    bend = absolute(slope / size)
-    outside = logical_or(less(bend, limits.smallest_normal / limits.eps), greater(bend, limits.max))
-    far = logical_or(zero, logical_and(not_equal(g, 0), outside))
+    bend = absolute(where(equal(g, 0), 1.0, g) / size / size)  # A length that is not used has derivatives by its cotangent.
+    far = logical_or(zero, logical_or(less(bend, limits.smallest_normal / limits.eps), greater(bend, limits.max)))
     return where(far, along(g, x, y), slope * x)
 
 

@@ -27,6 +27,7 @@ def saved(opt: Any) -> dict[str, Any]:
         more |= stage.saved()
     table, memory = opt._table, opt._memory
     sets, rows = np.split(np.array(table.on_host()), [table.count])
+    sets[:, c.CLIP_FACTOR] = 1.0  # that of the last step, which no later step reads
     return {
         "rule": type(opt).__name__,
         "kernel": opt._formula_name(),  # rules of one name may have several formulas

@@ -124,3 +124,17 @@ def test_a_norm_that_no_number_can_hold_is_infinite() -> None:
     assert float(pb.linalg.vector_norm(pb.tensor([1.0, np.inf]))) == np.inf
     assert np.isnan(float(pb.linalg.vector_norm(pb.tensor([1e30, np.nan]))))
     assert float(pb.linalg.vector_norm(pb.zeros(0))) == 0.0
+
+
+@pytest.mark.parametrize(("dtype", "exponent"), SMOOTH)
+@pytest.mark.parametrize("function", ["vector_norm", "std"])
+def test_a_vector_that_is_not_used_has_no_second_derivative(dtype: str, exponent: int, function: str) -> None:
+    """The sum over it, which its cotangent 0 multiplies, may be infinite."""
+    x, v = sized(X, dtype, exponent), sized(W, dtype, exponent)
+
+    def first(x: Any) -> Any:
+        return (pb.std(x, axis=1) if function == "std" else pb.linalg.vector_norm(x, axis=1))[0]
+
+    twice = pb.grad(lambda x: pb.sum(pb.grad(first)(x) * v))(x)
+    np.testing.assert_array_equal(wide(twice[1]), 0)
+    close(twice[0], wide(pb.hvp(first, x, v)[0]), dtype)
