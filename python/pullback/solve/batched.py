@@ -161,7 +161,9 @@ class ProblemBlock:
         step = step & isfinite(length) & ~(short & cut)
         lost = self.damping > MOST_DAMPING
         gradient = self._is_stationary(model)
-        vanished = gradient & model.vanished if self.first else gradient & False
+        vanished = (gradient | gain | step) & model.unseen
+        if self.first:
+            vanished = vanished | (gradient & model.vanished)
         flags = stack([gradient, gain, step, lost, ~model.finite, vanished])
         self.first = False
         self.x = where(expand_dims(accepted & ~gradient, axis=-1), trial, self.x)
@@ -204,8 +206,13 @@ class _Model:
         diagonal = stack([self.square[:, i, i] for i in range(n)], axis=-1)
         self.finite = every(isfinite(diagonal), axis=-1) & isfinite(self.cost)
         block.scale = maximum(block.scale, sqrt(where(isfinite(diagonal), diagonal, 0.0)))
-        tiny = float(dtypes.finfo(batch.dtype).smallest_normal) / batch.eps  # smaller squares have lost digits
-        lost = (largest(absolute(j), axis=1) > 0) & (diagonal < tiny)
+        least = float(dtypes.finfo(batch.dtype).smallest_normal)
+        tiny = least / batch.eps  # smaller squares have lost digits
+        sizes = largest(absolute(j), axis=1)
+        lost = (sizes > 0) & (diagonal < tiny)
+        # An element whose squares are 0 does not move, although the residuals show it.
+        shown = sizes * absolute(block.x) > batch.eps * largest(absolute(r), axis=-1, keepdims=True)
+        self.unseen = largest(lost & shown & (diagonal < least), axis=-1)
         self.vanished = ((largest(absolute(r), axis=-1) > 0) & (self.cost < tiny)) | largest(lost, axis=-1)
         self.unit = 1 / where(block.scale > 0, block.scale, 1.0)
         slope, room = absolute(self.gradient), self._room()

@@ -64,6 +64,24 @@ def test_residuals_whose_squares_vanish_are_told() -> None:
 # ---- success does not depend on the units of f
 
 
+def test_columns_whose_squares_vanish_are_told() -> None:
+    """In float32 the squares of 1e-20 are 0, so that the first unknown could not move."""
+    t = np.linspace(0, 4, 30, dtype="float32")
+    y = pb.tensor((2 * np.exp(-1.3 * t) + 0.5).astype("float32"))
+    args, starts = (pb.stack([pb.tensor(t)] * 2), pb.stack([y] * 2)), np.array([1.0, 1.0, 0.0])
+
+    def found(scale: float, unit: float) -> Any:
+        def f(x: Any, t: Any, y: Any) -> Any:
+            return scale * (x[0] * unit * pb.exp(-x[1] * t) + x[2] - y)
+
+        x0 = pb.tensor((starts / np.array([unit, 1, 1])).astype("float32"))
+        return least_squares(f, pb.stack([x0] * 2), args=args, batch=True)
+
+    assert found(1e-10, 1e-10).status.tolist() == [-4, -4]
+    assert found(1e-10, 1.0).success.tolist() == found(1.0, 1e-10).success.tolist() == [True, True]
+    np.testing.assert_allclose(found(1.0, 1e-10).x.numpy()[0], [2e10, 1.3, 0.5], rtol=1e-5)
+
+
 @pytest.mark.parametrize("method", ["L-BFGS", "BFGS", "SSBroyden", "Newton-CG"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_success_of_a_function_times_a_small_number_is_that_of_the_function(method: str, dtype: str) -> None:
