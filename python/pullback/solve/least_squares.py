@@ -75,6 +75,8 @@ class Search:
             return None
         j = self.j if scaled.rows is None else self.j * scaled.rows[:, None]
         columns = np.linalg.norm(j, axis=0)
+        if not np.isfinite(columns * columns).all():
+            return None
         self.steepest = np.maximum(self.steepest, columns)
         self.promise = _promise(
             self.gradient, columns * columns, np.where(self.gradient > 0, self.x - self.low, self.high - self.x)
@@ -99,6 +101,18 @@ class Search:
             return self._run()
 
     def _run(self) -> int:
+        status = self._iterate()
+        return -4 if status > 0 and self._is_unseen() else status
+
+    def _is_unseen(self) -> bool:
+        """True if the squares of a column of the Jacobian are lost, so that its element of x does not move, although the residuals
+        show it.
+        """
+        sizes = np.abs(self.j).max(axis=0, initial=0)
+        shown = sizes * np.abs(self.x) > self.eps * np.abs(self.r).max(initial=0)
+        return bool(((sizes * sizes < SMALLEST) & shown).any())
+
+    def _iterate(self) -> int:
         model = self.linearize()
         while True:
             if model is None or not np.isfinite(self.cost):

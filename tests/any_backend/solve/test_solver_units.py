@@ -82,6 +82,19 @@ def test_columns_whose_squares_vanish_are_told() -> None:
     np.testing.assert_allclose(found(1.0, 1e-10).x.numpy()[0], [2e10, 1.3, 0.5], rtol=1e-5)
 
 
+@pytest.mark.parametrize(("scale", "unit", "status"), [(1e-150, 1e-12, -4), (1e140, 1e20, -2), (1e-140, 1e-3, 0)])
+def test_a_column_whose_squares_have_no_place_in_float64_is_told(scale: float, unit: float, status: int) -> None:
+    t = np.linspace(0, 4, 30)
+    y = 2 * np.exp(-1.3 * t) + 0.5
+
+    def f(x: Any) -> Any:
+        return scale * (x[0] * unit * pb.exp(-x[1] * t) + x[2] - y)
+
+    found = least_squares(f, [1.0 / unit, 1.0, 0.0])
+    assert found.status == status or (status == 0 and found.success)
+    assert found.success == (status == 0)
+
+
 @pytest.mark.parametrize("method", ["L-BFGS", "BFGS", "SSBroyden", "Newton-CG"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_success_of_a_function_times_a_small_number_is_that_of_the_function(method: str, dtype: str) -> None:
