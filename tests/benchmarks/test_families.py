@@ -37,7 +37,7 @@ LENGTH = 300
 # Functions of the modules of kernels that launch no kernel. add_into launches one that is named "add".
 NO_LAUNCHES = {
     "activations", "add_into", "advance_state", "array_type", "blas_config", "blas_core", "Buffer", "cache_use", "counts",
-    "device_count", "driver_calls", "enter_scope", "facts_changed", "find_cublaslt", "forward", "free_memory_by", "label",
+    "device_count", "driver_calls", "empty", "enter_scope", "facts_changed", "find_cublaslt", "forward", "free_memory_by", "label",
     "launches_elsewhere", "let_wait", "live_bytes", "memory", "memory_limit", "moment", "new_array", "passed",
     "register_arrays", "register_bfloat16", "register_tensors", "reset_peak", "scope", "scopes_by", "set_everywhere",
     "set_matmul_precision", "set_phase", "set_scope", "set_thread_count", "simulated", "simulator", "stream", "sum_pullback",

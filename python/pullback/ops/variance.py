@@ -74,6 +74,7 @@ def _deviation_tangent(op: Any, inputs: Any, y: Tensor, params: Any, tangents: A
 _deviation = op("deviation", kind=ROWS, reference=_deviation_reference, takes="float", pullback=_deviation_pullback,
                 fused=_deviation_fused, pull=_pull_deviation_each, tangent=_deviation_tangent,
                 cost=lambda x, factor, y: rows_cost(x, (3, 1, 0), (-2, 3, 3)),
+                pull_cost=lambda g, x, y, factor: rows_cost(x, (4, 1, 0), (-1, 1, 3)),  # centred twice, and pulled back
                 example=normal((4, 5), params=(1.25,)))
 
 

@@ -19,7 +19,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "conv1d": lambda x: F.conv1d(x[:, None] * 1e10, pb.ones((1, 1, 2))),
     "conv2d": lambda x: F.conv2d(x[:, None, None] * 1e10, pb.ones((1, 1, 1, 2))),
     "batch_norm": nn.BatchNorm1d(4, affine=False),
-    "group_norm": lambda x: F.group_norm(x, 2),
+    "group_norm": lambda x: F.group_norm(x * 1e10, 2),
     "bilinear": lambda x: F.bilinear(x, x, pb.ones((2, 4, 4))),
     "attention": lambda x: F.scaled_dot_product_attention(x, x, x),
 }
