@@ -173,11 +173,11 @@ template <class C> void max_pool_pullback(const Launch& launch) {
 template <class C> class Divisors {
  public:
   Divisors(const PoolShape& p, Scratch& scratch) : p_(p), widths_(scratch.take<double>(p.w.out)) {
-    for (int64_t j = 0; j < p.w.out; ++j) widths_[j] = size(p.w, j);
+    for (int64_t j = 0; j < p.w.out; ++j) widths_[j] = p.elements(p.w, j);
   }
   // Divides the numbers of the windows in row i.
   void divide(int64_t i, const C* __restrict x, C* __restrict y) const {
-    const double height = size(p_.h, i), given = p_.divisor;
+    const double height = p_.elements(p_.h, i), given = p_.divisor;
     const double* __restrict widths = widths_;
     if (given != 0)
       for (int64_t j = 0; j < p_.w.out; ++j) y[j] = x[j] / C(given);
@@ -186,8 +186,6 @@ template <class C> class Divisors {
   }
 
  private:
-  double size(const PoolAxis& a, int64_t o) const { return double(p_.padded ? a.stop(o) - a.start(o) : a.end(o) - a.begin(o)); }
-
   const PoolShape& p_;
   double* widths_;
 };
@@ -199,11 +197,12 @@ template <class C> class Means {
       : p_(p), rows_(p, all, scratch), divisors_(p, scratch), sum_(scratch.take<C>(whole<C>(p.w.out))) {}
 
   void of_row(int64_t i, const C* plane, C* y) const {
-    std::fill_n(sum_, p_.w.out, C(0));
-    if (rows_)
+    if (rows_) {
       for (int64_t j = 0; j < p_.w.out; j += kWidth<C>) of_vector(i, j, plane);
-    else
+    } else {
+      std::fill_n(sum_, p_.w.out, C(0));
       for (int64_t row = p_.h.begin(i); row < p_.h.end(i); ++row) add_row(plane + row * p_.w.in);
+    }
     divisors_.divide(i, sum_, y);
   }
 
@@ -231,26 +230,27 @@ template <class C> class Means {
 // True if most lanes of a vector would have no window.
 template <class C> bool is_short(const PoolAxis& w) { return w.adaptive || w.out <= kWidth<C> / 4; }
 
-// Computes the means of windows of several planes at once, because each sum has to wait for its additions.
-template <class C> void means_of_planes(const PoolShape& p, const C* x, C* y) {
-  constexpr int64_t kPlanes = 8;
+// Computes row i of the means of n planes at once, because each sum has to wait for its additions. x, y: the first of the planes.
+template <class C, int64_t n> void row_of_planes(const PoolShape& p, int64_t i, const C* x, C* y) {
   const int64_t plane = p.h.in * p.w.in, windows = p.h.out * p.w.out;
-  each_plane(p, [&](int64_t begin, int64_t end) {
-    for (int64_t k = begin; k < end; k += kPlanes) {
-      const int64_t n = std::min(kPlanes, end - k);
-      for (int64_t i = 0; i < p.h.out; ++i)
-        for (int64_t j = 0; j < p.w.out; ++j) {
-          C sums[kPlanes] = {};
-          for (int64_t row = p.h.begin(i); row < p.h.end(i); ++row)
-            for (int64_t at = row * p.w.in + p.w.begin(j), last = row * p.w.in + p.w.end(j); at < last; ++at) {
-              const C* const first = x + k * plane + at;
-              if (n == kPlanes)
-                for (int64_t l = 0; l < kPlanes; ++l) sums[l] += first[l * plane];
-              else
-                for (int64_t l = 0; l < n; ++l) sums[l] += first[l * plane];
-            }
-          for (int64_t l = 0; l < n; ++l) y[(k + l) * windows + i * p.w.out + j] = sums[l] / C(p.divided_by(i, j));
-        }
+  for (int64_t j = 0; j < p.w.out; ++j) {
+    C sums[n] = {};
+    for (int64_t row = p.h.begin(i); row < p.h.end(i); ++row)
+      for (int64_t at = row * p.w.in + p.w.begin(j), last = row * p.w.in + p.w.end(j); at < last; ++at)
+        for (int64_t l = 0; l < n; ++l) sums[l] += x[at + l * plane];
+    for (int64_t l = 0; l < n; ++l) y[l * windows + i * p.w.out + j] = sums[l] / C(p.divided_by(i, j));
+  }
+}
+
+// Computes eight planes at once, and those that remain one by one.
+template <class C> void means_of_planes(const PoolShape& p, const C* x, C* y) {
+  const int64_t plane = p.h.in * p.w.in, windows = p.h.out * p.w.out, eights = p.planes / 8;
+  const int64_t units = (eights + p.planes % 8) * p.h.out;
+  parallel_for(units, std::max<int64_t>(1, kGrain / elements_of_row(p) / 8), [&](int64_t begin, int64_t end) {
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t group = unit / p.h.out, i = unit % p.h.out;
+      if (group < eights) row_of_planes<C, 8>(p, i, x + group * 8 * plane, y + group * 8 * windows);
+      else row_of_planes<C, 1>(p, i, x + (eights * 7 + group) * plane, y + (eights * 7 + group) * windows);
     }
   });
 }

@@ -97,12 +97,16 @@ struct PoolShape {
     padded = !maxima && Divisor(n[6]) == Divisor::padded;
     divisor = maxima ? 0 : double(n[7]);
   }
+  // Returns the number of elements of window o along an axis that the mean of a window counts.
+  PB_HD double elements(const PoolAxis& a, int64_t o) const {
+    return double(padded ? a.stop(o) - a.start(o) : a.end(o) - a.begin(o));
+  }
   // Returns what the sum of the window at (i, j) is divided by.
   PB_HD double divided_by(int64_t i, int64_t j) const { return divided_by(i, j, h.end(i) - h.begin(i), w.end(j) - w.begin(j)); }
   // rows, columns: those of the window that are in the plane. The number of elements of a window with its padding can exceed int64.
   PB_HD double divided_by(int64_t i, int64_t j, int64_t rows, int64_t columns) const {
     if (divisor != 0) return divisor;
-    return padded ? double(h.stop(i) - h.start(i)) * double(w.stop(j) - w.start(j)) : double(rows * columns);
+    return padded ? elements(h, i) * elements(w, j) : double(rows * columns);
   }
 };
 
