@@ -202,4 +202,4 @@ def _measure_cost(memory: OptimizerMemory, kernel: str, grads: list[Any]) -> dic
     sizes = [g.size for g in grads if g is not None and g.size]
     parts = memory.members * len(sizes)
     more = {"adds": sum(sizes), "multiplies": 2 * sum(sizes), "special_ops": 3 * parts, "bytes_written": 8 * parts}
-    return {name: figure + more.get(name, 0) if name in _FIGURES else figure for name, figure in figures.items()}
+    return {**figures, **{name: figures[name] + count for name, count in more.items()}}

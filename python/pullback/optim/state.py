@@ -61,7 +61,6 @@ def load(opt: Any, state: Mapping[str, Any]) -> None:
             loads.append((slot, floats(f'slot "{slot_name}" of "{name}"', slots[slot_name], slot.shape, memory.device)))
     values = [_of_group(opt, group, rows, program) for group in opt._groups]
     sets = np.concatenate(rows)
-    sets[:, c.CLIP_FACTOR] = 1.0
     found = {name: stage.found(state, sets) for name, stage in opt._stages.items()}
     sets[:, c.LEAST : c.MOST + 1] = np.repeat(bounds_of(memory.parameters), table.members, axis=0)
     masks, sparsities = ([], {}) if opt.pruning is None else opt.pruning.checked(state.get("pruning"))

@@ -75,12 +75,11 @@ class Search:
             return None
         j = self.j if scaled.rows is None else self.j * scaled.rows[:, None]
         columns = np.linalg.norm(j, axis=0)
-        if not np.isfinite(columns * columns).all():
+        squares = columns * columns
+        if not np.isfinite(squares).all():
             return None
         self.steepest = np.maximum(self.steepest, columns)
-        self.promise = _promise(
-            self.gradient, columns * columns, np.where(self.gradient > 0, self.x - self.low, self.high - self.x)
-        )
+        self.promise = _promise(self.gradient, squares, np.where(self.gradient > 0, self.x - self.low, self.high - self.x))
         if self._fixed_scale is None:
             first = self.radius < 0
             self.scale = np.where(columns > 0, columns, 1.0) if first else np.maximum(self.scale, columns)

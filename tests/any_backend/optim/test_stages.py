@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,10 +101,8 @@ def Heavy(p: Any, g: Any, m: Any, h: Any) -> Any:
     return -h.lr * m, m
 
 
-class Kinds:
-    """Rules with a kernel, by formula, and composed."""
-
-    by_name: ClassVar[dict[str, Any]] = {"sgd": optim.SGD, "adam": optim.Adam, "formula": Heavy, "adafactor": optim.Adafactor}
+# Rules with a kernel, by formula, and composed.
+RULES: dict[str, Any] = {"sgd": optim.SGD, "adam": optim.Adam, "formula": Heavy, "adafactor": optim.Adafactor}
 
 
 def weights(k: int = 0, lead: tuple[int, ...] = ()) -> list[Any]:
@@ -166,9 +164,9 @@ def test_a_stage_is_its_formula(name: str) -> None:
 
 @needs_kernels
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
-@pytest.mark.parametrize("rule", Kinds.by_name)
+@pytest.mark.parametrize("rule", RULES)
 def test_captured_steps_have_the_bits_of_eager_ones(rule: str, dtype: str) -> None:
-    eager, captured = [trained(Kinds.by_name[rule], dtype=dtype, captured=each, **ALL)[1] for each in (False, True)]
+    eager, captured = [trained(RULES[rule], dtype=dtype, captured=each, **ALL)[1] for each in (False, True)]
     for a, b in zip(eager, captured):
         np.testing.assert_array_equal(a, b)
 
@@ -188,9 +186,9 @@ def test_a_captured_step_follows_a_value_that_changes() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
-@pytest.mark.parametrize("rule", Kinds.by_name)
+@pytest.mark.parametrize("rule", RULES)
 def test_a_preview_says_what_a_step_adds_and_changes_nothing(rule: str, dtype: str) -> None:
-    opt, _ = trained(Kinds.by_name[rule], 3, dtype, **ALL, master_weights=True)
+    opt, _ = trained(RULES[rule], 3, dtype, **ALL, master_weights=True)
     grads = [pb.tensor(g, dtype=dtype) for g in weights(9)]
     state, masters = opt.state_dict(), [opt.slots(p).get("master", p) for p in opt.parameters]
     previews = opt.preview(grads)
@@ -283,7 +281,7 @@ def test_a_rule_with_two_kinds_of_weights_takes_no_stage_that_changes_them() -> 
 
 
 @pytest.mark.parametrize("options", [{"clip_adaptive": 1e6}, {"centred_rows": True}, {}], ids=["adaptive", "centred", "plain"])
-@pytest.mark.parametrize("rule", [*Kinds.by_name.values(), optim.Muon], ids=[*Kinds.by_name, "muon"])
+@pytest.mark.parametrize("rule", [*RULES.values(), optim.Muon], ids=[*RULES, "muon"])
 def test_the_scale_of_a_loss_is_undone_after_a_stage(rule: Any, options: dict[str, Any]) -> None:
     """A stage that changes gradients makes the joint norm out of date, but not the factor of the gradients."""
     made = [with_stages(rule)([pb.Parameter(p) for p in weights()[:1]], lr=RATE, **options) for _ in range(2)]
